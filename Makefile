@@ -1,0 +1,55 @@
+# `make demo` runs the main job, `make test` passes the tests; each makes its own environment first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit docs format clean lock
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+# The environment is this checkout's own, whatever shell it is started from.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
+	PYSPARK_DRIVER_PYTHON PYSPARK_SUBMIT_ARGS PYTEST_ADDOPTS HELIOS_PROFILE
+WITH_JAVA = JAVA_HOME=$$(scripts/java.sh --install); export JAVA_HOME;
+
+help: ## This list
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+
+$(READY): requirements-dev.lock pyproject.toml
+	@PYTHON=$(PYTHON) scripts/venv.sh
+	@touch $@
+
+demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
+	@$(WITH_JAVA) $(BIN)/python examples/demo.py
+
+# pytest prints the coverage, then its own summary, last.
+test: lint types ## Lint, types, then every test but the slow ones, with coverage
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" --cov --cov-report=term --cov-fail-under=90
+
+lint: $(READY) ## ruff
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy --strict
+	@$(BIN)/mypy
+
+unit: $(READY) ## The tests that need no JVM
+	@$(BIN)/pytest -m "unit and not slow"
+
+docs: $(READY) ## Builds the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet
+
+format: $(READY) ## Mends what ruff can mend
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: ## Pins the development environment anew (needs uv)
+	uv pip compile pyproject.toml --extra dev --extra docs --python-version 3.11 --universal --upgrade \
+		--no-emit-index-url --no-emit-find-links --no-annotate --no-header --no-config \
+		--quiet --output-file requirements-dev.lock
+
+clean: ## Removes the environment and everything that was built
+	rm -rf .venv .nox .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist site
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,91 @@
+"""Declarative Apache Iceberg pipelines on Spark.
+
+    from helios import Iceberg, day, where
+
+    orders = (
+        Iceberg.source("sales.orders").incremental(poll=60)
+        >> where("amount > 0")
+        >> Iceberg.sink("sales.big_orders").partition_by(day("ts")).exactly_once()
+    )
+
+`helios run script.py` runs it. Importing this package starts no JVM and imports no engine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.spec import Catalog, Storage
+from helios.errors import HeliosError
+from helios.model import engine as _engine
+from helios.model.files import Files
+from helios.model.flow import Pipeline, Pipelines, Stream, Transform
+from helios.model.iceberg import Iceberg
+from helios.model.memory import Memory
+from helios.model.partition import bucket, day, hour, identity, month, truncate, year
+from helios.model.steps import (
+    aggregate,
+    cast,
+    dedupe,
+    drop,
+    join,
+    rename,
+    select,
+    sql,
+    step,
+    union,
+    watermark,
+    where,
+    window,
+    with_columns,
+)
+from helios.model.values import param
+
+if TYPE_CHECKING:
+    from helios.engine import DefaultEngine
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Catalog",
+    "Files",
+    "HeliosError",
+    "Iceberg",
+    "Memory",
+    "Pipeline",
+    "Pipelines",
+    "Storage",
+    "Stream",
+    "Transform",
+    "aggregate",
+    "bucket",
+    "cast",
+    "day",
+    "dedupe",
+    "drop",
+    "hour",
+    "identity",
+    "join",
+    "month",
+    "param",
+    "rename",
+    "select",
+    "sql",
+    "step",
+    "truncate",
+    "union",
+    "watermark",
+    "where",
+    "window",
+    "with_columns",
+    "year",
+]
+
+
+def _load_engine() -> DefaultEngine:
+    from helios.engine import DefaultEngine
+
+    return DefaultEngine()
+
+
+_engine.provide(_load_engine)

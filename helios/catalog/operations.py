@@ -1,0 +1,453 @@
+"""Catalog operations without a JVM, through PyIceberg, which is imported at the first use."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from helios.catalog.catalogs import BUSY_SECONDS, CATALOGS
+from helios.catalog.conf import pyiceberg_properties
+from helios.catalog.spec import Catalog
+from helios.errors import DeclarationError, HeliosError, InputError, NotFound, Origin, RunError, near_miss
+from helios.model.partition import PartitionField, identity
+from helios.model.values import Identifier, caller
+from helios.table.snapshots import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyiceberg.catalog
+    import pyiceberg.table
+    from pyiceberg.io import FileIO
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.table.metadata import TableMetadata
+
+    PyCatalog = pyiceberg.catalog.Catalog
+    PyTable = pyiceberg.table.Table
+
+Name = tuple[str, ...]
+
+CACHE_SECONDS = 5.0
+"""How old the metadata of a table of a catalog server may be. Embedded catalogs are always read afresh."""
+
+
+def namespaces(catalog: Catalog) -> list[str]:
+    """All namespaces, nested ones dotted, sorted."""
+    return sorted(_dotted(name) for name in _reader(catalog).namespaces())
+
+
+def tables(catalog: Catalog, namespace: str) -> list[str]:
+    """The tables of a namespace as "namespace.table", sorted.
+
+    Raises:
+        NotFound: The namespace does not exist.
+    """
+    name = _namespace(namespace)
+    found = _reader(catalog).tables(name)
+    if found is None:
+        raise missing_namespace(catalog, name, caller())
+    return sorted(_dotted((*name, table)) for table in found)
+
+
+def exists(catalog: Catalog, table: str) -> bool:
+    """Whether there is a table "namespace.table"."""
+    return _reader(catalog).exists(Identifier.parse(table).parts)
+
+
+def load(catalog: Catalog, table: str) -> Table:
+    """The table "namespace.table".
+
+    Raises:
+        NotFound: There is no such table.
+    """
+    name = Identifier.parse(table).parts
+    found = _reader(catalog).load(name)
+    if found is None:
+        raise missing_table(catalog, table, caller())
+    return Table(_dotted((catalog.name, *name)), found)
+
+
+def create_namespace(catalog: Catalog, namespace: str) -> None:
+    """Makes a namespace.
+
+    Raises:
+        InputError: It exists.
+    """
+    from pyiceberg.exceptions import NamespaceAlreadyExistsError
+
+    name = _namespace(namespace)
+    with _talking_to(catalog):
+        try:
+            client(catalog).create_namespace(name)
+        except NamespaceAlreadyExistsError as error:
+            raise InputError(
+                f"namespace {_dotted(name)!r} already exists in catalog {catalog.name!r}.",
+                where=caller(),
+                fix="use it as it is.",
+            ) from error
+
+
+def create_table(
+    catalog: Catalog, table: str, schema: pa.Schema | Schema, partition_by: Sequence[PartitionField | str] = ()
+) -> Table:
+    """Makes an empty table.
+
+    Raises:
+        NotFound: The namespace, or a column of `partition_by`, does not exist.
+        InputError: The table exists.
+        DeclarationError: A transform does not fit its column, or a type has no place in Iceberg.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
+    from pyiceberg.schema import assign_fresh_schema_ids
+
+    name = Identifier.parse(table).parts
+    known = InputError(
+        f"table {table} already exists in catalog {catalog.name!r}.", where=caller(), fix=f'use .load("{table}").'
+    )
+    if exists(catalog, table):
+        raise known
+    with _talking_to(catalog):
+        connection = client(catalog)
+        try:
+            # Private, but the public way from pyarrow needs field ids; the partition spec refers to them.
+            columns = assign_fresh_schema_ids(connection._convert_schema_if_needed(schema))
+            spec = _partition_spec(table, columns, partition_by)
+            connection.create_table(name, columns, partition_spec=spec)
+        except NoSuchNamespaceError as error:
+            raise missing_namespace(catalog, name[:-1], caller()) from error
+        except TableAlreadyExistsError as error:
+            raise known from error
+        except (TypeError, ValueError) as error:
+            raise DeclarationError(
+                f"table {table}: the schema does not fit Iceberg: {error}",
+                where=caller(),
+                fix="give a pyarrow.Schema or a pyiceberg.schema.Schema of types that Iceberg has.",
+            ) from error
+    return load(catalog, table)
+
+
+def drop_table(catalog: Catalog, table: str) -> None:
+    """Takes a table out of the catalog; its files stay.
+
+    Raises:
+        NotFound: There is no such table.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+
+    name = Identifier.parse(table).parts
+    if not exists(catalog, table):
+        raise missing_table(catalog, table, caller())
+    with _talking_to(catalog):
+        try:
+            client(catalog).drop_table(name)
+        except NoSuchTableError as error:
+            raise missing_table(catalog, table, caller()) from error
+    _LOADED.pop((os.getpid(), catalog, name), None)
+
+
+def prepare(catalog: Catalog) -> None:
+    """Makes what must exist before a writer comes, such as an embedded catalog's folder; call it before Spark.
+
+    Raises:
+        EnvironmentProblem: It cannot be made.
+    """
+    make = CATALOGS[catalog.type].prepare
+    if make is not None:
+        make(catalog)
+
+
+def client(catalog: Catalog) -> PyCatalog:
+    """PyIceberg's own catalog: one per catalog value and process, for writing and for servers."""
+    # A forked child must not share its parent's sockets.
+    key = (os.getpid(), catalog)
+    with _LOCK:
+        if key not in _POOL:
+            from pyiceberg.catalog import load_catalog
+
+            prepare(catalog)
+            with _talking_to(catalog):
+                _POOL[key] = load_catalog(catalog.name, **pyiceberg_properties(catalog))
+        return _POOL[key]
+
+
+_LOCK = threading.Lock()
+_POOL: dict[tuple[int, Catalog], PyCatalog] = {}
+
+
+def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
+    """The error for a table that is not there: the nearest one, or that its namespace is not there either."""
+    name = Identifier.parse(table, where).parts
+    found = _reader(catalog).tables(name[:-1])
+    if found is None:
+        return missing_namespace(catalog, name[:-1], where, what=f"table {table}: ")
+    return NotFound(
+        f"table {table} does not exist in catalog {catalog.name!r}. "
+        f"{near_miss(table, (_dotted((*name[:-1], other)) for other in found))}",
+        where=where,
+        fix=f"see what there is with `helios tables {catalog.name}`.",
+    )
+
+
+def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: str = "") -> NotFound:
+    """The error for a namespace that is not there."""
+    shown = _dotted(namespace)
+    if namespace[0] == catalog.name and len(namespace) > 1:
+        fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
+    else:
+        fix = f'make it with .create_namespace("{shown}").'
+    return NotFound(
+        f"{what}namespace {shown!r} does not exist in catalog {catalog.name!r}. "
+        f"{near_miss(shown, namespaces(catalog))}",
+        where=where,
+        fix=fix,
+    )
+
+
+# Readers
+
+
+class _Reader(Protocol):
+    def namespaces(self) -> set[Name]: ...
+
+    def tables(self, namespace: Name) -> list[str] | None: ...
+
+    def exists(self, table: Name) -> bool: ...
+
+    def load(self, table: Name) -> PyTable | None: ...
+
+
+def _reader(catalog: Catalog) -> _Reader:
+    index = CATALOGS[catalog.type].index
+    return _SqliteReader(catalog, index(catalog)) if index else _ClientReader(catalog)
+
+
+class _SqliteReader:
+    """Reads a SQLite catalog without SQLAlchemy, whose import alone is half of what `helios plan` may take."""
+
+    def __init__(self, catalog: Catalog, file: Path) -> None:
+        self._catalog = catalog
+        self._file = file
+
+    def namespaces(self) -> set[Name]:
+        named = [row["namespace"] for row in self._rows("SELECT DISTINCT namespace FROM iceberg_namespace_properties")]
+        used = [row["table_namespace"] for row in self._rows("SELECT DISTINCT table_namespace FROM iceberg_tables")]
+        levels = {tuple(text.split(".")) for text in (*named, *used)}
+        return {name[:depth] for name in levels for depth in range(1, len(name) + 1)}
+
+    def tables(self, namespace: Name) -> list[str] | None:
+        rows = self._tables("table_namespace = ?", ".".join(namespace))
+        plain = tuple(".".join(namespace).split("."))
+        return [row["table_name"] for row in rows] if rows or plain in self.namespaces() else None
+
+    def exists(self, table: Name) -> bool:
+        return bool(self._find(table))
+
+    def load(self, table: Name) -> PyTable | None:
+        rows = self._find(table)
+        if not rows:
+            return None
+        location = str(rows[0]["metadata_location"])
+        parts = urlsplit(location)
+        if parts.scheme not in ("", "file"):
+            return _ClientReader(self._catalog).load(table)
+        try:
+            metadata = _metadata(parts.path)
+        except (OSError, ValueError) as error:
+            raise RunError(
+                f"table {_dotted((self._catalog.name, *table))}: its metadata cannot be read from {location}: {error}.",
+                fix="restore the file, or take the table out of the catalog with .drop_table().",
+            ) from error
+        return _open(self._catalog, table, metadata, location)
+
+    def _find(self, table: Name) -> list[sqlite3.Row]:
+        return self._tables("table_namespace = ? AND table_name = ?", ".".join(table[:-1]), table[-1])
+
+    def _tables(self, condition: str, *values: str) -> list[sqlite3.Row]:
+        rows = self._rows(f"SELECT * FROM iceberg_tables WHERE {condition}", *values)
+        # Files made before schema V1 have no iceberg_type, and rows from then have no value.
+        return [row for row in rows if "iceberg_type" not in row.keys() or row["iceberg_type"] in (None, "TABLE")]  # noqa: SIM118
+
+    def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
+        if not self._file.exists():
+            return []
+        glue = "AND" if "WHERE" in query else "WHERE"
+        # mode=rw never creates the file, and unlike ro it can roll back what a killed writer left.
+        uri = f"{self._file.as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
+                db.row_factory = sqlite3.Row
+                return db.execute(f"{query} {glue} catalog_name = ?", (*values, self._catalog.name)).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise self._unreadable(error) from error
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: sqlite3.Error) -> RunError:
+        return RunError(
+            f"catalog {self._catalog.name!r}: {self._file} cannot be read: {error}.",
+            fix="see that it is a SQLite file which you may write and no other process holds, or give another path=.",
+        )
+
+
+class _ClientReader:
+    """Reads a catalog through PyIceberg's own client."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def namespaces(self) -> set[Name]:
+        with _talking_to(self._catalog):
+            return set(_below(client(self._catalog), ()))
+
+    def tables(self, namespace: Name) -> list[str] | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        with _talking_to(self._catalog):
+            try:
+                return [name[-1] for name in client(self._catalog).list_tables(namespace)]
+            except NoSuchNamespaceError:
+                return None
+
+    def exists(self, table: Name) -> bool:
+        with _talking_to(self._catalog):
+            return client(self._catalog).table_exists(table)
+
+    def load(self, table: Name) -> PyTable | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        key = (os.getpid(), self._catalog, table)
+        cached = _LOADED.get(key)
+        if cached and time.monotonic() - cached[0] < CACHE_SECONDS:
+            return cached[1]
+        with _talking_to(self._catalog):
+            try:
+                loaded = client(self._catalog).load_table(table)
+            except NoSuchTableError:
+                _LOADED.pop(key, None)
+                return None
+        _LOADED[key] = (time.monotonic(), loaded)
+        return loaded
+
+
+_LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
+
+
+def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
+    for child in connection.list_namespaces(namespace):
+        yield child
+        yield from _below(connection, child)
+
+
+@contextmanager
+def _talking_to(catalog: Catalog) -> Iterator[None]:
+    try:
+        yield
+    except HeliosError:
+        raise
+    except Exception as error:
+        # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
+        raise RunError(
+            f"catalog {catalog.name!r} ({catalog.type}) failed: {type(error).__name__}: {error}",
+            where=catalog.origin,
+            fix=f"run `helios doctor --catalog {catalog.name}`.",
+        ) from error
+
+
+# PyIceberg's tables, opened lazily
+
+
+@lru_cache(maxsize=64)
+def _metadata(path: str) -> TableMetadata:
+    # A metadata file never changes, so its name is all that a cache needs.
+    from pyiceberg.serializers import Compressor, FromByteStream
+
+    with open(path, "rb") as stream:
+        return FromByteStream.table_metadata(cast(Any, stream), compression=Compressor.get_compressor(path))
+
+
+def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str) -> PyTable:
+    from pyiceberg.table import Table as Opened
+
+    def file_io() -> FileIO:
+        from pyiceberg.io import load_file_io
+
+        return load_file_io({**pyiceberg_properties(catalog), **metadata.properties}, location)
+
+    # Reading metadata needs neither pyarrow's file system nor SQLAlchemy, and both are slow to import.
+    io = cast("FileIO", _Later(file_io))
+    return Opened(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
+
+
+class _Later:
+    """Stands for an object that is made when an attribute of it is first asked for."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.__dict__["_made"] = cache(make)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_made"](), name)
+
+
+# Names and partition specs
+
+
+def _dotted(parts: Iterable[str]) -> str:
+    return str(Identifier(tuple(parts)))
+
+
+def _namespace(text: str) -> Name:
+    try:
+        return Identifier.parse(f"{text}.table").parts[:-1]
+    except DeclarationError as error:
+        raise DeclarationError(
+            f"{text!r} is not a namespace: parts must not be empty or hold '/', '\\', '..' or control characters.",
+            where=caller(),
+            fix='write "sales" or "sales.eu".',
+        ) from error
+
+
+def _partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField | str]) -> PartitionSpec:
+    from pyiceberg.partitioning import PartitionField as SpecField
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.transforms import parse_transform
+
+    spec = []
+    for position, given in enumerate(fields):
+        item = identity(given) if isinstance(given, str) else given
+        if not isinstance(item, PartitionField):
+            raise DeclarationError(
+                f"table {table}: partition_by takes transforms or column names, not {item!r}.",
+                where=caller(),
+                fix='write partition_by=[day("ts"), "country"].',
+            )
+        if item.column not in schema.column_names:
+            raise NotFound(
+                f"table {table}: partition_by({item}): no column {item.column!r}. "
+                f"{near_miss(item.column, schema.column_names)}",
+                where=caller(),
+            )
+        column = schema.find_field(item.column)
+        transform = parse_transform(item.transform + (f"[{item.width}]" if item.width is not None else ""))
+        if not transform.can_transform(column.field_type):
+            raise DeclarationError(
+                f"table {table}: partition_by({item}): {item.transform} does not take {column.field_type}.",
+                where=caller(),
+                fix="choose another transform, or another column.",
+            )
+        spec.append(SpecField(column.field_id, 1000 + position, transform, item.name))
+    names = [field.name for field in spec]
+    if len(set(names)) != len(names):
+        raise DeclarationError(f"table {table}: partition_by has a field twice.", where=caller())
+    return PartitionSpec(*spec)

@@ -1,0 +1,114 @@
+"""What `pipeline.check()`, `.plan()`, `.run()`, `stream.schema()` and `.preview()` do: the top of the layers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helios.catalog.spec import Catalog
+from helios.config import Config, load
+from helios.errors import CheckFailed, HeliosError
+from helios.model.flow import Flow, Pipeline, flows
+from helios.model.iceberg import IcebergSink, IcebergSource
+from helios.plan import Context, Plan, compile_pipelines, infer_schema
+from helios.plan.infer import UnparsedExpression
+from helios.plan.schema import Schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from helios.spark.run import PipelineRun
+
+
+def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
+    """The configuration that applies to a script, from its folder or above."""
+    folder = Path(origin_file).resolve().parent if os.path.exists(origin_file) else Path.cwd()
+    return Context(config=load(folder, profile), catalogs=catalogs or {})
+
+
+def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalog]:
+    """The catalogs that a pipeline names by value."""
+    nodes: list[Any] = [inner.source for inner in flows(flow)] + ([sink] if sink else [])
+    named = [n.catalog for n in nodes if isinstance(n, (IcebergSource, IcebergSink)) and isinstance(n.catalog, Catalog)]
+    return {catalog.name: catalog for catalog in named}
+
+
+def module_catalogs() -> dict[str, Catalog]:
+    """The catalogs that are values of the module whose code called Helios: a notebook, or a plain script."""
+    package = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith(package):
+        frame = frame.f_back
+    values = frame.f_globals.values() if frame is not None else ()
+    return {value.name: value for value in values if isinstance(value, Catalog)}
+
+
+def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
+    """The plans, when nothing but doubts of our own parser stands against them: Spark's parser has the last word.
+
+    Raises:
+        CheckFailed: With the problems.
+    """
+    real = [p for p in problems if not isinstance(p, UnparsedExpression)]
+    if real:
+        raise CheckFailed(real)
+    return plans
+
+
+class DefaultEngine:
+    """The engine behind the methods of declared values."""
+
+    def check(self, pipeline: Pipeline) -> None:
+        _, problems = compile_pipelines([pipeline], self._context(pipeline))
+        if problems:
+            raise CheckFailed(problems)
+
+    def plan(self, pipeline: Pipeline) -> Plan:
+        plans, problems = compile_pipelines([pipeline], self._context(pipeline))
+        if problems:
+            raise CheckFailed(problems)
+        return plans[0]
+
+    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun:
+        context = self._context(pipeline)
+        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        from helios.spark.run import PipelineRun
+
+        return PipelineRun(plan, self._session(context.config, [plan], spark), once=once).start()
+
+    def schema(self, flow: Flow) -> Schema | None:
+        return infer_schema(flow, self._flow_context(flow))
+
+    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table:
+        from helios.model.iceberg import Iceberg
+
+        context = self._flow_context(flow)
+        # A pipeline nobody runs: it lends the flow its reads and conf.
+        pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
+        plans, problems = compile_pipelines([pipeline], context, lenient=True)
+        plan = runnable(plans, problems)[0]
+        from helios.spark.read import build, read_batch
+
+        session = self._session(context.config, [plan], spark)
+        df = build(plan, lambda _, read: read_batch(session, read))
+        return df.limit(rows).toArrow()
+
+    def _context(self, pipeline: Pipeline) -> Context:
+        sink = pipeline.sink if isinstance(pipeline.sink, IcebergSink) else None
+        catalogs = {**module_catalogs(), **catalogs_in(pipeline.stream, sink)}
+        return context_for(pipeline.origin.file, catalogs)
+
+    def _flow_context(self, flow: Flow) -> Context:
+        return context_for(flow.origin.file, {**module_catalogs(), **catalogs_in(flow)})
+
+    def _session(self, config: Config, plans: list[Plan], spark: SparkSession | None) -> SparkSession:
+        from helios.spark import session
+
+        if spark is not None:
+            return session.clone(spark, plans)
+        started = session.start(config, session.components_of(plans))
+        session.declare_catalogs(started, plans)
+        return started

@@ -1,0 +1,142 @@
+"""Every error that Helios raises on purpose.
+
+HeliosError                 what happened, where in the script, the fix
+├── InputError              the input is wrong: exit status 2, nothing was written
+│   ├── DeclarationError    a value or a `>>` that cannot be
+│   ├── ScriptError         a script that cannot be loaded, or holds no pipeline
+│   ├── ConfigError         helios.toml, a profile, a `${NAME}`
+│   ├── CheckFailed         everything that `helios check` found, at once
+│   ├── NotFound            a table, catalog, namespace, snapshot or column that is not there
+│   └── CheckpointError     a checkpoint that is not this pipeline's, or cannot be trusted
+└── RunError                the run failed or a service is away: exit status 1
+    ├── EnvironmentProblem  Java, Spark or jars are missing
+    ├── LedgerError         exactly-once cannot be proved; nothing was written
+    └── LeaseError          another driver is alive on this checkpoint
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The line of the user's script that declared something."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class HeliosError(Exception):
+    """What happened, where (`script.py:12`) and how to fix it.
+
+    Args:
+        what: One sentence that says what is wrong.
+        where: The line of the user's script, when one is to blame.
+        fix: What to do about it, in the imperative.
+    """
+
+    exit_status = 1
+
+    def __init__(self, what: str, *, where: Origin | None = None, fix: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        remedy = f" Fix: {self.fix}" if self.fix else ""
+        return f"{place}{self.what}{remedy}"
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "where": str(self.where) if self.where else None,
+            "fix": self.fix,
+        }
+
+
+class InputError(HeliosError):
+    """The input is wrong; nothing was written."""
+
+    exit_status = 2
+
+
+class DeclarationError(InputError):
+    """A value or a composition that cannot be."""
+
+
+class ScriptError(InputError):
+    """A script that cannot be loaded, or holds no pipeline."""
+
+
+class ConfigError(InputError):
+    """A configuration file, profile or variable that is wrong."""
+
+
+class NotFound(InputError):
+    """A named thing that does not exist."""
+
+
+class CheckpointError(InputError):
+    """A checkpoint that is not this pipeline's, or cannot be trusted."""
+
+
+class CheckFailed(InputError):
+    """All problems of a check at once.
+
+    Args:
+        problems: The problems, each an error of its own.
+    """
+
+    def __init__(self, problems: Sequence[HeliosError]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+    def as_json(self) -> dict[str, object]:
+        return {"error": "CheckFailed", "problems": [p.as_json() for p in self.problems]}
+
+
+class RunError(HeliosError):
+    """The run failed, or a service is away."""
+
+
+class EnvironmentProblem(RunError):
+    """Java, Spark or a jar is missing or does not fit."""
+
+
+class LedgerError(RunError):
+    """Exactly-once cannot be proved from what the target retains; nothing was written."""
+
+
+class LeaseError(RunError):
+    """Another driver holds the checkpoint."""
+
+
+def near_miss(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest known one, or all of them.
+
+    Examples:
+        >>> near_miss("oders", ["orders", "users"])
+        "Did you mean 'orders'?"
+        >>> near_miss("x", ["orders", "users"])
+        'Known: orders, users.'
+        >>> near_miss("x", [])
+        'There are none.'
+    """
+    names = sorted(set(known))
+    lowered = {n.lower(): n for n in names}
+    matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
+    if matches:
+        return f"Did you mean {lowered[matches[0]]!r}?"
+    if not names:
+        return "There are none."
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    return f"Known: {shown}."

@@ -1,0 +1,1 @@
+"""What the user declares: frozen values, standard library only."""

@@ -1,0 +1,85 @@
+"""`Files.source(...)`: a folder of parquet, csv or json files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Self
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.flow import Source
+from helios.model.values import caller, duration, show_seconds
+
+FORMATS = ("parquet", "csv", "json")
+DEFAULT_OPTIONS = {"csv": (("header", "true"),)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesSource(Source):
+    """Files of one format under a path, read once or followed. Made by `Files.source`."""
+
+    path: str
+    format: str
+    declared_schema: str | None = None
+    poll: float | None = None
+    max_files: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def streaming(self) -> bool:
+        return self.poll is not None
+
+    def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
+        """Follows the folder: the files there now, then every new one, each once.
+
+        Args:
+            poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
+            max_files: The most files of one batch.
+        """
+        if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
+            raise DeclarationError(f"max_files={max_files!r} must be a positive number.", where=caller())
+        return replace(self, poll=duration(poll, "poll"), max_files=max_files)
+
+    def option(self, **options: str) -> Self:
+        """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA")`."""
+        return replace(self, options=tuple({**dict(self.options), **options}.items()))
+
+    def reader_options(self) -> dict[str, str]:
+        return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
+
+    def label(self) -> str:
+        followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
+        return f"Files.source({self.path}, {self.format}){followed}"
+
+
+class Files:
+    """Folders of files as sources."""
+
+    @staticmethod
+    def source(path: str, format: str | None = None, *, schema: str | Mapping[str, str] | None = None) -> FilesSource:
+        """Files under a path; by default all of them, once.
+
+        Args:
+            path: A file, a folder or a glob, local or with a scheme that Spark can read.
+            format: parquet, csv or json; by default told from the path's ending.
+            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping. Without it parquet
+                tells its own, and csv and json are inferred by Spark when the run starts.
+
+        Raises:
+            DeclarationError: The format is unknown, or cannot be told from the path.
+        """
+        if not isinstance(path, str) or not path.strip():
+            raise DeclarationError("Files.source() needs a path.", where=caller())
+        ending = path.rsplit("/", 1)[-1].removesuffix(".gz").rpartition(".")[2].rstrip("*").lower()
+        told = format or ending
+        if told not in FORMATS:
+            raise DeclarationError(
+                f"Files.source({path!r}): format {format!r} is unknown. {near_miss(told, FORMATS)}"
+                if format
+                else f"Files.source({path!r}): the format cannot be told from the path.",
+                where=caller(),
+                fix=f'pass format="parquet" (or {", ".join(FORMATS[1:])}).',
+            )
+        ddl = ", ".join(f"`{n}` {t}" for n, t in schema.items()) if isinstance(schema, Mapping) else schema
+        return FilesSource(path=path, format=told, declared_schema=ddl)

@@ -1,0 +1,267 @@
+"""`source >> step >> sink`: how declared values compose. Every `>>` returns a new value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeAlias, overload
+
+from helios.errors import DeclarationError, Origin
+from helios.model.engine import engine
+from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A declared value that knows the line that declared it."""
+
+    origin: Origin = field(default_factory=caller, compare=False, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step(Node):
+    """One transformation; the concrete ones are in `helios.model.steps`."""
+
+    def text(self) -> str:
+        """The step as the plan shows it; equal texts are equal steps."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Step):
+    """An opaque callable from DataFrame to DataFrame."""
+
+    function: Function
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__qualname__", type(self.function).__name__)
+
+    def text(self) -> str:
+        return f"call({self.name})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transform(Node):
+    """Steps in a row, without a source; reusable in any number of pipelines."""
+
+    steps: tuple[Step, ...]
+
+    @overload
+    def __rshift__(self, other: Transform) -> Transform: ...
+    @overload
+    def __rshift__(self, other: Function) -> Transform: ...
+    def __rshift__(self, other: Any) -> Transform:
+        following = as_transform(other)
+        if following is None:
+            raise wrong(self, other, "a transform takes another transform or a callable; a sink needs a source first")
+        return Transform(steps=self.steps + following.steps)
+
+    def __rrshift__(self, other: Function) -> Transform:
+        first = as_transform(other)
+        if first is None:
+            raise wrong(other, self, "only a source, a stream or a step stands before a step")
+        return Transform(steps=first.steps + self.steps)
+
+    def text(self) -> str:
+        return " >> ".join(s.text() for s in self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow(Node):
+    """What carries rows: a source, or a source with steps behind it."""
+
+    @property
+    def source(self) -> Source:
+        raise NotImplementedError
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return ()
+
+    @overload
+    def __rshift__(self, other: Sink) -> Pipeline: ...
+    @overload
+    def __rshift__(self, other: Sequence[Sink]) -> Pipelines: ...
+    @overload
+    def __rshift__(self, other: Transform) -> Stream: ...
+    @overload
+    def __rshift__(self, other: Function) -> Stream: ...
+    def __rshift__(self, other: Any) -> Any:
+        stream = Stream(start=self.source, tail=self.steps, origin=self.origin)
+        if isinstance(other, Sink):
+            return Pipeline(stream=stream, sink=other)
+        if isinstance(other, (list, tuple)):
+            wrong_sink = next((o for o in other if not isinstance(o, Sink)), None)
+            if wrong_sink is not None or not other:
+                raise wrong(self, wrong_sink if other else other, "a fan-out is a list of sinks")
+            return Pipelines(Pipeline(stream=stream, sink=sink) for sink in other)
+        following = as_transform(other)
+        if following is None:
+            raise wrong(self, other, "after a source comes a step, a callable from DataFrame to DataFrame, or a sink")
+        return replace(stream, tail=stream.tail + following.steps)
+
+    def text(self) -> str:
+        return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
+
+    def schema(self) -> Any:
+        """The columns that the flow carries, as a `helios.plan.schema.Schema`; None where only a run can tell.
+
+        Reads catalogs through PyIceberg, without a JVM.
+        """
+        return engine().schema(self)
+
+    def preview(self, n: int = 20, spark: Any = None) -> Any:
+        """The first `n` rows as a `pyarrow.Table`, read as a batch; starts Spark, or uses the session given."""
+        return engine().preview(self, n, spark)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source(Flow):
+    """Where rows come from; the concrete ones are in the module of their system."""
+
+    @property
+    def source(self) -> Source:
+        return self
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the source is followed, rather than read once."""
+        return False
+
+    def label(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream(Flow):
+    """A source with steps behind it; reusable in any number of pipelines."""
+
+    start: Source
+    tail: tuple[Step, ...] = ()
+
+    @property
+    def source(self) -> Source:
+        return self.start
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.tail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sink(Node):
+    """Where rows go; the concrete ones are in the module of their system."""
+
+    def label(self) -> str:
+        raise NotImplementedError
+
+    def __rshift__(self, other: Never) -> NoReturn:
+        raise wrong(self, other, "a sink ends a pipeline", fix="fan out with `stream >> [sink_a, sink_b]`.")
+
+    def __rrshift__(self, other: Never) -> NoReturn:
+        raise wrong(other, self, "only a source or a stream flows into a sink")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline(Node):
+    """A stream and its sink, ready to check, plan and run."""
+
+    stream: Stream
+    sink: Sink
+    name: str | None = None
+    was: str | None = None
+
+    def named(self, name: str, *, was: str | None = None) -> Pipeline:
+        """Gives the pipeline its identity in the ledger; `was` is the old name, moved once.
+
+        Raises:
+            DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
+        """
+        for given in (name, was):
+            if given is not None and not (given and all(c.isalnum() or c in "_-." for c in given)):
+                raise DeclarationError(
+                    f"{given!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
+                )
+        return replace(self, name=name, was=was)
+
+    def __rshift__(self, other: Never) -> NoReturn:
+        raise wrong(self, other, "a pipeline is complete", fix="fan out with `stream >> [sink_a, sink_b]`.")
+
+    def text(self) -> str:
+        return f"{self.stream.text()} >> {self.sink.label()}"
+
+    def schema(self) -> Any:
+        """The columns that reach the sink; None where only a run can tell."""
+        return engine().schema(self.stream)
+
+    def check(self) -> None:
+        """Finds every problem without a JVM.
+
+        Raises:
+            CheckFailed: With all problems.
+        """
+        engine().check(self)
+
+    def plan(self) -> Any:
+        """What will run, as a `helios.plan.Plan`: printable, comparable, and made without a JVM."""
+        return engine().plan(self)
+
+    def run(self, once: bool = False, spark: Any = None) -> Any:
+        """Starts the pipeline and returns its handle.
+
+        Args:
+            once: Drain what is there now, then stop; otherwise follow the source.
+            spark: A session to use; it is cloned, never altered. By default one is made.
+        """
+        return engine().run(self, once, spark)
+
+
+class Pipelines(tuple[Pipeline, ...]):
+    """What a fan-out gives: one pipeline per sink."""
+
+    def __rshift__(self, other: Never) -> NoReturn:
+        raise wrong(self, other, "pipelines are complete")
+
+
+def as_transform(other: Any) -> Transform | None:
+    """A transform as it is, a callable lifted to one; None for anything else."""
+    if isinstance(other, Transform):
+        return other
+    if callable(other) and not isinstance(other, type):
+        return Transform(steps=(Call(function=other),))
+    return None
+
+
+def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
+    return DeclarationError(
+        f"{describe(left)} >> {describe(right)} does not compose: {why}.",
+        where=caller(),
+        fix=fix or "compose as `source >> step >> ... >> sink`.",
+    )
+
+
+def describe(value: Any) -> str:
+    if isinstance(value, (Source, Sink)):
+        return value.label()
+    if isinstance(value, Flow):
+        return f"a stream from {value.source.label()}"
+    if isinstance(value, Transform):
+        return value.text()
+    if isinstance(value, Pipeline):
+        return f"a pipeline into {value.sink.label()}"
+    return f"{type(value).__name__} {value!r}" if not isinstance(value, type) else f"the class {value.__name__}"
+
+
+def flows(flow: Flow) -> Iterator[Flow]:
+    """The flow and, depth first, the flows that its joins and unions bring in."""
+    yield flow
+    for step in flow.steps:
+        inner = getattr(step, "other", None)
+        if isinstance(inner, Flow):
+            yield from flows(inner)

@@ -1,0 +1,60 @@
+"""`Memory.source(...)`: rows that a test holds in its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helios.errors import DeclarationError
+from helios.model.flow import Source
+from helios.model.values import caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySource(Source):
+    """Rows in memory, read once. Made by `Memory.source`."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...] = field(repr=False)
+    declared_schema: str | None = None
+
+    def label(self) -> str:
+        return f"Memory.source({len(self.rows)} rows)"
+
+
+class Memory:
+    """Rows in memory as a source, for tests."""
+
+    @staticmethod
+    def source(
+        rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]], schema: str | Mapping[str, str] | None = None
+    ) -> MemorySource:
+        """Rows to read once.
+
+        Args:
+            rows: Mappings from column to value, or tuples in the order of `schema`.
+            schema: Columns and Spark SQL types ("id bigint, name string", or a mapping); needed for tuples and for no
+                rows, otherwise inferred.
+
+        Raises:
+            DeclarationError: Columns that cannot be told.
+
+        Examples:
+            >>> Memory.source([{"id": 1}, {"id": 2}]).label()
+            'Memory.source(2 rows)'
+        """
+        ddl = ", ".join(f"`{n}` {t}" for n, t in schema.items()) if isinstance(schema, Mapping) else schema
+        mappings = [row for row in rows if isinstance(row, Mapping)]
+        if len(mappings) == len(rows) and mappings:
+            columns = tuple(dict.fromkeys(name for row in mappings for name in row))
+            return MemorySource(
+                columns=columns, rows=tuple(tuple(row.get(c) for c in columns) for row in mappings), declared_schema=ddl
+            )
+        if ddl is None or mappings:
+            raise DeclarationError(
+                "Memory.source cannot tell the columns.",
+                where=caller(),
+                fix='pass rows as dicts, or schema="id bigint, name string".',
+            )
+        return MemorySource(columns=(), rows=tuple(tuple(row) for row in rows), declared_schema=ddl)

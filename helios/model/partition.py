@@ -1,0 +1,90 @@
+"""Partition transforms, named as in the Iceberg specification (partition transforms, section "Partitioning")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.errors import DeclarationError
+from helios.model.values import caller
+
+
+@dataclass(frozen=True)
+class PartitionField:
+    """One field of a partition spec: a transform of a column.
+
+    Examples:
+        >>> str(bucket(16, "customer_id"))
+        'bucket(16, customer_id)'
+    """
+
+    transform: str
+    column: str
+    width: int | None = None
+
+    def __str__(self) -> str:
+        if self.transform == "identity":
+            return self.column
+        inner = f"{self.width}, {self.column}" if self.width is not None else self.column
+        return f"{self.transform}({inner})"
+
+    @property
+    def name(self) -> str:
+        """The field's name in the spec, as Iceberg's own builder gives it."""
+        suffix = {"identity": "", "truncate": "_trunc"}.get(self.transform, f"_{self.transform}")
+        return f"{self.column}{suffix}"
+
+
+def identity(column: str) -> PartitionField:
+    """The value itself: `identity("country")`."""
+    return PartitionField("identity", column)
+
+
+def year(column: str) -> PartitionField:
+    """Years since 1970 of a date or timestamp: `year("ts")`."""
+    return PartitionField("year", column)
+
+
+def month(column: str) -> PartitionField:
+    """Months since 1970-01 of a date or timestamp: `month("ts")`."""
+    return PartitionField("month", column)
+
+
+def day(column: str) -> PartitionField:
+    """Days since 1970-01-01 of a date or timestamp: `day("ts")`."""
+    return PartitionField("day", column)
+
+
+def hour(column: str) -> PartitionField:
+    """Hours since 1970-01-01T00 of a timestamp: `hour("ts")`."""
+    return PartitionField("hour", column)
+
+
+def bucket(buckets: int, column: str) -> PartitionField:
+    """The murmur3 hash modulo `buckets`: `bucket(16, "id")`.
+
+    Raises:
+        DeclarationError: `buckets` is not a positive number.
+    """
+    return _sized("bucket", buckets, column)
+
+
+def truncate(width: int, column: str) -> PartitionField:
+    """Text cut to `width` characters, or numbers floored to a multiple: `truncate(4, "sku")`.
+
+    Raises:
+        DeclarationError: `width` is not a positive number.
+    """
+    return _sized("truncate", width, column)
+
+
+def _sized(transform: str, size: int, column: str) -> PartitionField:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1 or not isinstance(column, str):
+        raise DeclarationError(
+            f"{transform}({size!r}, {column!r}) needs a positive number, then a column.",
+            where=caller(),
+            fix=f'write {transform}(16, "column").',
+        )
+    return PartitionField(transform, column, size)
+
+
+TRANSFORMS = {f.__name__: f for f in (identity, year, month, day, hour, bucket, truncate)}

@@ -1,0 +1,294 @@
+"""The declared steps: strings are Spark SQL expressions, and their text shows in the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.flow import Call, Flow, Function, Step, Transform
+from helios.model.values import caller, duration, show_seconds
+
+Pairs = tuple[tuple[str, str], ...]
+
+JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti", "cross")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where(Step):
+    condition: str
+
+    def text(self) -> str:
+        return f"where({self.condition})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Step):
+    expressions: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"select({', '.join(self.expressions)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithColumns(Step):
+    columns: Pairs
+
+    def text(self) -> str:
+        return f"with_columns({_pairs(self.columns)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rename(Step):
+    names: Pairs
+
+    def text(self) -> str:
+        return f"rename({', '.join(f'{a} -> {b}' for a, b in self.names)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Step):
+    columns: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"drop({', '.join(self.columns)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cast(Step):
+    types: Pairs
+
+    def text(self) -> str:
+        return f"cast({_pairs(self.types)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sql(Step):
+    query: str
+
+    def text(self) -> str:
+        return f"sql({' '.join(self.query.split())})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark(Step):
+    column: str
+    delay: float
+
+    def text(self) -> str:
+        return f"watermark({self.column}, {show_seconds(self.delay)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(Step):
+    """Groups by expressions, and by a time window when `window` is set."""
+
+    by: tuple[str, ...]
+    columns: Pairs
+    window: tuple[str, float, float | None] | None = None
+
+    def text(self) -> str:
+        if self.window is None:
+            return f"aggregate([{', '.join(self.by)}], {_pairs(self.columns)})"
+        column, size, slide = self.window
+        every = f", every {show_seconds(slide)}" if slide else ""
+        grouped = f".group_by({', '.join(self.by)})" if self.by else ""
+        return f"window({column}, {show_seconds(size)}{every}){grouped}.agg({_pairs(self.columns)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dedupe(Step):
+    keys: tuple[str, ...]
+    within: float | None = None
+
+    def text(self) -> str:
+        within = f", within={show_seconds(self.within)}" if self.within else ""
+        return f"dedupe({', '.join(self.keys)}{within})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Step):
+    other: Flow
+    on: tuple[str, ...]
+    how: str
+
+    def text(self) -> str:
+        return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Union(Step):
+    other: Flow
+
+    def text(self) -> str:
+        return f"union({self.other.text()})"
+
+
+def _pairs(pairs: Pairs) -> str:
+    return ", ".join(f"{name}={expression}" for name, expression in pairs)
+
+
+STATEFUL: tuple[type[Step], ...] = (Watermark, Aggregate, Dedupe)
+"""Steps that keep state between the batches of a stream."""
+
+CONCRETE: tuple[type[Step], ...] = (
+    Call, Where, Select, WithColumns, Rename, Drop, Cast, Sql, Watermark, Aggregate, Dedupe, Join, Union,
+)  # fmt: skip
+"""Every step that a lowering must know."""
+
+
+def _one(step: Step) -> Transform:
+    return Transform(steps=(step,))
+
+
+def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
+    for value in values:
+        if not isinstance(value, str) or not value.strip():
+            raise DeclarationError(
+                f"{what} takes text, not {value!r}.",
+                where=caller(),
+                fix="pass column names or SQL expressions as text.",
+            )
+    return tuple(values)
+
+
+def _mapping(values: Mapping[str, str], what: str) -> Pairs:
+    if not values:
+        raise DeclarationError(f"{what} needs at least one column.", where=caller())
+    _names(list(values), what)
+    _names(list(values.values()), what)
+    return tuple(values.items())
+
+
+def step(function: Function) -> Transform:
+    """Lifts a callable from DataFrame to DataFrame, so that it can stand first: `step(clean) >> where("x > 0")`."""
+    if not callable(function):
+        raise DeclarationError(f"step({function!r}) is not callable.", where=caller(), fix="pass a function.")
+    return _one(Call(function=function))
+
+
+def where(condition: str) -> Transform:
+    """Keeps the rows for which a SQL condition is true: `where("amount > 0")`."""
+    return _one(Where(condition=_names([condition], "where")[0]))
+
+
+def select(*expressions: str) -> Transform:
+    """Keeps columns, or SQL expressions with an alias: `select("id", "price * qty AS total")`."""
+    if not expressions:
+        raise DeclarationError("select() needs at least one column.", where=caller(), fix='write select("id").')
+    return _one(Select(expressions=_names(expressions, "select")))
+
+
+def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+    """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`.
+
+    A mapping serves names that are not Python words: `with_columns({"unit price": "price / qty"})`.
+    """
+    return _one(WithColumns(columns=_mapping({**(columns or {}), **expressions}, "with_columns")))
+
+
+def rename(names: Mapping[str, str]) -> Transform:
+    """Renames columns: `rename({"old": "new"})`."""
+    return _one(Rename(names=_mapping(names, "rename")))
+
+
+def drop(*columns: str) -> Transform:
+    """Leaves columns out: `drop("tmp")`."""
+    if not columns:
+        raise DeclarationError("drop() needs at least one column.", where=caller(), fix='write drop("tmp").')
+    return _one(Drop(columns=_names(columns, "drop")))
+
+
+def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
+    """Changes types, named as in Spark SQL: `cast(id="bigint", price="decimal(10,2)")`."""
+    return _one(Cast(types=_mapping({**(columns or {}), **types}, "cast")))
+
+
+def sql(query: str) -> Transform:
+    """A query over the stream, which it calls `input`: `sql("SELECT id, count(*) AS n FROM input GROUP BY id")`."""
+    return _one(Sql(query=_names([query], "sql")[0]))
+
+
+def watermark(column: str, delay: float | str | timedelta) -> Transform:
+    """Declares how late a row may come by its event time: `watermark("ts", "10 minutes")`."""
+    return _one(Watermark(column=_names([column], "watermark")[0], delay=duration(delay, "delay")))
+
+
+def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+    """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    return _one(
+        Aggregate(by=_names(keys, "aggregate"), columns=_mapping({**(columns or {}), **expressions}, "aggregate"))
+    )
+
+
+@dataclass(frozen=True)
+class Window:
+    """A time window that waits for its `.agg(...)`."""
+
+    column: str
+    size: float
+    slide: float | None
+    by: tuple[str, ...] = ()
+
+    def group_by(self, *by: str) -> Window:
+        """Groups by columns beside the window."""
+        return Window(self.column, self.size, self.slide, self.by + _names(by, "group_by"))
+
+    def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+        """Aggregates per window and group; the result has `window_start`, `window_end`, the groups and these columns."""
+        pairs = _mapping({**(columns or {}), **expressions}, "agg")
+        return _one(Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide)))
+
+
+def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
+    """Event-time windows of a size, sliding when `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
+    return Window(
+        _names([column], "window")[0],
+        duration(size, "size"),
+        duration(slide, "slide") if slide is not None else None,
+    )
+
+
+def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transform:
+    """Keeps the first row of each key; on a stream `within` bounds how long a key is remembered, after a watermark."""
+    if not keys:
+        raise DeclarationError("dedupe() needs at least one key.", where=caller(), fix='write dedupe("id").')
+    return _one(Dedupe(keys=_names(keys, "dedupe"), within=duration(within, "within") if within is not None else None))
+
+
+def join(right: Flow, *, on: str | Sequence[str], how: str = "inner") -> Transform:
+    """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
+
+    Args:
+        right: The other side. A batch source is read anew for every batch of a stateless pipeline.
+        on: Column names that both sides have. They appear once in the result.
+        how: inner, left, right, full, semi, anti or cross.
+
+    Raises:
+        DeclarationError: `right` is not a source or stream, or `how` is unknown.
+    """
+    if not isinstance(right, Flow):
+        raise DeclarationError(
+            f"join() takes a source or a stream, not {type(right).__name__}.",
+            where=caller(),
+            fix='write join(Iceberg.source("ns.table"), on="id").',
+        )
+    if how not in JOIN_KINDS:
+        raise DeclarationError(f"join(how={how!r}) is unknown. {near_miss(how, JOIN_KINDS)}", where=caller())
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    if not keys and how != "cross":
+        raise DeclarationError("join() needs at least one column in on=.", where=caller())
+    return _one(Join(other=right, on=_names(keys, "join"), how=how))
+
+
+def union(other: Flow) -> Transform:
+    """Adds the rows of another source or stream, matched by column name: `union(Iceberg.source("ns.more"))`."""
+    if not isinstance(other, Flow):
+        raise DeclarationError(
+            f"union() takes a source or a stream, not {type(other).__name__}.",
+            where=caller(),
+            fix='write union(Iceberg.source("ns.more")).',
+        )
+    return _one(Union(other=other))

@@ -1,0 +1,204 @@
+"""Small values that users write as text: durations, identifiers, secrets, and where they wrote them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from helios.errors import DeclarationError, Origin, near_miss
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_LONG = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
+
+T = TypeVar("T")
+
+
+def caller() -> Origin:
+    """The nearest line on the stack that is not Helios's own (0.8 us; a traceback costs 39 us)."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) and not file.startswith("<string>"):
+            break
+        frame = frame.f_back
+    file = frame.f_code.co_filename
+    if os.path.isabs(file):
+        relative = os.path.relpath(file)
+        file = file if relative.startswith("..") else relative
+    return Origin(file, frame.f_lineno)
+
+
+def duration(value: float | str | timedelta, what: str) -> float:
+    """Seconds, from a number of seconds, a text such as "30s", or a timedelta.
+
+    Args:
+        value: The duration; text is a number and a unit (ms, s, m, h, d, or the word).
+        what: The name of the argument, for the error.
+
+    Raises:
+        DeclarationError: The text has no known unit, or the duration is not positive.
+
+    Examples:
+        >>> duration("2 minutes", "poll")
+        120.0
+    """
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise DeclarationError(
+            f"{what}={value!r} is not a duration.",
+            where=caller(),
+            fix='write seconds (60), text ("30s", "5 minutes") or a timedelta.',
+        )
+    elif isinstance(value, str):
+        seconds = _parse_duration(value, what)
+    else:
+        seconds = float(value)
+    if not 0 < seconds < float("inf"):
+        raise DeclarationError(
+            f"{what}={value!r} is not a positive duration.", where=caller(), fix="give a time above zero."
+        )
+    return seconds
+
+
+def _parse_duration(text: str, what: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match:
+        raise DeclarationError(
+            f"{what}={text!r} is not a duration.", where=caller(), fix='write it as "30s", "5m", "1h" or "2 days".'
+        )
+    number, unit = match.groups()
+    word = unit.lower()
+    short = _LONG.get(word.removesuffix("s"), word) if word else "s"
+    if short not in _UNITS:
+        known = [*_UNITS, *(f"{w}s" for w in _LONG)]
+        raise DeclarationError(f"{what}={text!r}: unknown unit {unit!r}. {near_miss(unit, known)}", where=caller())
+    return float(number) * _UNITS[short]
+
+
+def show_seconds(seconds: float) -> str:
+    """A duration as one would say it.
+
+    Examples:
+        >>> show_seconds(90), show_seconds(3600), show_seconds(0.25)
+        ('90 s', '1 h', '0.25 s')
+    """
+    for size, unit in ((86400, "d"), (3600, "h")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+_BAD_PART = re.compile(r"[/\\\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """A dotted name as the user wrote it, validated but not yet resolved to a catalog."""
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str, where: Origin | None = None) -> Identifier:
+        """Splits a dotted name; a part in backticks may hold dots.
+
+        Raises:
+            DeclarationError: An empty part, a slash, `..`, or a control character.
+
+        Examples:
+            >>> Identifier.parse("prod.sales.`my.orders`").parts
+            ('prod', 'sales', 'my.orders')
+        """
+        if not isinstance(text, str):
+            raise DeclarationError(
+                f"A table name must be text, not {type(text).__name__}.",
+                where=where or caller(),
+                fix='write "namespace.table" or "catalog.namespace.table".',
+            )
+        parts = tuple(
+            part[1:-1] if len(part) > 1 and part[0] == part[-1] == "`" else part
+            for part in re.findall(r"`[^`]*`|[^.`]+|(?<=\.)(?=\.)|^(?=\.)|(?<=\.)$", text)
+        )
+        bad = next((p for p in parts if not p.strip() or _BAD_PART.search(p) or p in (".", "..")), None)
+        if bad is not None or ".." in text.replace("`", "") or not parts:
+            raise DeclarationError(
+                f"{text!r} is not a table name: parts must not be empty or hold '/', '\\', '..' or control characters.",
+                where=where or caller(),
+                fix='write "namespace.table" or "catalog.namespace.table".',
+            )
+        if len(parts) < 2:
+            raise DeclarationError(
+                f"{text!r} has no namespace.",
+                where=where or caller(),
+                fix=f'write "namespace.{text}", or "catalog.namespace.{text}".',
+            )
+        return cls(parts)
+
+    def __str__(self) -> str:
+        return ".".join(f"`{p}`" if "." in p else p for p in self.parts)
+
+
+class Secret:
+    """A value that is never shown: its text, repr and JSON are `***`; `.reveal()` gives it."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __str__(self) -> str:
+        return "***"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+PARAMETERS: dict[str, str] = {}
+"""What `--set NAME=VALUE` gave, read by `param` while a script is loaded."""
+
+
+def param(name: str, default: T, *, parse: Callable[[str], Any] | None = None) -> T:
+    """A value that `helios run --set NAME=VALUE` overrides.
+
+    The text is converted to the type of the default (bool, int, float, str), or by `parse`.
+
+    Raises:
+        DeclarationError: The text does not convert.
+
+    Examples:
+        >>> param("day", "2026-01-01")
+        '2026-01-01'
+    """
+    USED_PARAMETERS.add(name)
+    if name not in PARAMETERS:
+        return default
+    text = PARAMETERS[name]
+    convert: Callable[[str], Any] = parse or _CONVERT.get(type(default), str)
+    try:
+        converted: T = convert(text)
+    except (ValueError, KeyError) as error:
+        raise DeclarationError(
+            f"--set {name}={text}: not a {type(default).__name__}.",
+            where=caller(),
+            fix=f"give a value like the default, {default!r}.",
+        ) from error
+    return converted
+
+
+USED_PARAMETERS: set[str] = set()
+_BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_CONVERT: Mapping[type, Callable[[str], Any]] = {bool: lambda t: _BOOLS[t.lower()], int: int, float: float, str: str}

@@ -1,0 +1,141 @@
+"""Which jars go together: one row per Spark version and component, as tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from helios.errors import EnvironmentProblem, near_miss
+
+_AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+
+# A row is here only when it was run; a component without a row for a Spark version is refused by name.
+COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "4.0": {
+        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
+        "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
+    },
+    "4.1": {
+        "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),
+        "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
+        "aws": (_AWS,),
+        "gcp": ("org.apache.iceberg:iceberg-gcp-bundle:1.11.0",),
+        "azure": ("org.apache.iceberg:iceberg-azure-bundle:1.10.0",),
+        # The token provider at 4.1 is not everywhere to be had; 4.0.0 reads from a real broker beside 4.1.3.
+        "kafka": (
+            "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+            "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+            "org.apache.kafka:kafka-clients:3.9.1",
+            "org.apache.commons:commons-pool2:2.12.1",
+        ),
+        # Checkpoints on s3a://. The AWS SDK itself comes from Iceberg's bundle: no need of the SDK's own 640 MB.
+        "s3a": (
+            _AWS,
+            "org.apache.hadoop:hadoop-aws:3.4.2",
+            "software.amazon.awssdk:s3-transfer-manager:2.54.17",
+            "software.amazon.awssdk:apache-client:2.54.17",
+            "org.apache.httpcomponents:httpclient:4.5.14",
+            "org.apache.httpcomponents:httpcore:4.4.16",
+            "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.2.1",
+        ),
+    },
+}
+NEWEST = max(COMPONENTS)
+
+
+class Coordinate(NamedTuple):
+    """A Maven coordinate, taken apart."""
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in the cache; with the group, as two groups may use one artifact name.
+
+        Examples:
+            >>> parse("a.b:c:1.0:shaded").file_name
+            'a.b_c-1.0-shaded.jar'
+        """
+        ending = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.group}_{self.artifact}-{self.version}{ending}.jar"
+
+
+def parse(text: str) -> Coordinate:
+    """Takes `group:artifact:version[:classifier]` apart.
+
+    Examples:
+        >>> parse("org.xerial:sqlite-jdbc:3.47.1.0").artifact
+        'sqlite-jdbc'
+
+    Raises:
+        ValueError: The text has not three or four parts.
+    """
+    parts = text.split(":")
+    if len(parts) not in (3, 4) or not all(parts):
+        raise ValueError(f"{text!r} is not group:artifact:version[:classifier]")
+    return Coordinate(*parts)
+
+
+def minor(spark_version: str) -> str:
+    """The part of a Spark version that decides about jars.
+
+    Examples:
+        >>> minor("4.1.4"), minor("4.1"), minor("4.2.0.dev3")
+        ('4.1', '4.1', '4.2')
+    """
+    return ".".join(spark_version.split(".")[:2])
+
+
+def pip_command(spark_minor: str = NEWEST) -> str:
+    """The command that installs the newest Spark of a minor version.
+
+    Examples:
+        >>> pip_command("4.1")
+        "pip install 'pyspark>=4.1,<4.2'"
+    """
+    major, _, second = spark_minor.partition(".")
+    return f"pip install 'pyspark>={spark_minor},<{major}.{int(second) + 1}'"
+
+
+def coordinates(spark_minor: str, components: Iterable[str]) -> tuple[str, ...]:
+    """The pinned jars of some components, each once, in the order of the components.
+
+    Args:
+        spark_minor: "4.1"; a full version such as "4.1.4" will do.
+        components: Names of `COMPONENTS` rows: "iceberg", "sqlite", "aws", ...
+
+    Examples:
+        >>> coordinates("4.1", ["sqlite"])
+        ('org.xerial:sqlite-jdbc:3.47.1.0',)
+
+    Raises:
+        EnvironmentProblem: No jars are known for this Spark, or for a component on it.
+    """
+    chosen = minor(spark_minor)
+    if chosen not in COMPONENTS:
+        raise EnvironmentProblem(
+            f"Spark {spark_minor} has no Iceberg jars that Helios knows; supported: {', '.join(sorted(COMPONENTS))}.",
+            fix=f"{pip_command()}.",
+        )
+    rows = COMPONENTS[chosen]
+    found: dict[str, None] = {}
+    for component in components:
+        if component not in rows:
+            raise _unknown(component, chosen)
+        found.update(dict.fromkeys(rows[component]))
+    return tuple(found)
+
+
+def _unknown(component: str, spark_minor: str) -> EnvironmentProblem:
+    others = [version for version in sorted(COMPONENTS) if component in COMPONENTS[version]]
+    if others:
+        return EnvironmentProblem(
+            f"The jars of {component!r} are not known for Spark {spark_minor}; they are for {', '.join(others)}.",
+            fix=f"{pip_command(others[-1])}.",
+        )
+    return EnvironmentProblem(
+        f"No jars are known by the name {component!r}. {near_miss(component, COMPONENTS[spark_minor])}"
+    )

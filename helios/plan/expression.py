@@ -1,0 +1,316 @@
+"""Spark SQL expressions as text: parsed, their columns looked up, their result's name and type told, all without a JVM.
+
+In doubt nothing is reported: a false alarm would block a pipeline that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from helios.errors import InputError, NotFound, Origin, near_miss
+from helios.plan.kinds import Node, Scope, kind_of, member, safe_kind_of
+from helios.plan.schema import Column, Schema
+from helios.plan.sparktype import UNKNOWN, SparkType
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CONSTANTS = frozenset({"true", "false", "null"})
+# What Spark reads as a function when no column has the name.
+_BARE_CALLS = frozenset(
+    [
+        "current_date",
+        "current_timestamp",
+        "current_time",
+        "current_user",
+        "session_user",
+        "user",
+        "localtimestamp",
+        "grouping__id",
+    ]
+)
+# Columns that a scan offers beside those of its schema: of files, and of Iceberg tables.
+_METADATA = frozenset(
+    [
+        "_metadata",
+        "_file",
+        "_pos",
+        "_partition",
+        "_spec_id",
+        "_deleted",
+        "_row_id",
+        "_last_updated_sequence_number",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    ]
+)
+# Arguments of date functions that sqlglot may take for columns.
+_UNITS = frozenset(
+    [
+        "year",
+        "years",
+        "quarter",
+        "month",
+        "months",
+        "week",
+        "weeks",
+        "day",
+        "days",
+        "dayofyear",
+        "hour",
+        "hours",
+        "minute",
+        "minutes",
+        "second",
+        "seconds",
+        "millisecond",
+        "milliseconds",
+        "microsecond",
+        "microseconds",
+    ]
+)
+_GENERATORS = frozenset(
+    [
+        "Explode",
+        "ExplodeOuter",
+        "_ExplodeOuter",
+        "Posexplode",
+        "PosexplodeOuter",
+        "_PosexplodeOuter",
+        "Inline",
+        "_InlineOuter",
+        "Stack",
+    ]
+)
+_GENERATING_CALLS = frozenset(
+    [
+        "stack",
+        "json_tuple",
+        "inline",
+        "inline_outer",
+        "explode",
+        "explode_outer",
+        "posexplode",
+        "posexplode_outer",
+        "variant_explode",
+        "variant_explode_outer",
+        "collations",
+        "sql_keywords",
+    ]
+)
+
+
+class UnparsedExpression(InputError):
+    """Text that sqlglot does not understand; Spark's own parser decides when the run starts, so a run ignores it."""
+
+
+def label(step: str, detail: str) -> str:
+    """How a message names an expression: `where(amout > 0)`.
+
+    Examples:
+        >>> label("where", "a  =\\n 1")
+        'where(a = 1)'
+    """
+    shown = " ".join(detail.split())
+    return f"{step}({shown if len(shown) <= 120 else shown[:117] + '...'})"
+
+
+def parse(text: str, named: str, where: Origin | None) -> Node:
+    """The syntax tree of one expression.
+
+    Raises:
+        UnparsedExpression: sqlglot does not understand it.
+    """
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        (node,) = Spark().parse_into(exp.Expr, text)
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise unparsed(error, named, where) from None
+    # `a:b` and the like come out as aliases that are no names.
+    if node is None or (isinstance(node, exp.Alias) and not isinstance(node.args.get("alias"), exp.Identifier)):
+        raise UnparsedExpression(f"{named}: this is not an expression.", where=where)
+    return node
+
+
+def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpression:
+    """The problem that an error of sqlglot is, with the place in the text."""
+    details = getattr(error, "errors", None) or [{}]
+    line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
+    told = re.search(r"(\d+):(\d+)\s*$", str(error))
+    if column is None and told:
+        line, column = int(told[1]), int(told[2])
+    place = "" if column is None else f" at line {line}, column {column}" if line != 1 else f" at column {column}"
+    beside = f", near {near!r}" if near else ""
+    return UnparsedExpression(
+        f"{named}: not understood as Spark SQL{place}{beside}.",
+        where=where,
+        fix="correct it; if Spark knows the syntax, `helios run` accepts it.",
+    )
+
+
+def plain_column(text: str, schema: Schema | None) -> Column | None:
+    """The column that a text names by a plain word: most texts do, and need no parser (its import takes 0.3 s)."""
+    word = text.strip()
+    lowered = word.lower()
+    if not _WORD.fullmatch(word) or lowered in _CONSTANTS:
+        return None
+    found = schema.get(word) if schema is not None else None
+    return replace(found, name=word) if found else None
+
+
+def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
+    """A problem for every column that an expression names and that certainly is not there."""
+    if scope.schema is None or not scope.schema.exact:
+        return []
+    problems: dict[str, NotFound] = {}
+    for column in _columns(node):
+        problem = _problem(column, scope, scope.schema)
+        if problem and problem not in problems:
+            problems[problem] = NotFound(f"{named}: {problem}", where=where)
+    return list(problems.values())
+
+
+def _columns(node: Node) -> Iterator[Node]:
+    from sqlglot import exp
+
+    # A subquery has columns of its own.
+    for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if isinstance(found, exp.Column) and not isinstance(found.this, exp.Star):
+            yield found
+
+
+def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
+    parts = [part.name for part in column.parts]
+    kind, rest = scope.root(parts)
+    if kind is None:
+        # A dotted name may begin with a table, an alias or a metadata column.
+        return (
+            None
+            if rest or _may_be_no_column(column)
+            else f"no column {parts[0]!r}. {near_miss(parts[0], schema.names)}"
+        )
+    path = parts[len(parts) - len(rest) - 1]
+    for name in rest:
+        inner = member(kind, name)
+        if inner is None:
+            struct = kind if kind.name == "struct" else kind.parts[0]
+            return f"no field {name!r} in {path!r}. {near_miss(name, struct.fields)}" if not schema.get(name) else None
+        kind, path = inner, f"{path}.{name}"
+    return None
+
+
+def _may_be_no_column(column: Node) -> bool:
+    name = column.name.lower()
+    if name in _BARE_CALLS or name in _METADATA:
+        return True
+    from sqlglot import exp
+
+    return name in _UNITS and isinstance(column.parent, exp.Func)
+
+
+def value(node: Node, name: str, scope: Scope) -> Column:
+    """The column that an expression gives under a name."""
+    return Column.of(name, safe_kind_of(node, scope), _nullable(node, scope))
+
+
+def _nullable(node: Node, scope: Scope) -> bool:
+    while type(node).__name__ in ("Alias", "Paren"):
+        node = node.this
+    kind = type(node).__name__
+    if kind == "Column" and len(node.parts) == 1 and scope.schema is not None:
+        found = scope.schema.get(node.name)
+        return found.nullable if found else True
+    return kind not in ("Count", "Literal", "Boolean")
+
+
+def outputs(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    """The columns that one expression of a SELECT gives; None where only a run can tell."""
+    rule = _OUTPUTS.get(type(node).__name__)
+    if rule is not None:
+        return rule(node, text, scope)
+    if type(node).__name__ in _GENERATORS or str(node.this).lower() in _GENERATING_CALLS:
+        return None
+    # Spark's own name of an expression without an alias is not known for certain.
+    return (replace(value(node, " ".join(text.split()), scope), exact=False),)
+
+
+def _named_column(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    if type(node.this).__name__ == "Star":
+        return _fields(node, scope)
+    found, _ = scope.root([part.name for part in node.parts])
+    # `+ a` comes out as the column a, and `user` may be a function; Spark names both otherwise.
+    named = not text.lstrip().startswith("+") and (found is not None or node.name.lower() not in _BARE_CALLS)
+    return (replace(value(node, node.name, scope), exact=named),)
+
+
+def _fields(node: Node, scope: Scope) -> tuple[Column, ...] | None:
+    """`s.*`: the fields of a struct, or all columns of a qualifier."""
+    parts = [part.name for part in node.parts[:-1]]
+    if any(node.this.args.values()):
+        return None
+    if len(parts) == 1 and parts[0].lower() in scope.qualifiers:
+        return scope.schema.columns if scope.schema is not None else None
+    kind, rest = scope.root(parts)
+    if kind is None or kind.name != "struct" or rest:
+        return None
+    return tuple(Column.of(n, t) for n, t in zip(kind.fields, kind.parts, strict=True))
+
+
+def _star(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    given = {key: value for key, value in node.args.items() if value}
+    left_out = given.pop("except_", [])
+    if scope.schema is None or given or any(getattr(e, "table", "") for e in left_out):
+        return None
+    names = {e.name.lower() for e in left_out}
+    return tuple(c for c in scope.schema.columns if c.name.lower() not in names)
+
+
+def _aliased(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    return (value(node.this, node.alias, scope),)
+
+
+def _aliases(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    """`explode(m) AS (k, v)`."""
+    kinds = [UNKNOWN] * len(node.expressions)
+    over = kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
+    if len(over.parts) == len(kinds):
+        kinds = list(over.parts)
+    return tuple(Column.of(e.name, k) for e, k in zip(node.expressions, kinds, strict=True))
+
+
+def _field(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    base = node
+    while type(base).__name__ == "Dot":
+        base = base.this
+    if type(node.expression).__name__ == "Star":
+        return None
+    if type(base).__name__ == "Column" and type(node.expression).__name__ == "Identifier":
+        return (value(node, node.expression.name, scope),)
+    return (replace(value(node, " ".join(text.split()), scope), exact=False),)
+
+
+def _cast(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
+    """Spark names `CAST(id AS INT)` after the column, but not `try_cast(id AS INT)` and `int(id)`."""
+    plain = type(node.this).__name__ == "Column" and len(node.this.parts) == 1 and not node.args.get("safe")
+    name = node.this.name if plain else " ".join(text.split())
+    return (replace(value(node, name, scope), exact=plain),)
+
+
+_OUTPUTS = {
+    "Alias": _aliased,
+    "Aliases": _aliases,
+    "Column": _named_column,
+    "Dot": _field,
+    "Star": _star,
+    "TryCast": _cast,
+}
+
+
+def with_alias(scope: Scope, columns: tuple[Column, ...] | None) -> Scope:
+    """The scope of what stands further right in the same SELECT: Spark lets it use these columns."""
+    added: Mapping[str, SparkType] = {c.name.lower(): c.kind for c in columns or () if c.exact}
+    return replace(scope, aliases={**scope.aliases, **added})

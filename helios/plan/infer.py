@@ -1,0 +1,305 @@
+"""The columns behind each declared step, and what is wrong with the step, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.model import steps as s
+from helios.model.flow import Call, Step
+from helios.plan.expression import (
+    UnparsedExpression,
+    label,
+    missing,
+    outputs,
+    parse,
+    plain_column,
+    value,
+    with_alias,
+)
+from helios.plan.kinds import Scope, window_bound
+from helios.plan.query import query_schema
+from helios.plan.schema import Column, Schema
+from helios.plan.sparktype import KNOWN, UNKNOWN, TypeProblem, parse_type, stored, unquoted, wider
+
+__all__ = ["INFERRED", "UnparsedExpression", "infer"]
+
+Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
+
+
+def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
+    """The schema behind a step.
+
+    Args:
+        step: One of `helios.model.steps.CONCRETE`.
+        schema: The columns in front of it; None where only a run can tell.
+        other: The columns of the right side of a join or union.
+
+    Returns:
+        The columns behind it, None where only a run can tell, and the problems found. A problem of the class
+        `UnparsedExpression` is no reason not to run.
+    """
+    return INFERRED[type(step)](step, schema, other)
+
+
+def _call(step: Call, schema: Schema | None, other: Schema | None) -> Result:
+    return None, []
+
+
+def _where(step: s.Where, schema: Schema | None, other: Schema | None) -> Result:
+    _, problems = _project(step, [(None, step.condition)], Scope(schema))
+    return schema, problems
+
+
+def _select(step: s.Select, schema: Schema | None, other: Schema | None) -> Result:
+    columns, problems = _project(step, [(None, e) for e in step.expressions], Scope(schema))
+    return _schema(columns), problems
+
+
+def _with_columns(step: s.WithColumns, schema: Schema | None, other: Schema | None) -> Result:
+    columns, problems = _project(step, list(step.columns), Scope(schema))
+    if schema is None or columns is None:
+        return None, problems
+    added = {c.name.lower(): c for c in columns}
+    kept = [added.pop(c.name.lower(), c) for c in schema.columns]
+    return Schema((*kept, *added.values())), problems
+
+
+def _project(
+    step: Step, expressions: Sequence[tuple[str | None, str]], scope: Scope
+) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
+    """The columns of expressions from left to right, None where one of them is known at run; with their problems."""
+    problems: list[HeliosError] = []
+    columns: tuple[Column, ...] | None = ()
+    for name, text in expressions:
+        made, found = _output(step, name, text, scope)
+        problems += found
+        columns = (*columns, *made) if columns is not None and made is not None else None
+        scope = with_alias(scope, made)
+    return columns, problems
+
+
+def _output(
+    step: Step, name: str | None, text: str, scope: Scope
+) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
+    plain = plain_column(text, scope.schema)
+    if plain is not None:
+        return (replace(plain, name=name or plain.name),), []
+    if text.strip() == "*" and name is None:
+        return scope.schema.columns if scope.schema is not None else None, []
+    named = label(_verb(step), f"{name}={text}" if name else text)
+    try:
+        node = parse(text, named, step.origin)
+    except UnparsedExpression as problem:
+        return (Column.of(name, UNKNOWN),) if name else None, [problem]
+    problems: list[HeliosError] = [*missing(node, scope, named, step.origin)]
+    return (value(node, name, scope),) if name else outputs(node, text, scope), problems
+
+
+def _verb(step: Step) -> str:
+    return step.text().partition("(")[0]
+
+
+def _schema(columns: tuple[Column, ...] | None) -> Schema | None:
+    return Schema(columns) if columns is not None else None
+
+
+def _absent(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
+    """The problem of a name, taken literally, that the schema certainly lacks."""
+    if schema is None or not schema.exact or schema.get(name):
+        return []
+    where = f"{side} has no column" if side else "no column"
+    text = label(_verb(step), name)
+    return [NotFound(f"{text}: {where} {name!r}. {near_miss(name, schema.names)}", where=step.origin)]
+
+
+def _rename(step: s.Rename, schema: Schema | None, other: Schema | None) -> Result:
+    if schema is None:
+        return None, []
+    problems: list[HeliosError] = []
+    # Spark renames one after the other.
+    for old, new in step.names:
+        problems += _absent(step, old, schema)
+        taken = schema.get(new)
+        if taken is not None and new.lower() != old.lower() and schema.get(old):
+            problems.append(
+                DeclarationError(
+                    f"{label('rename', f'{old} -> {new}')}: there is a column {taken.name!r} already.",
+                    where=step.origin,
+                    fix=f'leave it out first with drop("{taken.name}"), or choose another name.',
+                )
+            )
+            continue
+        schema = Schema(
+            tuple(replace(c, name=new, exact=True) if c.name.lower() == old.lower() else c for c in schema.columns)
+        )
+    return schema, problems
+
+
+def _drop(step: s.Drop, schema: Schema | None, other: Schema | None) -> Result:
+    if schema is None:
+        return None, []
+    names = [name if schema.get(name) else unquoted(name) for name in step.columns]
+    problems = [p for name in names for p in _absent(step, name, schema)]
+    gone = {name.lower() for name in names}
+    return Schema(tuple(c for c in schema.columns if c.name.lower() not in gone)), problems
+
+
+def _cast(step: s.Cast, schema: Schema | None, other: Schema | None) -> Result:
+    problems: list[HeliosError] = []
+    columns = {c.name.lower(): c for c in schema.columns} if schema is not None else {}
+    for name, text in step.types:
+        problems += _absent(step, name, schema)
+        kind = str(UNKNOWN)
+        try:
+            kind = str(stored(parse_type(text)))
+        except TypeProblem as problem:
+            hint = f" {near_miss(problem.unknown, KNOWN)}" if problem.unknown else ""
+            problems.append(
+                DeclarationError(
+                    f"{label('cast', f'{name}={text}')}: {problem}.{hint}",
+                    where=step.origin,
+                    fix='name a Spark SQL type, such as "bigint" or "decimal(10,2)".',
+                )
+            )
+        old = columns.get(name.lower())
+        if old is not None:
+            columns[name.lower()] = Column(name, kind, old.nullable or kind != old.type)
+    return (Schema(tuple(columns.values())) if schema is not None else None), problems
+
+
+def _sql(step: s.Sql, schema: Schema | None, other: Schema | None) -> Result:
+    return query_schema(step.query, schema, step.origin)
+
+
+def _event_time(
+    step: Step, name: str, schema: Schema | None, allowed: tuple[str, ...]
+) -> tuple[Column, list[HeliosError]]:
+    """The column of event time, by its name or by the path of a struct's field."""
+    unknown = Column.of(name, UNKNOWN)
+    column = schema.get(name) if schema is not None else None
+    if column is None and schema is not None and ("." in name or "`" in name):
+        made, problems = _output(step, name, name, Scope(schema))
+        column = made[0] if made else unknown
+    else:
+        problems = _absent(step, name, schema)
+    column = column or unknown
+    if not problems and column.kind.name not in (*allowed, "unknown"):
+        problems.append(
+            DeclarationError(
+                f"{label(_verb(step), name)}: {name!r} is {column.type}, not a timestamp.",
+                where=step.origin,
+                fix=f'convert it first: with_columns({{"{name}": "to_timestamp(...)"}}).',
+            )
+        )
+    return column, problems
+
+
+def _watermark(step: s.Watermark, schema: Schema | None, other: Schema | None) -> Result:
+    # A struct may be the window of an earlier aggregate, which Spark takes too.
+    _, problems = _event_time(step, step.column, schema, ("timestamp", "timestamp_ntz", "struct"))
+    return schema, problems
+
+
+def _aggregate(step: s.Aggregate, schema: Schema | None, other: Schema | None) -> Result:
+    scope, columns, problems = Scope(schema), [], list[HeliosError]()
+    if step.window is not None:
+        # Spark casts text to timestamps here.
+        allowed = ("timestamp", "timestamp_ntz", "date", "string", "struct")
+        column, problems = _event_time(step, step.window[0], schema, allowed)
+        bound = str(window_bound(column.kind))
+        columns = [Column("window_start", bound), Column("window_end", bound)]
+        scope = with_alias(scope, (*columns, Column("window", str(UNKNOWN))))
+    made, found = _project(step, [*((None, e) for e in step.by), *step.columns], scope)
+    return _schema((*columns, *made) if made is not None else None), problems + found
+
+
+def _dedupe(step: s.Dedupe, schema: Schema | None, other: Schema | None) -> Result:
+    return schema, [p for key in step.keys for p in _absent(step, key, schema)]
+
+
+def _join(step: s.Join, left: Schema | None, right: Schema | None) -> Result:
+    # A cross join has no columns in common.
+    on = () if step.how == "cross" else step.on
+    problems = [p for key in on for p in _absent(step, key, left, "the left side")]
+    problems += [p for key in on for p in _absent(step, key, right, "the right side")]
+    if left is None or (right is None and step.how not in ("semi", "anti")):
+        return None, problems
+    keys = {key.lower() for key in on}
+    left_rest = [c for c in left.columns if c.name.lower() not in keys]
+    if step.how in ("semi", "anti") or right is None:
+        found = [c for key in on if (c := left.get(key))]
+        return Schema((*found, *left_rest)), problems
+    right_rest = [c for c in right.columns if c.name.lower() not in keys]
+    names = {c.name.lower() for c in left_rest if c.exact}
+    shared = [c.name for c in right_rest if c.exact and c.name.lower() in names]
+    if shared:
+        problems.append(
+            DeclarationError(
+                f"{_verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
+                where=step.origin,
+                fix=f'rename or drop it on one side first: rename({{"{shared[0]}": "right_{shared[0]}"}}).',
+            )
+        )
+        right_rest = [c for c in right_rest if c.name not in shared]
+    if step.how in ("left", "full"):
+        right_rest = [replace(c, nullable=True) for c in right_rest]
+    if step.how in ("right", "full"):
+        left_rest = [replace(c, nullable=True) for c in left_rest]
+    joined = [c for key in on if (c := _key(key, step.how, left, right))]
+    return Schema((*joined, *left_rest, *right_rest)), problems
+
+
+def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
+    """A column of `on=`, as USING shows it: of the side whose rows all stay."""
+    ours, theirs = left.get(name), right.get(name)
+    if ours is None or theirs is None:
+        return ours or theirs
+    if how == "full":
+        return Column.of(ours.name, wider(ours.kind, theirs.kind))
+    return theirs if how == "right" else ours
+
+
+def _union(step: s.Union, left: Schema | None, right: Schema | None) -> Result:
+    if left is None or right is None:
+        return None, []
+    if not (left.exact and right.exact):
+        return left, []
+    problems: list[HeliosError] = []
+    for side, has, lacks in (("left", left, right), ("right", right, left)):
+        only = [c.name for c in has.columns if lacks.get(c.name) is None]
+        if only:
+            problems.append(
+                DeclarationError(
+                    f"union(): only the {side} side has {', '.join(map(repr, only))}. "
+                    f"{near_miss(only[0], lacks.names)}",
+                    where=step.origin,
+                    fix="give both sides the same columns with select(...) or with_columns(...).",
+                )
+            )
+    columns = []
+    for ours in left.columns:
+        theirs = right.get(ours.name)
+        kind = wider(ours.kind, theirs.kind) if theirs else ours.kind
+        columns.append(Column.of(ours.name, kind, ours.nullable or theirs is None or theirs.nullable))
+    return Schema(tuple(columns)), problems
+
+
+INFERRED: dict[type[Step], Callable[[Any, Schema | None, Schema | None], Result]] = {
+    Call: _call,
+    s.Where: _where,
+    s.Select: _select,
+    s.WithColumns: _with_columns,
+    s.Rename: _rename,
+    s.Drop: _drop,
+    s.Cast: _cast,
+    s.Sql: _sql,
+    s.Watermark: _watermark,
+    s.Aggregate: _aggregate,
+    s.Dedupe: _dedupe,
+    s.Join: _join,
+    s.Union: _union,
+}
+"""The rule of every step."""

@@ -1,0 +1,510 @@
+"""The Spark type of a parsed SQL expression; `unknown` wherever Spark's rule is not certain.
+
+sqlglot parses; its own type annotation is not used, because it differs from Spark
+(year() is no tinyint, 1.5 no double).
+Rules are found by the name of sqlglot's class, so that this module does not import sqlglot (0.3 s).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from helios.plan.decimals import bounded, exact, number, product_of, quotient_of, remainder_of, sum_of
+from helios.plan.schema import Schema
+from helios.plan.sparktype import (
+    INTEGRAL,
+    MAX_PRECISION,
+    NUMERIC,
+    UNKNOWN,
+    VOID,
+    SparkType,
+    TypeProblem,
+    array,
+    as_decimal,
+    decimal,
+    parse_columns,
+    parse_type,
+    stored,
+    struct,
+    wider,
+    widest,
+)
+
+Node: TypeAlias = Any
+"""An expression of sqlglot."""
+
+DATETIMES = ("date", "timestamp", "timestamp_ntz")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that an expression may use.
+
+    Args:
+        schema: The columns; None where only a run can tell.
+        qualifiers: The names, in lower case, that the rows have in a query.
+        aliases: Columns that stand further left in the same SELECT, by name in lower case.
+        variables: The variables of lambda functions.
+    """
+
+    schema: Schema | None
+    qualifiers: frozenset[str] = frozenset()
+    aliases: Mapping[str, SparkType] = field(default_factory=dict)
+    variables: Mapping[str, SparkType] = field(default_factory=dict)
+
+    def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
+        """The type of the column that a dotted name starts with, None if there is none, and the fields that follow."""
+        if self.schema is not None:
+            if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
+                parts = parts[1:]
+            column = self.schema.get(parts[0])
+            if column is not None:
+                return column.kind, parts[1:]
+        return self.aliases.get(parts[0].lower()), parts[1:]
+
+
+def member(kind: SparkType, name: str) -> SparkType | None:
+    """What `kind.name` gives: a field of a struct, of every struct of an array, a value of a map; None if it is not."""
+    if kind.name == "struct":
+        return kind.field(name)
+    if kind.name == "array" and kind.parts[0].name == "struct":
+        inner = kind.parts[0].field(name)
+        return array(inner) if inner else None
+    return kind.parts[1] if kind.name == "map" else UNKNOWN
+
+
+def kind_of(node: Node, scope: Scope) -> SparkType:
+    """The type of an expression in a scope."""
+    rule = _RULES.get(type(node).__name__)
+    if rule is None:
+        return UNKNOWN
+    return rule if isinstance(rule, SparkType) else rule(node, scope)
+
+
+def safe_kind_of(node: Node, scope: Scope) -> SparkType:
+    """The same for an expression of any depth."""
+    try:
+        return kind_of(node, scope)
+    except RecursionError:
+        return UNKNOWN
+
+
+Rule: TypeAlias = "SparkType | Callable[[Node, Scope], SparkType]"
+STRING, INT, BIGINT, DOUBLE = SparkType("string"), SparkType("int"), SparkType("bigint"), SparkType("double")
+BOOLEAN, DATE, TIMESTAMP, BINARY = SparkType("boolean"), SparkType("date"), SparkType("timestamp"), SparkType("binary")
+
+
+def _first(node: Node, scope: Scope) -> SparkType:
+    return kind_of(node.this, scope)
+
+
+def _children(node: Node, scope: Scope) -> list[SparkType]:
+    return [kind_of(e, scope) for e in node.expressions]
+
+
+def _distinct(node: Node, scope: Scope) -> SparkType:
+    return kind_of(node.expressions[0], scope) if len(node.expressions) == 1 else UNKNOWN
+
+
+def _column(node: Node, scope: Scope) -> SparkType:
+    parts = [part.name for part in node.parts]
+    kind, rest = scope.root(parts)
+    for name in rest:
+        kind = member(kind, name) if kind else None
+    return kind or UNKNOWN
+
+
+def _dot(node: Node, scope: Scope) -> SparkType:
+    if type(node.expression).__name__ != "Identifier":
+        return UNKNOWN
+    return member(kind_of(node.this, scope), node.expression.name) or UNKNOWN
+
+
+def _bracket(node: Node, scope: Scope) -> SparkType:
+    kind = kind_of(node.this, scope)
+    return kind.parts[-1] if kind.name in ("array", "map") and len(node.expressions) == 1 else UNKNOWN
+
+
+def _literal(node: Node, scope: Scope) -> SparkType:
+    if node.is_string:
+        return STRING
+    return number(node.name)
+
+
+def _negated(node: Node, scope: Scope) -> SparkType:
+    if type(node.this).__name__ == "Literal" and not node.this.is_string:
+        return number(f"-{node.this.name}")
+    return _numeric(node, scope)
+
+
+def _numeric(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return kind if kind.name in NUMERIC else UNKNOWN
+
+
+def _integral(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return kind if kind.name in INTEGRAL else UNKNOWN
+
+
+def _bitwise(node: Node, scope: Scope) -> SparkType:
+    kinds = _first(node, scope), kind_of(node.expression, scope)
+    return widest(kinds) if all(k.name in INTEGRAL for k in kinds) else UNKNOWN
+
+
+def _shift(node: Node, scope: Scope) -> SparkType:
+    kind = _integral(node, scope)
+    return wider(kind, INT) if kind != UNKNOWN else UNKNOWN
+
+
+def _cast(node: Node, scope: Scope) -> SparkType:
+    try:
+        return stored(parse_type(node.args["to"].sql("spark")))
+    except TypeProblem:
+        return UNKNOWN
+
+
+def _interval_units(node: Node) -> str | None:
+    unit = node.args.get("unit")
+    return str(unit.name).upper() if unit is not None and type(unit).__name__ == "Var" else None
+
+
+def _shifted_date(moment: SparkType, by: Node, scope: Scope) -> SparkType:
+    """A date or time plus or minus something."""
+    if type(by).__name__ == "Interval":
+        if moment.name in ("timestamp", "timestamp_ntz"):
+            return moment
+        unit = _interval_units(by)
+        if unit in ("DAY", "MONTH", "YEAR"):
+            return DATE
+        return TIMESTAMP if unit in ("HOUR", "MINUTE", "SECOND") else UNKNOWN
+    return DATE if moment == DATE and kind_of(by, scope).name in ("tinyint", "smallint", "int") else UNKNOWN
+
+
+def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: SparkType | None = None) -> Rule:
+    """The rule of a binary operator, by what it makes of two decimals, and of whole numbers if not the wider."""
+
+    def rule(node: Node, scope: Scope) -> SparkType:
+        a, b = kind_of(node.this, scope), kind_of(node.expression, scope)
+        sign = type(node).__name__
+        if a.name in DATETIMES and sign in ("Add", "Sub"):
+            return _shifted_date(a, node.expression, scope)
+        if b.name in DATETIMES and sign == "Add":
+            return _shifted_date(b, node.this, scope)
+        names = {a.name, b.name}
+        if not names <= set(NUMERIC):
+            return UNKNOWN
+        if "decimal" not in names or names & {"float", "double"}:
+            return floating or wider(a, b)
+        left, right = _operand(node.this, a), _operand(node.expression, b)
+        return combine(left, right) if left and right else UNKNOWN
+
+    return rule
+
+
+def _operand(node: Node, kind: SparkType) -> SparkType | None:
+    """An operand beside a decimal: Spark gives a whole literal only the digits that it has."""
+    while type(node).__name__ == "Paren":
+        node = node.this
+    if kind.name == "decimal":
+        return kind
+    inner = node.this if type(node).__name__ == "Neg" else node
+    if type(inner).__name__ == "Literal":
+        return exact(inner.name)
+    # 1L and CAST(1 AS BIGINT) look alike here, and Spark types them apart.
+    return None if type(node).__name__ in ("Cast", "TryCast") else as_decimal(kind)
+
+
+def _sum(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    if kind.name == "decimal":
+        return decimal(min(kind.numbers[0] + 10, MAX_PRECISION), kind.numbers[1])
+    return BIGINT if kind.name in INTEGRAL else DOUBLE if kind.name in ("float", "double") else UNKNOWN
+
+
+def _average(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    if kind.name == "decimal":
+        return decimal(*(min(n + 4, MAX_PRECISION) for n in kind.numbers))
+    return DOUBLE if kind.name in NUMERIC else UNKNOWN
+
+
+def _round(node: Node, scope: Scope) -> SparkType:
+    kind, digits = _numeric(node, scope), node.args.get("decimals")
+    if kind.name != "decimal":
+        return kind
+    if digits is not None and type(digits).__name__ != "Literal":
+        return UNKNOWN
+    precision, scale = kind.numbers
+    kept = 0 if digits is None else min(scale, int(digits.name))
+    return bounded(precision - scale + 1 + kept, kept)
+
+
+def _whole(node: Node, scope: Scope) -> SparkType:
+    """FLOOR and CEIL."""
+    kind = _numeric(node, scope)
+    if node.args.get("decimals") is not None or kind == UNKNOWN:
+        return UNKNOWN
+    if kind.name != "decimal":
+        return BIGINT
+    precision, scale = kind.numbers
+    return decimal(precision - scale + 1, 0) if scale else kind
+
+
+def _widest(node: Node, scope: Scope) -> SparkType:
+    return widest([_first(node, scope), *_children(node, scope)])
+
+
+def _if(node: Node, scope: Scope) -> SparkType:
+    branches = (node.args.get("true"), node.args.get("false"))
+    return widest(kind_of(b, scope) for b in branches if b is not None)
+
+
+def _case(node: Node, scope: Scope) -> SparkType:
+    branches = [branch.args["true"] for branch in node.args["ifs"]]
+    default = node.args.get("default")
+    return widest(kind_of(b, scope) for b in [*branches, *([default] if default is not None else [])])
+
+
+def _text(node: Node, scope: Scope) -> SparkType:
+    """Functions of text that also exist for binary."""
+    kind = _first(node, scope)
+    return UNKNOWN if kind.name in ("binary", "unknown", "array") else STRING
+
+
+def _reverse(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return kind if kind.name == "array" else _text(node, scope)
+
+
+def _joined(kinds: Iterable[SparkType]) -> SparkType:
+    """CONCAT and ||."""
+    seen = set(kinds)
+    if len(seen) == 1 and next(iter(seen)).name in ("array", "binary"):
+        return seen.pop()
+    apart = any(k.name in ("array", "unknown") for k in seen) or not any(k.name not in ("binary", "void") for k in seen)
+    return UNKNOWN if apart else STRING
+
+
+def _struct(node: Node, scope: Scope) -> SparkType:
+    if any(type(e).__name__ != "PropertyEQ" for e in node.expressions):
+        return UNKNOWN
+    return struct((e.this.name, kind_of(e.expression, scope)) for e in node.expressions)
+
+
+def _array(node: Node, scope: Scope) -> SparkType:
+    element = widest(_children(node, scope))
+    return array(element) if element != UNKNOWN else UNKNOWN
+
+
+def _map(node: Node, scope: Scope) -> SparkType:
+    sides = [node.args.get("keys"), node.args.get("values")]
+    if any(type(side).__name__ != "Array" for side in sides):
+        return UNKNOWN
+    parts = tuple(widest(_children(side, scope)) for side in sides)
+    return SparkType("map", parts=parts) if UNKNOWN not in parts else UNKNOWN
+
+
+def _element(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return kind.parts[0] if kind.name == "array" else UNKNOWN
+
+
+def _keys(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return array(kind.parts[0]) if kind.name == "map" else UNKNOWN
+
+
+def _collected(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return array(kind) if kind != UNKNOWN else UNKNOWN
+
+
+def _mapped(node: Node, scope: Scope) -> SparkType:
+    element, body = _element(node, scope), node.expression
+    if type(body).__name__ != "Lambda":
+        return UNKNOWN
+    bound = dict(zip([v.name.lower() for v in body.expressions], (element, INT), strict=False))
+    inner = kind_of(body.this, replace(scope, variables={**scope.variables, **bound}))
+    return array(inner) if inner != UNKNOWN else UNKNOWN
+
+
+def _variable(node: Node, scope: Scope) -> SparkType:
+    return scope.variables.get(node.name.lower(), UNKNOWN)
+
+
+def _extracted(unit: str, kind: SparkType) -> SparkType:
+    if kind.name not in DATETIMES:
+        return UNKNOWN
+    if unit.upper() in ("SECOND", "SECONDS", "SEC", "S"):
+        return decimal(8, 6)
+    return (
+        INT
+        if unit.upper() in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOY", "HOUR", "MINUTE")
+        else UNKNOWN
+    )
+
+
+def _extract(node: Node, scope: Scope) -> SparkType:
+    return _extracted(node.name, kind_of(node.expression, scope))
+
+
+def _date_difference(node: Node, scope: Scope) -> SparkType:
+    return BIGINT if node.args.get("unit") is not None else INT
+
+
+def _timestamp_add(node: Node, scope: Scope) -> SparkType:
+    kind = _first(node, scope)
+    return TIMESTAMP if kind.name in ("date", "timestamp") else UNKNOWN
+
+
+def _percentile(node: Node, scope: Scope) -> SparkType:
+    scalar = type(node.args.get("quantile")).__name__ == "Literal"
+    return DOUBLE if scalar and kind_of(node.this, scope).name in ("int", "bigint", "double") else UNKNOWN
+
+
+def _parsed_json(node: Node, scope: Scope) -> SparkType:
+    if type(node.expression).__name__ != "Literal":
+        return UNKNOWN
+    text = node.expression.name
+    try:
+        return parse_type(text)
+    except TypeProblem:
+        pass
+    try:
+        return struct((c.name, c.type) for c in parse_columns(text))
+    except TypeProblem:
+        return UNKNOWN
+
+
+def _call(node: Node, scope: Scope) -> SparkType:
+    """A function that sqlglot has no class for."""
+    rule = _CALLS.get(str(node.this).lower())
+    if rule is None or isinstance(rule, SparkType):
+        return rule or UNKNOWN
+    return rule(node, scope) if node.expressions else UNKNOWN
+
+
+def _argument(rule: Callable[[Node, Scope], SparkType]) -> Rule:
+    """A rule about `node.this` for a call whose arguments are in `node.expressions`."""
+
+    class Argument:
+        def __init__(self, this: Node) -> None:
+            self.this = this
+
+    return lambda node, scope: rule(Argument(node.expressions[0]), scope)
+
+
+def _window(node: Node, scope: Scope) -> SparkType:
+    bound = window_bound(kind_of(node.expressions[0], scope))
+    return struct([("start", bound), ("end", bound)]) if bound != UNKNOWN else UNKNOWN
+
+
+def window_bound(kind: SparkType) -> SparkType:
+    """The type of a time window's start and end over a column of a type."""
+    if kind.name == "timestamp_ntz":
+        return kind
+    return TIMESTAMP if kind.name in ("timestamp", "date", "string") else UNKNOWN
+
+
+def _date_part(node: Node, scope: Scope) -> SparkType:
+    if len(node.expressions) != 2 or type(node.expressions[0]).__name__ != "Literal":
+        return UNKNOWN
+    return _extracted(node.expressions[0].name, kind_of(node.expressions[1], scope))
+
+
+_FIXED = {
+    BOOLEAN: "And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is Like ILike RegexpLike Escape In Between Exists "
+    "Boolean LogicalAnd LogicalOr Any Contains StartsWith EndsWith ArrayContains IsNan EqualNull MapContainsKey",
+    INT: "Year Month Day DayOfMonth DayOfWeek DayOfYear WeekOfYear Quarter Hour Minute Second Length BitLength "
+    "Levenshtein Ascii StrPosition ArraySize RegexpCount UnixDate RowNumber Rank DenseRank Ntile BitwiseCount",
+    BIGINT: "Count CountIf ApproxDistinct IntDiv StrToUnix UnixSeconds UnixMillis UnixMicros ArrayPosition "
+    "TimestampDiff Factorial",
+    DOUBLE: "Stddev StddevSamp StddevPop Variance VariancePop Corr CovarPop CovarSamp Skewness Kurtosis PercentRank "
+    "CumeDist Sqrt Cbrt Pow Exp Ln Log Sin Cos Tan Asin Acos Atan Atan2 Radians Degrees Pi Rand Randn MonthsBetween "
+    "Sign",
+    STRING: "ConcatWs Lower Upper Trim Replace RegexpReplace RegexpExtract SubstringIndex SplitPart ArrayToString "
+    "Repeat Initcap Translate Chr Space Format Soundex MD5 SHA SHA2 ToBase64 Hex TimeToStr UnixToStr ToChar "
+    "JSONExtractScalar JSONFormat Typeof CurrentUser Uuid",
+    DATE: "TsOrDsToDate TsOrDsAdd AddMonths LastDay NextDay DateTrunc CurrentDate DateFromUnixDate",
+    TIMESTAMP: "StrToTime CurrentTimestamp TimestampTrunc TimestampFromParts AtTimeZone FromTimeZone",
+    SparkType("timestamp_ntz"): "Localtimestamp",
+    BINARY: "HexString FromBase64 Unhex Encode ToBinary",
+    VOID: "Null",
+    array(STRING): "RegexpSplit RegexpExtractAll",
+}
+
+_BY_RULE: dict[Callable[[Node, Scope], SparkType], str] = {
+    _first: "Paren Filter Window IgnoreNulls RespectNulls Min Max First Last FirstValue LastValue NthValue AnyValue "
+    "ArgMax ArgMin Mode Lag Lead Nullif ArrayDistinct ArraySort ArrayCompact ArraySlice ArrayFilter",
+    _numeric: "Abs Negative",
+    _integral: "BitwiseNot BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg",
+    _bitwise: "BitwiseAnd BitwiseOr BitwiseXor",
+    _shift: "BitwiseLeftShift BitwiseRightShift",
+    _cast: "Cast TryCast",
+    _widest: "Coalesce Greatest Least",
+    _if: "If Nvl2",
+    _text: "Substring Left Right Pad",
+    _element: "ArrayMax ArrayMin Flatten Explode _ExplodeOuter ExplodeOuter",
+    _collected: "ArrayAgg ArrayUniqueAgg",
+}
+
+_RULES: dict[str, Rule] = {
+    **{name: kind for kind, names in _FIXED.items() for name in names.split()},
+    **{name: rule for rule, names in _BY_RULE.items() for name in names.split()},
+    "Add": _arithmetic(sum_of),
+    "Anonymous": _call,
+    "Array": _array,
+    "Avg": _average,
+    "Bracket": _bracket,
+    "Case": _case,
+    "Ceil": _whole,
+    "Column": _column,
+    "Concat": lambda node, scope: _joined(_children(node, scope)),
+    "DPipe": lambda node, scope: _joined((_first(node, scope), kind_of(node.expression, scope))),
+    "DateDiff": _date_difference,
+    "Distinct": _distinct,
+    "Div": _arithmetic(quotient_of, floating=DOUBLE),
+    "Dot": _dot,
+    "Extract": _extract,
+    "Floor": _whole,
+    "FromJson": _parsed_json,
+    "Identifier": _variable,
+    "Literal": _literal,
+    "MapKeys": _keys,
+    "Mod": _arithmetic(remainder_of),
+    "Mul": _arithmetic(product_of),
+    "Neg": _negated,
+    "Quantile": _percentile,
+    "Reverse": _reverse,
+    "Round": _round,
+    "Struct": _struct,
+    "Sub": _arithmetic(sum_of),
+    "Sum": _sum,
+    "TimestampAdd": _timestamp_add,
+    "Transform": _mapped,
+    "VarMap": _map,
+}
+
+_CALLS: dict[str, Rule] = {
+    **dict.fromkeys(("bigint", "crc32", "xxhash64", "monotonically_increasing_id"), BIGINT),
+    **dict.fromkeys(("weekday", "octet_length", "hash", "cardinality", "spark_partition_id"), INT),
+    **dict.fromkeys(("now", "to_timestamp_ltz", "try_to_timestamp"), TIMESTAMP),
+    **dict.fromkeys(("timestamp_seconds", "timestamp_millis", "timestamp_micros"), TIMESTAMP),
+    **dict.fromkeys(("isnull", "isnotnull", "every", "some", "forall"), BOOLEAN),
+    **dict.fromkeys(("format_number", "bin", "conv", "input_file_name", "version"), STRING),
+    "binary": BINARY,
+    "date_part": _date_part,
+    "datepart": _date_part,
+    "decimal": decimal(10, 0),
+    "e": DOUBLE,
+    "make_date": DATE,
+    "mean": _argument(_average),
+    "positive": _argument(_numeric),
+    "smallint": SparkType("smallint"),
+    "tinyint": SparkType("tinyint"),
+    "to_timestamp_ntz": SparkType("timestamp_ntz"),
+    "window": _window,
+}

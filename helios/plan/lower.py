@@ -1,0 +1,454 @@
+"""From declared pipelines to plans, collecting every problem on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from helios.catalog.conf import components, warehouse
+from helios.catalog.spec import Catalog
+from helios.config import Config, TableName, resolve
+from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError, NotFound, near_miss
+from helios.model.files import FilesSource
+from helios.model.flow import Flow, Pipeline, Sink, Step, flows
+from helios.model.iceberg import DEFAULT_POLL, IcebergSink, IcebergSource
+from helios.model.memory import MemorySource
+from helios.model.partition import PartitionField
+from helios.model.steps import STATEFUL, Aggregate, Join, Union, Watermark
+from helios.plan.infer import UnparsedExpression, infer
+from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
+from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+
+CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
+"""File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What compiling needs beside the pipeline itself.
+
+    Attributes:
+        config: The configuration that applies to the script.
+        catalogs: The catalogs that the script declares, by name.
+        offline: Whether catalogs may not be read.
+    """
+
+    config: Config
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict)
+    offline: bool = False
+
+
+def compile_pipelines(
+    pipelines: Sequence[Pipeline], context: Context, *, lenient: bool = False
+) -> tuple[list[Plan], list[HeliosError]]:
+    """Compiles pipelines and returns the plans beside every problem found in any of them.
+
+    A pipeline with problems has no plan; when `lenient`, expressions that only Spark can parse do not count as such. A
+    table that another pipeline of the same call writes may be missing.
+
+    Raises:
+        RunError: A catalog is away.
+    """
+    problems: list[HeliosError] = []
+    plans: list[Plan] = []
+    produced = _targets(pipelines, context)
+    seen: dict[str, Pipeline] = {}
+    for pipeline in pipelines:
+        lowering = _Lowering(pipeline, context, produced)
+        plan = lowering.plan()
+        if plan is not None and plan.pipeline in seen:
+            lowering.problems.append(_same_identity(plan, seen[plan.pipeline], pipeline))
+        elif plan is not None:
+            seen[plan.pipeline] = pipeline
+        problems += lowering.problems
+        fatal = [p for p in lowering.problems if not (lenient and isinstance(p, UnparsedExpression))]
+        if plan is not None and not fatal:
+            plans.append(plan)
+    return plans, _once(problems)
+
+
+def infer_schema(flow: Flow, context: Context) -> Schema | None:
+    """The columns that a flow carries, None where only a run can tell.
+
+    Raises:
+        CheckFailed: With the problems found.
+    """
+    lowering = _Lowering(None, context, frozenset())
+    schema = lowering.schema_of(flow)
+    if lowering.problems:
+        raise CheckFailed(lowering.problems)
+    return schema
+
+
+def _targets(pipelines: Iterable[Pipeline], context: Context) -> frozenset[str]:
+    names = set()
+    for pipeline in pipelines:
+        if isinstance(pipeline.sink, IcebergSink):
+            try:
+                names.add(_resolve(pipeline.sink, context).text)
+            except HeliosError:
+                continue  # reported where the pipeline itself is compiled
+    return frozenset(names)
+
+
+def _resolve(node: IcebergSource | IcebergSink, context: Context) -> TableName:
+    return resolve(node.table, node.catalog, context.catalogs, context.config, node.origin)
+
+
+def _same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
+    what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
+    if second.name is None:
+        what = f"two pipelines write {plan.write.table.text} (the other is at {first.origin})"
+    return DeclarationError(
+        f"{what}: each needs an identity of its own.",
+        where=second.origin,
+        fix='name them: pipeline.named("orders_eu").',
+    )
+
+
+def _once(problems: list[HeliosError]) -> list[HeliosError]:
+    """A shared source or step is compiled once per pipeline; its problem is told once."""
+    return list({str(problem): problem for problem in problems}.values())
+
+
+class _Lowering:
+    def __init__(self, pipeline: Pipeline | None, context: Context, produced: frozenset[str]) -> None:
+        self.pipeline = pipeline
+        self.context = context
+        self.produced = produced
+        self.problems: list[HeliosError] = []
+        self.reads: list[ReadPlan] = []
+
+    def plan(self) -> Plan | None:
+        pipeline = self.pipeline
+        assert pipeline is not None
+        schema = self.schema_of(pipeline.stream)
+        sink = pipeline.sink
+        lower_sink = SINKS.get(type(sink))
+        if lower_sink is None:
+            raise NotImplementedError(f"no lowering for {type(sink).__name__}")
+        write = lower_sink(self, sink, schema)
+        path, why = self.path(pipeline, sink)
+        if write is None:
+            return None
+        checkpoint = self.checkpoint(sink, write, pipeline)
+        catalogs = {read.table.catalog.name: read.table.catalog for read in self.reads if read.table}
+        catalogs[write.table.catalog.name] = write.table.catalog
+        jars = dict.fromkeys(c for catalog in catalogs.values() for c in components(catalog))
+        return Plan(
+            pipeline=pipeline.name or write.table.text,
+            was=pipeline.was,
+            origin=pipeline.origin,
+            stream=pipeline.stream,
+            reads=tuple(self.reads),
+            path=path,
+            why=why,
+            schema=schema,
+            write=write,
+            trigger=self.trigger(sink) if path is not ReadPath.BATCH else None,
+            checkpoint=checkpoint,
+            catalogs=tuple(catalogs.values()),
+            components=tuple(jars),
+            declared=pipeline,
+        )
+
+    # sources and steps
+
+    def schema_of(self, flow: Flow) -> Schema | None:
+        lower = SOURCES.get(type(flow.source))
+        if lower is None:
+            raise NotImplementedError(f"no lowering for {type(flow.source).__name__}")
+        try:
+            read = lower(self, flow.source)
+        except HeliosError as problem:
+            if not isinstance(problem, InputError):
+                raise
+            self.problems.append(problem)
+            read = ReadPlan(source=flow.source)
+        self.reads.append(read)
+        schema = read.schema
+        for step in flow.steps:
+            schema = self.after(step, schema, flow)
+        return schema
+
+    def after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
+        other: Schema | None = None
+        if isinstance(step, (Join, Union)):
+            other = self.schema_of(step.other)
+            if isinstance(step, Union) and is_streaming(step.other) != is_streaming(flow):
+                self.problems.append(
+                    DeclarationError(
+                        f"{step.text()}: one side is followed and the other is read once.",
+                        where=step.origin,
+                        fix="make both sides .incremental(), or neither.",
+                    )
+                )
+        result, problems = infer(step, schema, other)
+        self.problems += problems
+        return result
+
+    def iceberg_source(self, source: IcebergSource) -> ReadPlan:
+        table = _resolve(source, self.context)
+        if self.context.offline:
+            return ReadPlan(source=source, table=table)
+        if not table.catalog.exists(table.within):
+            if table.text in self.produced:
+                return ReadPlan(source=source, table=table)
+            raise self.missing(table, source)
+        loaded = table.catalog.load(table.within)
+        metadata = loaded.iceberg.metadata
+        return ReadPlan(
+            source=source,
+            table=table,
+            uuid=str(metadata.table_uuid),
+            snapshot=metadata.current_snapshot_id,
+            schema=from_pyiceberg(loaded.iceberg.schema()),
+        )
+
+    def missing(self, table: TableName, node: IcebergSource | IcebergSink) -> NotFound:
+        known = table.catalog.tables(".".join(table.namespace))
+        hint = near_miss(table.within, known)
+        return NotFound(
+            f"table {table.text} does not exist. {hint}",
+            where=node.origin,
+            fix=f"see what there is with `helios tables {table.catalog.name}`.",
+        )
+
+    def files_source(self, source: FilesSource) -> ReadPlan:
+        if source.declared_schema is not None:
+            return ReadPlan(source=source, schema=from_ddl(source.declared_schema, source.origin))
+        return ReadPlan(source=source, schema=_parquet_schema(source) if source.format == "parquet" else None)
+
+    def memory_source(self, source: MemorySource) -> ReadPlan:
+        if source.declared_schema is not None:
+            return ReadPlan(source=source, schema=from_ddl(source.declared_schema, source.origin))
+        return ReadPlan(source=source, schema=from_rows(source.columns, source.rows))
+
+    # sinks
+
+    def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
+        try:
+            table = _resolve(sink, self.context)
+        except InputError as problem:
+            self.problems.append(problem)
+            return None
+        write = WritePlan(
+            table=table,
+            mode="append",
+            exists=None,
+            uuid=None,
+            creates=sink.creates,
+            format_version=sink.format,
+            partitioning=sink.partitioning,
+            properties=sink.properties,
+            stamps=sink.stamps,
+            max_rows=sink.flush_rows,
+        )
+        if sink.partitioning and schema is not None:
+            self.problems += partition_problems(sink, schema)
+        if self.context.offline:
+            return write
+        if not table.catalog.exists(table.within):
+            if not sink.creates and table.text not in self.produced - {table.text}:
+                self.problems.append(self.missing(table, sink))
+            return replace(write, exists=False)
+        return self.existing_target(write, sink, schema)
+
+    def existing_target(self, write: WritePlan, sink: IcebergSink, schema: Schema | None) -> WritePlan:
+        iceberg = write.table.catalog.load(write.table.within).iceberg
+        target = from_pyiceberg(iceberg.schema())
+        actual = spec_fields(iceberg)
+        if sink.partitioning is not None and actual != sink.partitioning:
+            self.problems.append(
+                DeclarationError(
+                    f"{write.table.text} is partitioned by [{show_fields(actual)}], not by "
+                    f"[{show_fields(sink.partitioning)}].",
+                    where=sink.origin,
+                    fix="declare the partitioning that it has, or leave partition_by out: a table keeps its own.",
+                )
+            )
+        if schema is not None:
+            extra = [c for c in schema.columns if target.get(c.name) is None]
+            if extra:
+                shown = ", ".join(f"{c.name} {c.type}" for c in extra)
+                self.problems.append(
+                    DeclarationError(
+                        f"the stream carries columns that {write.table.text} does not have: {shown}. "
+                        f"The table has: {', '.join(target.names)}.",
+                        where=sink.origin,
+                        fix=f'add them to the table, or leave them out with drop("{extra[0].name}").',
+                    )
+                )
+        version = iceberg.metadata.format_version
+        uuid = str(iceberg.metadata.table_uuid)
+        return replace(write, exists=True, uuid=uuid, partitioning=actual, format_version=version)
+
+    # how it runs
+
+    def path(self, pipeline: Pipeline, sink: Sink) -> tuple[ReadPath, str]:
+        followed = [read.source for read in self.reads if read.source.streaming]
+        if not followed:
+            return ReadPath.BATCH, "no source is followed: one batch, then done"
+        steps = [step for flow in flows(pipeline.stream) for step in flow.steps if is_streaming(flow)]
+        stateful = [s for s in steps if isinstance(s, STATEFUL) or (isinstance(s, Join) and is_streaming(s.other))]
+        if stateful:
+            self.aggregate_problems(steps)
+            kept = ", ".join(s.text().split("(")[0] for s in stateful)
+            return ReadPath.STREAM, f"{kept} keeps state between batches"
+        rows = isinstance(sink, IcebergSink) and sink.flush_rows is not None
+        if rows and any(isinstance(source, FilesSource) for source in followed):
+            self.problems.append(
+                DeclarationError(
+                    "flush(rows=) cannot bound a file source, whose rows are not counted before they are read.",
+                    where=sink.origin,
+                    fix="bound its files: Files.source(...).incremental(max_files=100).",
+                )
+            )
+        if all(isinstance(source, IcebergSource) for source in followed) and not rows:
+            return ReadPath.RANGES, "stateless over Iceberg: each batch reads its snapshots as a columnar batch"
+        if len(followed) == 1:
+            bound = "flush(rows=) bounds batches inside a snapshot" if rows else "stateless, one followed source"
+            return ReadPath.MICRO_BATCHES, bound
+        return ReadPath.STREAM, "several followed sources that are not all Iceberg"
+
+    def aggregate_problems(self, steps: Sequence[Step]) -> None:
+        marked = False
+        for step in steps:
+            marked = marked or isinstance(step, Watermark)
+            if isinstance(step, Aggregate) and not marked:
+                self.problems.append(
+                    DeclarationError(
+                        f"{step.text()}: an aggregate over a followed source has no end, so its rows cannot be appended.",
+                        where=step.origin,
+                        fix='append behind a watermark: watermark("ts", "10 minutes") before a window("ts", ...), '
+                        "or read the source once, without .incremental().",
+                    )
+                )
+            elif isinstance(step, Aggregate) and step.window is None:
+                self.problems.append(
+                    DeclarationError(
+                        f"{step.text()}: behind a watermark an aggregate needs a time window to end.",
+                        where=step.origin,
+                        fix='write window("ts", "1 hour").group_by(...).agg(...).',
+                    )
+                )
+
+    def trigger(self, sink: Sink) -> Trigger:
+        if isinstance(sink, IcebergSink) and sink.flush_every is not None:
+            return Trigger(every=sink.flush_every, why="flush(every=)")
+        polls = [p for r in self.reads if (p := getattr(r.source, "poll", None)) is not None]
+        return Trigger(every=min(polls, default=DEFAULT_POLL), why="the smallest poll of the sources")
+
+    def checkpoint(self, sink: Sink, write: WritePlan, pipeline: Pipeline) -> str:
+        given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
+        base = warehouse(write.table.catalog)
+        identity = _folder(pipeline.name or write.table.text)
+        location = given or (f"{base.rstrip('/')}/_helios/checkpoints/{identity}" if base else "")
+        scheme = urlsplit(location).scheme or "file"
+        if location and scheme not in CHECKPOINT_SCHEMES:
+            self.problems.append(
+                ConfigError(
+                    f"Spark's own jars cannot keep a checkpoint on {scheme}://.",
+                    where=sink.origin,
+                    fix=f'give one on {", ".join(CHECKPOINT_SCHEMES)}: .checkpoint("/shared/checkpoints/{identity}").',
+                )
+            )
+        return location
+
+
+def is_streaming(flow: Flow) -> bool:
+    """Whether a flow, with what its joins and unions bring in, never ends."""
+    return any(inner.source.streaming for inner in flows(flow))
+
+
+def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
+    """Partition fields whose column is missing, or whose transform does not fit the column's type."""
+    problems: list[HeliosError] = []
+    for item in sink.partitioning or ():
+        column = schema.get(item.column)
+        if column is None:
+            problems.append(
+                NotFound(
+                    f"partition_by({item}): no column {item.column!r}. {near_miss(item.column, schema.names)}",
+                    where=sink.origin,
+                )
+            )
+        elif not _fits(item.transform, column.type):
+            problems.append(
+                DeclarationError(
+                    f"partition_by({item}): {item.transform} does not take {column.type}.",
+                    where=sink.origin,
+                    fix=f"it takes {FITS[item.transform]}.",
+                )
+            )
+    return problems
+
+
+FITS = {
+    "year": "date, timestamp or timestamp_ntz",
+    "month": "date, timestamp or timestamp_ntz",
+    "day": "date, timestamp or timestamp_ntz",
+    "hour": "timestamp or timestamp_ntz",
+    "bucket": "int, bigint, decimal, date, timestamp, timestamp_ntz, string or binary",
+    "truncate": "int, bigint, decimal, string or binary",
+    "identity": "any plain type, not a struct, array or map",
+}
+"""The source types of each transform (Iceberg specification, partition transforms)."""
+
+
+def _fits(transform: str, spark_type: str) -> bool:
+    base = spark_type.split("(", maxsplit=1)[0].split("<", maxsplit=1)[0]
+    if base == "unknown":
+        return True
+    if transform == "identity":
+        return base not in ("struct", "array", "map")
+    return base in FITS[transform].replace(" or ", ", ").split(", ")
+
+
+def spec_fields(iceberg: object) -> tuple[PartitionField, ...]:
+    """The current partition spec of a PyIceberg table as declared fields."""
+    table: object = iceberg
+    schema = table.schema()  # type: ignore[attr-defined]
+    fields = []
+    for item in table.spec().fields:  # type: ignore[attr-defined]
+        name, _, width = str(item.transform).partition("[")
+        fields.append(
+            PartitionField(name, schema.find_column_name(item.source_id), int(width.rstrip("]")) if width else None)
+        )
+    return tuple(f for f in fields if f.transform != "void")
+
+
+def show_fields(fields: Iterable[PartitionField]) -> str:
+    return ", ".join(str(f) for f in fields)
+
+
+def _folder(identity: str) -> str:
+    return "".join(c if c.isalnum() or c in "_-." else "_" for c in identity)
+
+
+def _parquet_schema(source: FilesSource) -> Schema | None:
+    """The columns of the first parquet file under a local path; None when there is none yet."""
+    if urlsplit(source.path).scheme not in ("", "file"):
+        return None
+    import glob
+    import os
+
+    path = source.path.removeprefix("file://")
+    hits = sorted(glob.glob(path))
+    first = next((h for h in hits if os.path.isfile(h)), None) or next(
+        (f for h in hits for f in sorted(glob.glob(os.path.join(h, "**", "*.parquet"), recursive=True))), None
+    )
+    if first is None:
+        return None
+    import pyarrow.parquet
+
+    return from_arrow(pyarrow.parquet.read_schema(first))
+
+
+SOURCES = {
+    IcebergSource: _Lowering.iceberg_source,
+    FilesSource: _Lowering.files_source,
+    MemorySource: _Lowering.memory_source,
+}
+SINKS = {IcebergSink: _Lowering.iceberg_sink}

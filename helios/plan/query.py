@@ -1,0 +1,170 @@
+"""The columns of a query over `input`: the step `sql(...)`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
+from helios.plan.expression import UnparsedExpression, label, missing, outputs, unparsed, with_alias
+from helios.plan.kinds import Node, Scope
+from helios.plan.schema import Column, Schema
+from helios.plan.sparktype import wider
+
+INPUT = "input"
+# Beside these a SELECT from one relation has only what this module looks at.
+_PLAIN_SOURCE = frozenset({"this", "db", "catalog", "alias"})
+
+
+def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
+    """The columns that a query gives, None where only a run can tell, and what is wrong with it.
+
+    Args:
+        text: One query that reads from `input`.
+        schema: The columns of `input`.
+        where: The line to blame.
+    """
+    named = label("sql", text)
+    try:
+        node = _parse(text, named, where)
+    except (UnparsedExpression, DeclarationError) as problem:
+        return None, [problem]
+    problems: list[HeliosError] = [*_foreign_tables(node, named, where)]
+    reader = _Reader(named, where)
+    columns = reader.read(node, {INPUT: schema})
+    return columns, problems + reader.problems
+
+
+def _parse(text: str, named: str, where: Origin | None) -> Node:
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        with _quiet():
+            statements = [node for node in Spark().parse(text) if node is not None]
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise unparsed(error, named, where) from None
+    fix = 'write one query: sql("SELECT id FROM input").'
+    if len(statements) != 1:
+        raise DeclarationError(f"{named}: {len(statements) or 'no'} statements, not one.", where=where, fix=fix)
+    if isinstance(statements[0], (exp.DDL, exp.DML, exp.Command, exp.Set, exp.Describe)) and not isinstance(
+        statements[0], exp.Query
+    ):
+        raise DeclarationError(f"{named}: this is not a query.", where=where, fix=fix)
+    if not isinstance(statements[0], exp.Query):
+        raise UnparsedExpression(f"{named}: not understood as a query.", where=where, fix=fix)
+    return statements[0]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without sqlglot's warnings, which say nothing that the problem does not."""
+    logger = logging.getLogger("sqlglot")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _foreign_tables(node: Node, named: str, where: Origin | None) -> list[NotFound]:
+    from sqlglot import exp
+
+    known = {INPUT, *(cte.alias.lower() for cte in node.find_all(exp.CTE))}
+    problems: dict[str, NotFound] = {}
+    for table in node.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier) or table.find_ancestor(exp.Hint):
+            continue
+        name = ".".join(part.name for part in table.parts)
+        if name.lower() not in known:
+            problems[name] = NotFound(
+                f"{named}: reads {name!r}, which is not there. {near_miss(name, known)}",
+                where=where,
+                fix="read FROM input, and bring other tables in with join(...).",
+            )
+    return list(problems.values())
+
+
+class _Reader:
+    """Reads queries from the inside out, collecting problems."""
+
+    def __init__(self, named: str, where: Origin | None) -> None:
+        self.named = named
+        self.where = where
+        self.problems: list[HeliosError] = []
+
+    def read(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        from sqlglot import exp
+
+        for cte in node.ctes if isinstance(node, exp.Query) else ():
+            inner = None if cte.args["alias"].columns else self.read(cte.this, tables)
+            tables = {**tables, cte.alias.lower(): inner}
+        if isinstance(node, exp.Subquery):
+            return self.read(node.this, tables) if _only(node, "this", "alias", "with_") else None
+        if isinstance(node, exp.SetOperation):
+            return self.combine(node, tables)
+        return self.select(node, tables) if isinstance(node, exp.Select) else None
+
+    def combine(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        left, right = self.read(node.left, tables), self.read(node.right, tables)
+        if left is None or right is None or node.args.get("by_name") or len(left.columns) != len(right.columns):
+            return None
+        return Schema(
+            tuple(
+                replace(Column.of(a.name, wider(a.kind, b.kind), a.nullable or b.nullable), exact=a.exact)
+                for a, b in zip(left.columns, right.columns, strict=True)
+            )
+        )
+
+    def select(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        scope = self.scope(node, tables)
+        inner, unknown = scope, False
+        columns: list[Column] = []
+        for item in node.expressions:
+            self.look(item, inner)
+            made = outputs(item, item.sql("spark"), inner)
+            unknown = unknown or made is None
+            columns += made or ()
+            inner = with_alias(inner, made)
+        self.look(node.args.get("where"), scope)
+        if not unknown:
+            # Grouping and ordering may use the columns that the query gives.
+            for clause in ("group", "having", "order", "sort", "cluster", "distribute"):
+                self.look(node.args.get(clause), inner)
+        return None if unknown or not columns else Schema(tuple(columns))
+
+    def look(self, node: Node | None, scope: Scope) -> None:
+        if node is None:
+            return
+        for problem in missing(node, scope, self.named, self.where):
+            if str(problem) not in map(str, self.problems):
+                self.problems.append(problem)
+
+    def scope(self, node: Node, tables: Mapping[str, Schema | None]) -> Scope:
+        """What the expressions of a SELECT may use; columns are known only when it reads from one plain relation."""
+        from sqlglot import exp
+
+        origin = node.args.get("from_")
+        if origin is None or node.args.get("joins") or node.args.get("laterals") or node.args.get("pivots"):
+            return Scope(None)
+        source = origin.this
+        alias = source.args.get("alias")
+        if alias is not None and alias.columns:
+            return Scope(None)
+        if isinstance(source, exp.Subquery):
+            return self.over(self.read(source, tables), source.alias)
+        if not isinstance(source, exp.Table) or not _only(source, *_PLAIN_SOURCE):
+            return Scope(None)
+        return self.over(tables.get(".".join(p.name for p in source.parts).lower()), source.alias_or_name)
+
+    def over(self, schema: Schema | None, qualifier: str) -> Scope:
+        return replace(Scope(schema), qualifiers=frozenset({qualifier.lower()} if qualifier else ()))
+
+
+def _only(node: Node, *keys: str) -> bool:
+    """Whether a node has nothing but these parts."""
+    return all(not value or key in keys for key, value in node.args.items())

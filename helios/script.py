@@ -1,0 +1,154 @@
+"""Loading a pipeline script: plain values, in which the pipelines are found."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from helios.catalog.spec import Catalog
+from helios.errors import HeliosError, Origin, ScriptError, near_miss
+from helios.model import values as parameters
+from helios.model.flow import Flow, Pipeline, Transform
+
+MODULE = "__helios_script__"
+"""The name under which a script is imported, so that its `if __name__ == "__main__"` does not run."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A loaded script.
+
+    Attributes:
+        path: The file.
+        pipelines: Its pipelines by variable name; an item of a list or dict is `name[0]` or `name[key]`.
+        catalogs: The catalogs that are its module-level values, by catalog name.
+        module: The module, for whoever must ship its functions to executors.
+    """
+
+    path: Path
+    pipelines: Mapping[str, Pipeline]
+    catalogs: Mapping[str, Catalog]
+    module: ModuleType
+
+    def choose(self, name: str | None) -> list[Pipeline]:
+        """All pipelines, each once, or those of one variable.
+
+        Raises:
+            ScriptError: There is no pipeline, or none of that name.
+        """
+        if not self.pipelines:
+            raise ScriptError(
+                f"{self.path} declares no pipeline: nothing in it is `source >> ... >> sink`.",
+                where=Origin(str(self.path), 1),
+                fix="assign one to a variable: orders = Iceberg.source(...) >> Iceberg.sink(...).",
+            )
+        if name is None:
+            return _each_once(self.pipelines.values())
+        chosen = {key: p for key, p in self.pipelines.items() if key == name or key.startswith(f"{name}[")}
+        named = [p for p in self.pipelines.values() if p.name == name]
+        if not chosen and not named:
+            known = [*self.pipelines, *(p.name for p in self.pipelines.values() if p.name)]
+            raise ScriptError(
+                f"{self.path} has no pipeline called {name!r}. {near_miss(name, known)}",
+                where=Origin(str(self.path), 1),
+            )
+        return _each_once(chosen.values() or named)
+
+
+def _each_once(pipelines: Iterable[Pipeline]) -> list[Pipeline]:
+    return list({id(p): p for p in pipelines}.values())
+
+
+def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = None) -> Script:
+    """Runs a script's top level and collects its pipelines and catalogs.
+
+    Args:
+        path: The script.
+        parameters_given: What `--set` gave, for `helios.param`.
+
+    Raises:
+        ScriptError: It is missing, has a syntax error, raises, or a parameter is unknown to it.
+        HeliosError: A declaration in it is wrong.
+    """
+    file = Path(path)
+    if not file.is_file():
+        near = near_miss(file.name, [p.name for p in file.parent.glob("*.py")]) if file.parent.is_dir() else ""
+        raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix="pass the path of a Python file.")
+    parameters.PARAMETERS.clear()
+    parameters.PARAMETERS.update(parameters_given or {})
+    parameters.USED_PARAMETERS.clear()
+    module = _execute(file)
+    unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
+    if unknown:
+        raise ScriptError(
+            f"--set {unknown[0]}: {file} has no such parameter. {near_miss(unknown[0], parameters.USED_PARAMETERS)}",
+            fix=f'read it in the script: helios.param("{unknown[0]}", default).',
+        )
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    pipelines = {name: p for key, value in public.items() for name, p in _pipelines(key, value)}
+    catalogs = {value.name: value for value in public.values() if isinstance(value, Catalog)}
+    if not pipelines:
+        _explain_none(file, public)
+    return Script(path=file, pipelines=pipelines, catalogs=catalogs, module=module)
+
+
+def _execute(file: Path) -> ModuleType:
+    try:
+        code = compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise ScriptError(
+            f"syntax error: {error.msg}: {(error.text or '').strip()!r}", where=Origin(str(file), error.lineno or 1)
+        ) from error
+    except ValueError as error:
+        raise ScriptError(f"not a Python script: {error}", where=Origin(str(file), 1)) from error
+    module = ModuleType(MODULE)
+    module.__file__ = str(file.resolve())
+    sys.modules[MODULE] = module
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        exec(code, vars(module))
+    except HeliosError:
+        raise
+    except SystemExit as error:
+        raise ScriptError(
+            f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
+        ) from error
+    except Exception as error:
+        raise ScriptError(f"the script raised {type(error).__name__}: {error}", where=_line(error, file)) from error
+    return module
+
+
+def _line(error: BaseException, file: Path) -> Origin:
+    """The deepest line of the script, or of a module beside it, in a traceback."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == file.name]
+    return Origin(str(file), (frames[-1].lineno or 1) if frames else 1)
+
+
+def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
+    if isinstance(value, Pipeline):
+        return [(name, value)]
+    if isinstance(value, (list, tuple)):
+        return [(f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, Pipeline)]
+    if isinstance(value, dict):
+        return [(f"{name}[{key}]", item) for key, item in value.items() if isinstance(item, Pipeline)]
+    return []
+
+
+def _explain_none(file: Path, public: Mapping[str, Any]) -> None:
+    """A script without a pipeline often has everything but the sink."""
+    for name, value in public.items():
+        if isinstance(value, (Flow, Transform)):
+            kind = "a stream" if isinstance(value, Flow) else "steps"
+            raise ScriptError(
+                f"{file} declares no pipeline: {name!r} is {kind} without "
+                f"{'a sink' if isinstance(value, Flow) else 'a source and a sink'}.",
+                where=value.origin,
+                fix='end it with a sink: ... >> Iceberg.sink("namespace.table").',
+            )

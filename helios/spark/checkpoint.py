@@ -1,0 +1,335 @@
+"""A pipeline's folder of progress: Spark's own logs, and beside them Helios's identity, lease and pins.
+
+<checkpoint>/
+  offsets/ commits/ sources/ state/   Spark's; read, and `sources/N/offsets/0` seeded
+  helios/identity.json                whose checkpoint this is
+  helios/start.json                   where the followed tables stood at the first start
+  helios/lease.json                   which driver is alive on it
+  helios/pins/N.json                  the snapshots that batch N read, written before it is
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from helios.errors import CheckpointError, LeaseError
+from helios.plan.plan import VERSION
+
+LEASE_SECONDS = 60.0
+"""How long the lease of a driver on another host is honoured after its last sign of life."""
+
+
+class Files:
+    """Small text files on any file system that Spark can write, through Hadoop."""
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._path = self._jvm.org.apache.hadoop.fs.Path
+        base = self._path(root)
+        self._fs = base.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self.root = str(self._fs.makeQualified(base).toString())
+
+    def _at(self, name: str) -> Any:
+        return self._path(f"{self.root}/{name}")
+
+    def read(self, name: str) -> str | None:
+        """The file's text; None when there is no such file."""
+        try:
+            stream = self._fs.open(self._at(name))
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+                return None
+            raise
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, name: str, text: str) -> None:
+        """Replaces a file: written beside it, then renamed, so that no reader sees a half."""
+        target = self._at(name)
+        draft = self._at(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
+        stream = self._fs.create(draft, True)
+        stream.write(text.encode())
+        stream.close()
+        if not self._fs.rename(draft, target):
+            self._fs.delete(target, False)
+            self._fs.rename(draft, target)
+
+    def delete(self, name: str) -> None:
+        self._fs.delete(self._at(name), True)
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none when it is missing."""
+        if not self._fs.exists(self._at(folder)):
+            return []
+        return [str(status.getPath().getName()) for status in self._fs.listStatus(self._at(folder))]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Whose checkpoint this is; written once, then only compared."""
+
+    id: str
+    pipeline: str
+    target: str
+    target_uuid: str
+    sources: tuple[str, ...]
+    state: tuple[str, ...]
+
+    def as_json(self) -> str:
+        return json.dumps(
+            {
+                "v": VERSION,
+                "id": self.id,
+                "pipeline": self.pipeline,
+                "target": self.target,
+                "target_uuid": self.target_uuid,
+                "sources": self.sources,
+                "state": self.state,
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str, location: str) -> Identity:
+        try:
+            fields = json.loads(text)
+            version = int(fields["v"])
+            identity = cls(
+                id=fields["id"],
+                pipeline=fields["pipeline"],
+                target=fields["target"],
+                target_uuid=fields["target_uuid"],
+                sources=tuple(fields["sources"]),
+                state=tuple(fields["state"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{location}/helios/identity.json cannot be read ({error}).",
+                fix="restore the checkpoint from a backup.",
+            ) from error
+        if version > VERSION:
+            raise CheckpointError(
+                f"the checkpoint {location} was written by a newer Helios (its version is {version}, ours {VERSION}).",
+                fix="upgrade helios.",
+            )
+        return identity
+
+
+class Checkpoint:
+    """One pipeline's folder of progress."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.files = Files(spark, location)
+        self.location = self.files.root
+
+    # identity
+
+    def identity(self) -> Identity | None:
+        """The recorded identity; None for a folder that no pipeline has used.
+
+        Raises:
+            CheckpointError: The folder holds a stream's progress but no identity.
+        """
+        text = self.files.read("helios/identity.json")
+        if text is not None:
+            return Identity.parse(text, self.location)
+        if self.files.names("offsets") or self.files.read("metadata") is not None:
+            raise CheckpointError(
+                f"{self.location} holds a stream's progress but no Helios identity: it is another program's, or its "
+                "helios/ folder was lost.",
+                fix="restore helios/identity.json from a backup, or give another .checkpoint(location).",
+            )
+        return None
+
+    def create(self, identity: Identity) -> None:
+        self.files.write("helios/identity.json", identity.as_json())
+
+    # Spark's logs
+
+    def batches(self, log: str) -> list[int]:
+        """The batch ids of Spark's `offsets` or `commits` log, ascending."""
+        return sorted(int(name) for name in self.files.names(log) if name.isdigit())
+
+    def offsets(self, batch: int) -> list[dict[str, Any] | None]:
+        """What Spark planned as the end of a batch, one entry a source; None for a source without data yet.
+
+        Raises:
+            CheckpointError: The entry is missing or damaged.
+        """
+        text = self.files.read(f"offsets/{batch}")
+        lines = (text or "").splitlines()
+        try:
+            if not lines or lines[0] != "v1":
+                raise ValueError("not an offset log of version 1")
+            return [None if line == "-" else json.loads(line) for line in lines[2:]]
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.location}/offsets/{batch} is missing or damaged ({error}).",
+                fix="restore the checkpoint from a backup, or start a new one with `helios run --new-checkpoint`.",
+            ) from error
+
+    def verify(self) -> None:
+        """Refuses a checkpoint that Spark would silently misread.
+
+        Raises:
+            CheckpointError: `metadata` is lost, or an initial offset is empty.
+        """
+        planned = self.batches("offsets")
+        if planned and not (self.files.read("metadata") or "").strip():
+            raise CheckpointError(
+                f"{self.location}/metadata is lost: Spark would take the checkpoint for a new query's.",
+                fix="restore the file from a backup, or start a new one with `helios run --new-checkpoint`.",
+            )
+        for source in self.files.names("sources"):
+            if self.files.read(f"sources/{source}/offsets/0") == "":
+                raise CheckpointError(
+                    f"{self.location}/sources/{source}/offsets/0 is empty: a driver died while it wrote it.",
+                    fix="delete that file if no batch was planned yet, or use `helios run --new-checkpoint`.",
+                )
+        if planned:
+            self.offsets(planned[-1])
+
+    def seed(self, source: int, offset: dict[str, Any]) -> None:
+        """Tells Iceberg's stream where to begin, in the file where it looks for that itself."""
+        self.files.write(f"sources/{source}/offsets/0", json.dumps(offset))
+
+    def seeded(self, source: int) -> dict[str, Any] | None:
+        text = self.files.read(f"sources/{source}/offsets/0")
+        return json.loads(text) if text else None
+
+    # where the pipeline first began
+
+    def start(self) -> list[dict[str, Any]] | None:
+        text = self.files.read("helios/start.json")
+        return json.loads(text) if text else None
+
+    def write_start(self, starts: list[dict[str, Any]]) -> None:
+        self.files.write("helios/start.json", json.dumps(starts))
+
+    # pins
+
+    def pins(self, batch: int) -> dict[str, Any] | None:
+        text = self.files.read(f"helios/pins/{batch}.json")
+        return json.loads(text) if text else None
+
+    def pin(self, batch: int, pins: dict[str, Any]) -> None:
+        """Records what a batch reads before it is read; older pins than Spark's own logs keep are dropped."""
+        self.files.write(f"helios/pins/{batch}.json", json.dumps(pins))
+        if batch >= 100 and batch % 20 == 0:
+            for name in self.files.names("helios/pins"):
+                number = name.removesuffix(".json")
+                if number.isdigit() and int(number) < batch - 100:
+                    self.files.delete(f"helios/pins/{name}")
+
+
+class Lease:
+    """At most one live driver on a checkpoint.
+
+    The holder signs a file with its host, process and a time that it renews. A holder on this host is dead when its
+    process is; on another host when its last sign of life is older than `LEASE_SECONDS`.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._files = checkpoint.files
+        self._location = checkpoint.location
+        self.owner = uuid.uuid4().hex
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Takes the lease.
+
+        Raises:
+            LeaseError: Another driver is alive on the checkpoint.
+        """
+        holder = self._holder()
+        if holder is not None and _alive(holder):
+            raise LeaseError(
+                f"another driver is running on {self._location}: process {holder['pid']} on {holder['host']}.",
+                fix="stop it first; its lease ends with it.",
+            )
+        self._sign()
+        # Two drivers that start at once both sign; the one whose signature stays is the holder.
+        time.sleep(0.05)
+        self.verify()
+        self._thread = threading.Thread(target=self._renew, name="helios-lease", daemon=True)
+        self._thread.start()
+
+    def verify(self) -> None:
+        """Refuses to go on when another driver has taken the checkpoint over.
+
+        Raises:
+            LeaseError: The lease is another driver's.
+        """
+        holder = self._holder()
+        if holder is None or holder.get("owner") != self.owner:
+            who = f"process {holder['pid']} on {holder['host']}" if holder else "somebody who removed its lease"
+            raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
+
+    def release(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        holder = self._holder()
+        if holder is not None and holder.get("owner") == self.owner:
+            self._files.delete("helios/lease.json")
+
+    def _renew(self) -> None:
+        while not self._stop.wait(LEASE_SECONDS / 4):
+            holder = self._holder()
+            if holder is None or holder.get("owner") != self.owner:
+                return  # the next batch's verify() says so
+            self._sign()
+
+    def _holder(self) -> dict[str, Any] | None:
+        text = self._files.read("helios/lease.json")
+        try:
+            return dict(json.loads(text)) if text else None
+        except ValueError:
+            return None  # a half-written lease of a dead driver on a file system without atomic rename
+
+    def _sign(self) -> None:
+        mine = {
+            "owner": self.owner,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started": process_start(os.getpid()),
+            "renewed": time.time(),
+        }
+        self._files.write("helios/lease.json", json.dumps(mine))
+
+
+def _alive(holder: dict[str, Any]) -> bool:
+    if holder.get("host") != socket.gethostname():
+        return time.time() - float(holder.get("renewed", 0)) < LEASE_SECONDS
+    pid = int(holder["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A pid is used again some day: the same process also started at the same time.
+    return holder.get("started") in (None, process_start(pid))
+
+
+def process_start(pid: int) -> str | None:
+    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" and pid != os.getpid() else fields[19]

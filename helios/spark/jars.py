@@ -1,0 +1,296 @@
+"""The jars beside Spark's own: pinned, fetched once into a cache, then used from there.
+
+Environment: HELIOS_CACHE (the cache's folder), HELIOS_OFFLINE=1 (never fetch), HELIOS_MAVEN_URL (a mirror of the Maven
+registry). The jars are fetched with the Ivy that ships with pyspark, as plain files without poms: the set is flat and
+pinned, so there is nothing to resolve, and a half-filled `~/.m2` or `~/.ivy2` cannot interfere.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+import platformdirs
+
+from helios.errors import EnvironmentProblem
+from helios.plan.coordinates import coordinates, minor, parse, pip_command
+from helios.spark.java import environment, find_java
+
+Progress = Callable[[str], None]
+
+COMMAND = "helios jars"
+STALL_SECONDS = 25.0
+LOCK_SECONDS = 900.0
+_POLL_SECONDS = 0.1
+_TRUE = ("1", "true", "yes", "on")
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="registry"/>
+  <timeout-constraints>
+    <timeout-constraint name="bounded" connectionTimeout="8000" readTimeout="20000"/>
+  </timeout-constraints>
+  <caches defaultCacheDir="${{helios.fetch}}/ivy" repositoryCacheDir="${{helios.fetch}}"
+    artifactPattern="lib/[organisation]_[artifact]-[revision](-[classifier]).[ext]"/>
+  <resolvers>
+    <ibiblio name="registry" m2compatible="true" usepoms="false" timeoutConstraint="bounded"{root}/>
+  </resolvers>
+</ivysettings>
+"""
+_MODULE = """<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="helios" module="jars"/>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+# The lines in which Ivy says what happened, from the most telling to the least.
+_CAUSES = tuple(
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        r"^\s*(Host \S+ not found)\.",
+        r"^\s*(Server access error.*)$",
+        r"^.*(invalid (?:sha1|md5|SHA-\d+).*)$",
+        r"^.*(No space left on device.*)$",
+        r"^\s*\[FAILED\s*\]\s*(.*)$",
+        r"^\s*(module not found: .*)$",
+        r"^.*((?:Exception|Error)\b.*)$",
+    )
+)
+
+
+def installed_spark() -> tuple[str, Path]:
+    """The version of the installed pyspark, and the folder of its jars; pyspark is not imported.
+
+    Raises:
+        EnvironmentProblem: pyspark is not installed, or is the client without jars.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    try:
+        version = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        version = None
+    if spec is None or version is None or not spec.submodule_search_locations:
+        raise EnvironmentProblem("pyspark is not installed in this Python.", fix=f"{pip_command()}.")
+    jars = Path(next(iter(spec.submodule_search_locations)), "jars")
+    if not jars.is_dir():
+        raise EnvironmentProblem(f"pyspark {version} has no folder of jars at {jars}.", fix=f"{pip_command()}.")
+    return version, jars
+
+
+def cache_folder(spark_version: str) -> Path:
+    """Where the jars of a Spark version are kept: under $HELIOS_CACHE, or the user's cache folder."""
+    declared = os.environ.get("HELIOS_CACHE", "").strip()
+    root = Path(declared).expanduser().absolute() if declared else Path(platformdirs.user_cache_dir("helios"))
+    return root / "jars" / minor(spark_version)
+
+
+def missing(components: Iterable[str], *, spark_version: str) -> list[str]:
+    """The coordinates of the components that the cache does not have, or has damaged.
+
+    Raises:
+        EnvironmentProblem: No jars are known for this Spark or component.
+    """
+    return _absent(coordinates(spark_version, components), cache_folder(spark_version))
+
+
+def ensure(
+    components: Iterable[str], *, spark_version: str, offline: bool = False, progress: Progress | None = None
+) -> list[Path]:
+    """The local jars of the components, fetched first where the cache lacks them.
+
+    Two processes at once are safe, and an interrupted fetch leaves only whole jars.
+
+    Args:
+        components: Names of rows in `helios.plan.coordinates.COMPONENTS`.
+        spark_version: The Spark that will load them, such as "4.1.4".
+        offline: Never fetch; HELIOS_OFFLINE=1 says the same.
+        progress: Told in one line each what is being waited for and what has arrived.
+
+    Raises:
+        EnvironmentProblem: A jar is missing and cannot be fetched; the message has the reason and the remedy.
+    """
+    wanted = coordinates(spark_version, components)
+    folder = cache_folder(spark_version)
+    absent = _absent(wanted, folder)
+    if absent:
+        if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
+            raise _problem(absent, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
+        _fetch_locked(wanted, folder, progress or (lambda _: None))
+    return [folder / parse(text).file_name for text in wanted]
+
+
+def _absent(wanted: Sequence[str], folder: Path) -> list[str]:
+    # The end of the archive is enough here: a jar gets its name only after all of it was read once.
+    return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
+
+
+def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> None:
+    from filelock import FileLock, Timeout  # fcntl has no Windows; imported here because it loads asyncio
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            progress(f"waiting for another process that fetches jars into {folder}")
+            lock.acquire(timeout=LOCK_SECONDS)
+        try:
+            absent = _absent(wanted, folder)
+            if absent:
+                _fetch(absent, folder, progress)
+        finally:
+            lock.release()
+    except Timeout:
+        raise _problem(
+            _absent(wanted, folder), folder, f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s"
+        ) from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"The jars cannot be kept in {folder}: {error}.",
+            fix=f"set HELIOS_CACHE to a folder that can be written, then run `{COMMAND}`.",
+        ) from error
+
+
+def _fetch(absent: Sequence[str], folder: Path, progress: Progress) -> None:
+    """Fetches into a folder of its own and moves what is whole; the caller holds the lock."""
+    _sweep(folder)
+    progress(f"fetching {len(absent)} jar{'s' if len(absent) > 1 else ''}, once, into {folder}")
+    work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
+    try:
+        cause = _run_ivy(absent, work, progress)
+        flaws = []
+        for text in absent:
+            name = parse(text).file_name
+            if _whole(work / "lib" / name):
+                os.replace(work / "lib" / name, folder / name)
+            elif (work / "lib" / name).exists():
+                flaws.append(f"{name} arrived damaged")
+    finally:
+        _sweep(folder)
+    still = _absent(absent, folder)
+    if still:
+        raise _problem(still, folder, "; ".join(flaws) or cause)
+
+
+def _sweep(folder: Path) -> None:
+    """Removes the working folders: one's own, and those of killed processes, as whoever holds the lock is alone."""
+    for left in folder.glob(".fetch-*"):
+        # An Ivy that outlived a `kill -9` may still write into its folder; the next sweep gets what it leaves.
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _run_ivy(absent: Sequence[str], work: Path, progress: Progress) -> str:
+    """Runs Ivy until it ends or nothing moves any more; returns the likely cause of what did not arrive."""
+    java = find_java()
+    _, jars = installed_spark()
+    ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
+    if ivy is None:
+        raise EnvironmentProblem(f"There is no Ivy among pyspark's jars in {jars}.", fix=f"{pip_command()}.")
+    registry = os.environ.get("HELIOS_MAVEN_URL", "").strip()
+    root = f" root={quoteattr(registry.rstrip('/') + '/')}" if registry else ""
+    (work / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
+    (work / "ivy.xml").write_text(_module(absent), encoding="utf-8")
+    flags = ["-XX:TieredStopAtLevel=1", f"-Dhelios.fetch={work}", f"-Divy.default.ivy.user.dir={work}"]
+    arguments = ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
+    command = [str(java.path), *flags, "-cp", str(ivy), "org.apache.ivy.Main", *arguments]
+    log = work / "ivy.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment(java)},
+            start_new_session=True,  # Ctrl-C reaches this process, which ends Ivy before it cleans up
+        )
+        try:
+            stalled = _watch(process, work, log, progress)
+        finally:
+            process.kill()
+            process.wait()
+    if stalled:
+        return f"nothing arrived for {STALL_SECONDS:.0f} s"
+    return _cause(log.read_text(encoding="utf-8", errors="replace"))
+
+
+def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
+    """Waits for Ivy; true when it neither found nor received anything for too long."""
+    seen = -1
+    moved = time.monotonic()
+    told: set[str] = set()
+    while True:
+        ended = process.poll() is not None
+        for jar in sorted(work.glob("lib/*.jar")):
+            if jar.name not in told:
+                told.add(jar.name)
+                progress(f"fetched {jar.name} ({jar.stat().st_size / 1e6:.1f} MB)")
+        if ended:
+            return False
+        size = _weight(work, log)
+        if size != seen:
+            seen, moved = size, time.monotonic()
+        elif time.monotonic() - moved > STALL_SECONDS:
+            return True
+        time.sleep(_POLL_SECONDS)
+
+
+def _weight(work: Path, log: Path) -> int:
+    """A number that changes with every file and byte, but not with what Ivy says about failures."""
+    total = 0
+    for folder, _, names in os.walk(work):
+        for name in names:
+            path = Path(folder, name)
+            if path != log and path.exists():
+                total += 1 + path.stat().st_size
+    return total
+
+
+def _module(absent: Sequence[str]) -> str:
+    return _MODULE.format(dependencies="\n".join(map(_dependency, absent)))
+
+
+def _dependency(text: str) -> str:
+    at = parse(text)
+    classifier = f" m:classifier={quoteattr(at.classifier)}" if at.classifier else ""
+    name = quoteattr(at.artifact)
+    return (
+        f"    <dependency org={quoteattr(at.group)} name={name} rev={quoteattr(at.version)} "
+        f'transitive="false"><artifact name={name} type="jar" ext="jar"{classifier}/></dependency>'
+    )
+
+
+def _whole(path: Path) -> bool:
+    """Whether all of a jar can be read; done once, before it gets its name in the cache."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, zlib.error):
+        return False
+
+
+def _cause(output: str) -> str:
+    for pattern in _CAUSES:
+        match = pattern.search(output)
+        if match:
+            line = re.sub(r"//[^/@\s]+@", "//***@", match.group(1).strip())
+            return line if len(line) <= 240 else f"{line[:239]}…"
+    return "Ivy gave no reason"
+
+
+def _problem(absent: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Missing jar{'s' if len(absent) > 1 else ''} {', '.join(absent)}: not in the cache {folder}, and {cause}.",
+        fix=f"run `{COMMAND}` where the network can be reached; it fills that folder, which may also be copied here.",
+    )

@@ -1,0 +1,388 @@
+"""Exactly-once: what a target remembers of the pipelines that write it.
+
+Every batch is one Iceberg transaction that adds the data, stamps the snapshot's summary, and sets the pipeline's record
+in the table's properties. The three land together or not at all, so the record alone proves whether a batch is there: it
+survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry, which Iceberg
+runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit of a dead
+driver, let go after its replacement committed, is rejected there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from helios.errors import LeaseError, LedgerError, RunError
+from helios.plan.plan import VERSION
+
+PREFIX = "helios.ledger."
+"""The property `helios.ledger.<pipeline>` of the target holds the pipeline's record."""
+
+COMMIT_TRIES = 4
+LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
+"""Pauses before the look-ups of a commit whose outcome is unknown."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The last batch of a pipeline that is in the target; `batch` is -1 before the first.
+
+    Attributes:
+        checkpoint: The id of the checkpoint that wrote it.
+        batch: The batch's number in that checkpoint.
+        position: What the batch read, as in `helios.position`.
+        snapshot: The snapshot that added it.
+        sequence: A lower bound of that snapshot's sequence number.
+        steps: The fingerprint of the pipeline's steps.
+    """
+
+    checkpoint: str
+    batch: int = -1
+    position: Mapping[str, Any] | None = None
+    snapshot: int | None = None
+    sequence: int = 0
+    steps: str = ""
+
+    def as_json(self) -> str:
+        return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A batch that is in the target.
+
+    Attributes:
+        snapshot: Its snapshot; None when that has expired.
+        rows: The rows it added, when it was made now.
+        files: The data files it added, when it was made now.
+        again: Whether the batch was found there rather than written.
+    """
+
+    snapshot: int | None
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    again: bool = False
+
+
+class _Ancestry:
+    """Rejects a commit onto a history in which this pipeline has committed since the look-up.
+
+    Implements Iceberg's `SnapshotAncestryValidator`, called with the ancestors of the snapshot to commit onto, newest first.
+    """
+
+    def __init__(self, pipeline: str, head: int | None) -> None:
+        self._pipeline = pipeline
+        self._head = head
+
+    def validate(self, ancestors: Any) -> bool:
+        snapshots = ancestors.iterator()
+        while snapshots.hasNext():
+            snapshot = snapshots.next()
+            if snapshot.snapshotId() == self._head:
+                return True
+            if snapshot.summary().get("helios.pipeline") == self._pipeline:
+                return False
+        return self._head is None
+
+    def errorMessage(self) -> str:
+        return f"pipeline {self._pipeline} has committed since this batch was looked up"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+
+
+class Ledger:
+    """The record of one pipeline in one target table.
+
+    Args:
+        table: Iceberg's own table, a `org.apache.iceberg.Table` of the JVM.
+        pipeline: The pipeline's identity.
+        checkpoint: The id of the checkpoint that drives it.
+        steps: The fingerprint of its steps.
+    """
+
+    def __init__(self, table: Any, pipeline: str, checkpoint: str, steps: str) -> None:
+        self.table = table
+        self.pipeline = pipeline
+        self.checkpoint = checkpoint
+        self.steps = steps
+        self.key = PREFIX + pipeline
+
+    # the record
+
+    def load(self) -> Record | None:
+        """The pipeline's record, from the properties or, where those lost it, from the newest stamp in the ancestry.
+
+        Raises:
+            LedgerError: The record is newer than this code, or the history cannot prove that there is none.
+        """
+        self.table.refresh()
+        text = self.table.properties().get(self.key)
+        if text is not None:
+            return parse(text, self.key, self.table.name())
+        return self._newest_stamp()
+
+    def claim(self, record: Record, forget: str | None = None) -> None:
+        """Writes a record with no batch: the checkpoint's claim on the target, before its first batch."""
+        update = self.table.updateProperties().set(self.key, record.as_json())
+        if forget is not None:
+            update = update.remove(PREFIX + forget)
+        update.commit()
+
+    def _newest_stamp(self) -> Record | None:
+        snapshot = self.table.currentSnapshot()
+        while snapshot is not None:
+            summary = snapshot.summary()
+            if summary.get("helios.pipeline") == self.pipeline:
+                return Record(
+                    checkpoint=summary.get("helios.checkpoint"),
+                    batch=int(summary.get("helios.batch")),
+                    position=json.loads(summary.get("helios.position")),
+                    snapshot=snapshot.snapshotId(),
+                    sequence=snapshot.sequenceNumber(),
+                    steps=summary.get("helios.steps") or "",
+                )
+            parent = snapshot.parentId()
+            snapshot = self.table.snapshot(parent) if parent is not None else None
+        return None
+
+    # looking up a batch
+
+    def find(self, batch: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
+        """Looks a batch up in the target; None when it is not there.
+
+        Args:
+            batch: The batch's number.
+            position: What it reads.
+            planned: Whether an earlier process may have written it already.
+
+        Raises:
+            LedgerError: The target was rolled back, or the checkpoint and the target disagree.
+        """
+        record = self.load()
+        if record is None:
+            if planned:
+                raise LedgerError(
+                    f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
+                    f"batch {batch} is absent; nothing was written.",
+                    fix=f"restore the table property {self.key}, or start anew with `helios run --new-checkpoint`.",
+                )
+            return None
+        if record.checkpoint != self.checkpoint:
+            raise LeaseError(
+                f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since this one "
+                f"({self.checkpoint}) was made; nothing was written.",
+                fix="stop one of the two, and give each pipeline one checkpoint.",
+            )
+        self.refuse_rollback(record)
+        if record.batch < batch:
+            return None
+        same = record.batch == batch and reads(record.position) == reads(position)
+        if not same and (record.batch == batch or not planned):
+            raise LedgerError(
+                f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of "
+                f"{self.pipeline} with another source position; nothing was written. A checkpoint restored from a "
+                "backup looks like this.",
+                fix="restore the newest checkpoint, or resume at the target's position with "
+                "`helios run --new-checkpoint`.",
+            )
+        return Commit(snapshot=record.snapshot if record.batch == batch else None, again=True)
+
+    def refuse_rollback(self, record: Record) -> None:
+        """Stops when the target no longer holds the last batch that its record names.
+
+        Raises:
+            LedgerError: The target was rolled back or replaced.
+        """
+        if record.snapshot is None:
+            return
+        head = self.table.currentSnapshot()
+        if self.table.snapshot(record.snapshot) is not None:
+            gone = head is None or record.snapshot not in self._ancestors()
+        else:  # expired: a head that is older than the batch cannot descend from it
+            gone = head is None or head.sequenceNumber() < record.sequence
+        if gone:
+            raise LedgerError(
+                f"{self.table.name()} was rolled back or replaced: batch {record.batch} of {self.pipeline} (snapshot "
+                f"{record.snapshot}) is no longer in its history; nothing was written.",
+                fix="roll the table forward again, or go on from the target's last position, without what was rolled "
+                "back, with `helios run --new-checkpoint`.",
+            )
+
+    def _ancestors(self) -> set[int]:
+        return {entry.snapshotId() for entry in _each(_util(self.table).currentAncestors(self.table))}
+
+    # committing
+
+    def commit(
+        self,
+        files: Iterable[Any],
+        batch: int,
+        position: Mapping[str, Any],
+        stamps: Mapping[str, str],
+        sources: object,
+        *,
+        before: Callable[[], None] = lambda: None,
+    ) -> Commit:
+        """Adds data files as a batch, atomically with its stamps and its record.
+
+        Args:
+            files: Data files of the JVM, not yet in the table.
+            batch: The batch's number.
+            position: What it read.
+            stamps: The user's own entries of the snapshot summary.
+            sources: The sources as JSON values, for `helios.sources`.
+            before: Called before each try; raises to stop.
+
+        Raises:
+            LeaseError: Another driver has committed for this pipeline since the look-up.
+            RunError: The commit failed, or its outcome stays unknown.
+        """
+        summary = {
+            **stamps,
+            "helios.v": str(VERSION),
+            "helios.pipeline": self.pipeline,
+            "helios.batch": str(batch),
+            "helios.position": json.dumps(position, separators=(",", ":")),
+            "helios.sources": json.dumps(sources, separators=(",", ":")),
+            "helios.checkpoint": self.checkpoint,
+            "helios.steps": self.steps,
+        }
+        added = list(files)
+        for _ in range(COMMIT_TRIES):
+            before()
+            head = self.table.currentSnapshot()
+            try:
+                snapshot = self._transaction(added, summary, batch, position, head)
+            except Py4JJavaError as error:
+                found = self._after_failure(error, batch, position)
+                if found is not None:
+                    return found
+                continue
+            return self._made(snapshot)
+        raise RunError(
+            f"batch {batch} of {self.pipeline} could not be committed to {self.table.name()}: its history changed under "
+            f"each of {COMMIT_TRIES} tries; nothing was written.",
+            fix="run again when the table is quieter.",
+        )
+
+    def _transaction(
+        self, files: list[Any], summary: Mapping[str, str], batch: int, position: Mapping[str, Any], head: Any
+    ) -> int:
+        transaction = self.table.newTransaction()
+        append = transaction.newAppend()
+        for file in files:
+            append.appendFile(file)
+        for key, value in summary.items():
+            append.set(key, value)
+        append.validateWith(_Ancestry(self.pipeline, head.snapshotId() if head is not None else None))
+        append.commit()
+        snapshot = int(transaction.table().currentSnapshot().snapshotId())
+        record = Record(
+            checkpoint=self.checkpoint,
+            batch=batch,
+            position=position,
+            snapshot=snapshot,
+            sequence=(head.sequenceNumber() + 1) if head is not None and head.sequenceNumber() else 0,
+            steps=self.steps,
+        )
+        transaction.updateProperties().set(self.key, record.as_json()).commit()
+        transaction.commitTransaction()
+        return snapshot
+
+    def _made(self, snapshot: int) -> Commit:
+        self.table.refresh()
+        made = self.table.snapshot(snapshot)
+        summary = made.summary() if made is not None else {}
+        return Commit(
+            snapshot=snapshot,
+            rows=int(summary.get("added-records") or 0),
+            files=int(summary.get("added-data-files") or 0),
+            bytes=int(summary.get("added-files-size") or 0),
+        )
+
+    def _after_failure(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
+        """What a failed commit means: found after all, worth another try (None), or an error to raise."""
+        kind = java_class(error)
+        message = java_message(error)
+        if kind == "ValidationException":
+            # Somebody committed for this pipeline, or the history between the look-up and now is gone: look again.
+            found = self.find(batch, position, planned=True)
+            return Commit(snapshot=found.snapshot, again=True) if found else None
+        if kind in ("CommitFailedException", "NoSuchTableException", "NotFoundException", "ForbiddenException"):
+            raise RunError(
+                f"batch {batch} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was written.",
+                fix="run again: the batch is written once.",
+            ) from error
+        for pause in LOOKUP_SECONDS:
+            time.sleep(pause)
+            try:
+                found = self.find(batch, position, planned=True)
+            except Py4JError:
+                continue  # the catalog is still away; the last word is below
+            if found is not None:
+                return self._made(found.snapshot) if found.snapshot is not None else found
+        raise RunError(
+            f"the outcome of batch {batch} of {self.pipeline} is unknown: {kind}: {message}. The batch is not in "
+            f"{self.table.name()} now.",
+            fix="run again: the batch is looked up before it is written.",
+        ) from error
+
+
+def parse(text: str, key: str, table: str) -> Record:
+    """A record from its property.
+
+    Raises:
+        LedgerError: It is damaged, or newer than this code.
+    """
+    try:
+        fields = json.loads(text)
+        version = int(fields.pop("v"))
+        if version > VERSION:
+            raise LedgerError(
+                f"the ledger record {key} of {table} was written by a newer Helios (its version is {version}, ours "
+                f"{VERSION}); nothing was written.",
+                fix="upgrade helios.",
+            )
+        return Record(**fields)
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerError(
+            f"the ledger record {key} of {table} is damaged ({error}); nothing was written.",
+            fix=f"restore the table property {key} from an older metadata file.",
+        ) from error
+
+
+def reads(position: Mapping[str, Any] | None) -> object:
+    """The part of a position that tells two batches apart: what the followed sources gave."""
+    return (position or {}).get("sources")
+
+
+def java_class(error: Py4JJavaError) -> str:
+    """The simple class name of the Java exception behind an error."""
+    return str(error.java_exception.getClass().getSimpleName())
+
+
+def java_message(error: Py4JJavaError) -> str:
+    """The first line of the Java exception's message."""
+    text = str(error.java_exception.getMessage() or java_class(error))
+    return text.splitlines()[0]
+
+
+def _each(iterable: Any) -> Iterable[Any]:
+    items = iterable.iterator()
+    while items.hasNext():
+        yield items.next()
+
+
+def _util(table: Any) -> Any:
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    assert context is not None and context._jvm is not None
+    return context._jvm.org.apache.iceberg.util.SnapshotUtil

@@ -1,0 +1,305 @@
+"""Reading: a source once, as a stream, or as the snapshot range of one batch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import InputError, LedgerError, NotFound
+from helios.model.files import FilesSource
+from helios.model.flow import Flow
+from helios.model.iceberg import IcebergSource
+from helios.model.memory import MemorySource
+from helios.plan.plan import Plan, ReadPlan
+from helios.spark.steps import apply
+from helios.spark.write import load_table
+
+NO_SNAPSHOT = -1
+"""The snapshot id of Iceberg's streaming offset for a table without snapshots."""
+
+
+def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> DataFrame:
+    """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
+    numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
+
+    def flow(declared: Flow) -> DataFrame:
+        df = rows(*next(numbered))
+        return apply(df, declared.steps, flow)
+
+    return flow(plan.stream)
+
+
+# once
+
+
+def read_batch(spark: SparkSession, read: ReadPlan, snapshot: int | None = None) -> DataFrame:
+    """All rows of a source; of an Iceberg table the given snapshot, or the current one."""
+    return BATCH[type(read.source)](spark, read, snapshot)
+
+
+def _iceberg(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+    assert read.table is not None
+    reader = spark.read
+    if snapshot is not None:
+        reader = reader.option("versionAsOf", snapshot)
+    return reader.table(read.table.sql)
+
+
+def _files(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+    source = read.source
+    assert isinstance(source, FilesSource)
+    reader = spark.read.format(source.format).options(**source.reader_options())
+    if source.declared_schema is not None:
+        reader = reader.schema(source.declared_schema)
+    elif source.format == "csv":
+        reader = reader.option("inferSchema", "true")
+    try:
+        return reader.load(source.path)
+    except AnalysisException as error:
+        raise NotFound(
+            f"{source.label()}: {str(error).splitlines()[0]}",
+            where=source.origin,
+            fix="check the path; for a folder that is still empty, pass schema=.",
+        ) from error
+
+
+def _memory(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+    source = read.source
+    assert isinstance(source, MemorySource)
+    schema: Any = source.declared_schema or list(source.columns)
+    return spark.createDataFrame(list(source.rows), schema)
+
+
+BATCH: dict[type, Callable[[SparkSession, ReadPlan, int | None], DataFrame]] = {
+    IcebergSource: _iceberg,
+    FilesSource: _files,
+    MemorySource: _memory,
+}
+
+
+def batch_position(spark: SparkSession, read: ReadPlan) -> dict[str, Any]:
+    """What a batch read of a source would give now: by this two runs are told to have identical inputs."""
+    source = read.source
+    if read.table is not None:
+        table = source_table(spark, read)
+        head = table.currentSnapshot()
+        return {
+            "source": read.name,
+            "uuid": str(table.uuid()),
+            "snapshot": int(head.snapshotId()) if head is not None else None,
+        }
+    if isinstance(source, MemorySource):
+        return {"source": "memory", "digest": _digest(repr((source.columns, source.rows)))}
+    return {"source": read.name, "digest": _digest(json.dumps(_listing(spark, read_batch(spark, read))))}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _listing(spark: SparkSession, df: DataFrame) -> list[tuple[str, int, int]]:
+    """Path, length and modification time of the files behind a DataFrame."""
+    jvm: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    listed = []
+    for file in sorted(df.inputFiles()):
+        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
+        status = path.getFileSystem(conf).getFileStatus(path)
+        listed.append((file, int(status.getLen()), int(status.getModificationTime())))
+    return listed
+
+
+def source_table(spark: SparkSession, read: ReadPlan) -> Any:
+    """Iceberg's table object of a source.
+
+    Raises:
+        NotFound: It is gone.
+    """
+    assert read.table is not None
+    table = load_table(spark, read.table)
+    if table is None:
+        raise NotFound(f"table {read.name} does not exist.", where=read.source.origin)
+    return table
+
+
+# as a stream
+
+
+def read_stream(spark: SparkSession, read: ReadPlan, *, max_rows: int | None = None) -> DataFrame:
+    """A followed source as a streaming DataFrame."""
+    source = read.source
+    if isinstance(source, FilesSource):
+        schema = source.declared_schema or read_batch(spark, read).schema
+        reader = spark.readStream.format(source.format).options(**source.reader_options()).schema(schema)
+        if source.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files)
+        return reader.load(source.path)
+    assert read.table is not None
+    stream = spark.readStream.format("iceberg")
+    if max_rows is not None:
+        stream = stream.option("streaming-max-rows-per-micro-batch", max_rows)
+    return stream.load(read.table.sql)
+
+
+def read_ticker(spark: SparkSession, reads: list[ReadPlan]) -> DataFrame:
+    """A stream whose offsets are the sources' snapshots; its rows are never read.
+
+    The offsets say which snapshots a batch covers, and the batch reads those itself: as a columnar batch, with the
+    checks that Iceberg's row-by-row streaming reader leaves out.
+    """
+    ticker: DataFrame | None = None
+    for read in reads:
+        assert read.table is not None
+        stream = (
+            spark.readStream.format("iceberg")
+            .option("streaming-skip-overwrite-snapshots", "true")
+            .option("streaming-skip-delete-snapshots", "true")
+            .load(read.table.sql)
+            .select(F.lit(1).alias("tick"))
+        )
+        ticker = stream if ticker is None else ticker.union(stream)
+    assert ticker is not None
+    return ticker
+
+
+def refuse_partial_history(table: Any, read: ReadPlan) -> None:
+    """Iceberg's own stream begins at the oldest retained commit: refused unless that gives the whole table.
+
+    Raises:
+        InputError: The oldest snapshots have expired, or a commit was no append.
+    """
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        if str(snapshot.operation()) not in ("append", "replace"):
+            why = f"its snapshot {snapshot.snapshotId()} is a {snapshot.operation()}"
+            break
+        parent = snapshot.parentId()
+        if parent is None:
+            return
+        snapshot = table.snapshot(parent)
+        why = f"its snapshot {parent} has expired"
+    else:
+        if table.currentSnapshot() is None:
+            return
+    raise InputError(
+        f"{read.name} cannot be followed from its beginning by a stateful or row-bounded pipeline: {why}.",
+        where=read.source.origin,
+        fix="read it once, without .incremental(), or split the stateless part into a pipeline of its own and follow "
+        "its target.",
+    )
+
+
+# one batch's snapshots
+
+
+@dataclass(frozen=True)
+class Range:
+    """The snapshots of one source that one batch reads: the state at `state`, then the commits in `(after, to]`."""
+
+    state: int | None
+    after: int | None
+    to: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {"state": self.state, "after": self.after, "to": self.to}
+
+
+def range_of(start: Mapping[str, Any], before: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> Range:
+    """The range between two of Spark's recorded offsets of a source.
+
+    Args:
+        start: Where the pipeline began: `{"snapshot": id or None, "state": whether that state is delivered}`.
+        before: The offset that the batch before ended at.
+        end: The offset that this batch ends at.
+    """
+    to = _snapshot(end)
+    after = _snapshot(before)
+    if to is None:
+        return Range(state=None, after=None, to=None)
+    if after is not None:
+        return Range(state=None, after=after, to=to)
+    begin = start["snapshot"]
+    return Range(state=begin if start["state"] else None, after=begin, to=to)
+
+
+def before(spark: SparkSession, read: ReadPlan, snapshot: int) -> dict[str, Any]:
+    """Iceberg's streaming offset from which its stream takes a first step over a snapshot."""
+    made = source_table(spark, read).snapshot(snapshot)
+    # A commit that adds no file is a step only when all of the table's files count.
+    adds = made is not None and int(made.summary().get("added-data-files") or 0) > 0
+    return {"version": 1, "snapshot_id": snapshot, "position": 0, "scan_all_files": not adds}
+
+
+def _snapshot(offset: Mapping[str, Any] | None) -> int | None:
+    if offset is None or offset["snapshot_id"] == NO_SNAPSHOT:
+        return None
+    return int(offset["snapshot_id"])
+
+
+def read_range(spark: SparkSession, read: ReadPlan, span: Range) -> DataFrame | None:
+    """The rows of a range; None when it adds none.
+
+    Raises:
+        LedgerError: A snapshot of the range has expired, or the source was rolled back.
+        InputError: A commit of the range rewrote or deleted rows.
+    """
+    if span.to is None:
+        return None
+    assert read.table is not None
+    table = source_table(spark, read)
+    state, after = span.state, span.after
+    appended = list(_appends(table, span, read))
+    if state is None and after is None:
+        # The table was empty when the pipeline began: its first commit is a state, all later ones are a range.
+        if not appended:
+            return None
+        state = after = appended.pop()
+    parts = []
+    if state is not None:
+        parts.append(read_batch(spark, read, state))
+    if appended:
+        reader = spark.read.option("start-snapshot-id", after).option("end-snapshot-id", span.to)
+        parts.append(reader.table(read.table.sql))
+    if len(parts) == 2:
+        return parts[0].unionByName(parts[1], allowMissingColumns=True)
+    return parts[0] if parts else None
+
+
+def _appends(table: Any, span: Range, read: ReadPlan) -> Iterator[int]:
+    """The appending commits of a range, newest first."""
+    current = span.to
+    while current is not None and current != span.after:
+        snapshot = table.snapshot(current)
+        if snapshot is None:
+            raise LedgerError(
+                f"snapshot {current} of {read.name} has expired before it was read.",
+                where=read.source.origin,
+                fix="what it added can no longer be told apart: empty the target and begin anew under a new name, "
+                "and keep snapshots longer than the pipeline may stand still.",
+            )
+        operation = str(snapshot.operation())
+        if operation in ("overwrite", "delete"):
+            raise InputError(
+                f"snapshot {current} of {read.name} is a {operation} commit: an incremental read carries appended rows "
+                "only.",
+                where=read.source.origin,
+                fix="append to the source, or read it once, without .incremental().",
+            )
+        if operation == "append":
+            yield current
+        parent = snapshot.parentId()
+        current = int(parent) if parent is not None else None
+    if current is None and span.after is not None:
+        raise LedgerError(
+            f"{read.name} was rolled back or replaced: snapshot {span.after}, where the pipeline stood, is no longer in "
+            "its history.",
+            where=read.source.origin,
+            fix="roll the source forward again, or begin anew under a new name.",
+        )

@@ -1,0 +1,84 @@
+"""Running several pipelines in one session: in the order of their tables, until they end or are stopped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from helios.plan.plan import Plan
+from helios.spark.run import Event, PipelineRun
+from helios.spark.write import load_table
+
+
+class Runner:
+    """Pipelines at work together.
+
+    A pipeline that reads what another of them writes begins when that table exists; with `once`, when its writer has
+    ended. When one fails the others go on, unless `fail_fast`.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[Plan],
+        spark: SparkSession,
+        *,
+        once: bool = False,
+        new_checkpoint: bool = False,
+        fail_fast: bool = False,
+        tell: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self.spark = spark
+        self.once = once
+        self.fail_fast = fail_fast
+        self.runs = [PipelineRun(plan, spark, once=once, new_checkpoint=new_checkpoint, tell=tell) for plan in plans]
+        self._waiting = list(self.runs)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Asks every run to end after its batch at work; those that wait do not begin."""
+        self._stop.set()
+        for run in self.runs:
+            run.stop()
+
+    def run(self) -> bool:
+        """Runs until all have ended; returns whether none failed."""
+        while self._waiting or any(run.active for run in self.runs):
+            if self._stop.is_set():
+                self._waiting.clear()
+            for run in [r for r in self._waiting if self._ready(r)]:
+                self._waiting.remove(run)
+                run.start()
+            if self.fail_fast and any(run.error for run in self.runs):
+                self.stop()
+            self._stop.wait(0.05) if not self._stop.is_set() else threading.Event().wait(0.05)
+        return not any(run.error for run in self.runs)
+
+    def status(self) -> list[dict[str, Any]]:
+        return [run.status() for run in self.runs]
+
+    def _ready(self, run: PipelineRun) -> bool:
+        wanted = {read.name: read for read in run.plan.reads if read.table is not None}
+        writers = [r for r in self.runs if r is not run and r.plan.write.table.text in wanted]
+        if self.once:
+            return all(self._ended(writer) for writer in writers) or self._circular(run)
+        return all(
+            load_table(self.spark, writer.plan.write.table) is not None or self._ended(writer) for writer in writers
+        )
+
+    def _ended(self, run: PipelineRun) -> bool:
+        return run not in self._waiting and not run.active
+
+    def _circular(self, run: PipelineRun) -> bool:
+        """Pipelines that read each other's targets would wait for ever: the first of them begins."""
+        return (
+            not any(r.active for r in self.runs)
+            and run is self._waiting[0]
+            and not any(self._free(r) for r in self._waiting)
+        )
+
+    def _free(self, run: PipelineRun) -> bool:
+        wanted = {read.name for read in run.plan.reads}
+        return all(self._ended(r) for r in self.runs if r is not run and r.plan.write.table.text in wanted)

@@ -1,0 +1,114 @@
+"""The Spark session: jars and conf before it starts, catalogs after."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from helios.catalog.conf import spark_conf
+from helios.catalog.operations import prepare
+from helios.config import Config
+from helios.errors import EnvironmentProblem
+from helios.plan.plan import Plan
+from helios.spark import jars, java
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
+    "spark.sql.variable.substitute": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+LOCAL_DEFAULTS = {
+    # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+def components_of(plans: Iterable[Plan]) -> tuple[str, ...]:
+    """The jar components that plans need together."""
+    return tuple(dict.fromkeys(c for plan in plans for c in plan.components))
+
+
+def start(config: Config, components: Sequence[str], *, debug: bool = False) -> SparkSession:
+    """Starts a session, or returns the running one, with Iceberg's extensions and the jars of the components.
+
+    Raises:
+        EnvironmentProblem: Java or a jar is missing, or Spark does not start.
+    """
+    version, _ = jars.installed_spark()
+    paths = jars.ensure(components, spark_version=version)
+    os.environ.update(java.environment(java.find_java()))
+    level = "debug" if debug else "quiet"
+    options = f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} -Dhelios.log={LOG_LEVELS[level]}"
+    local = config.master.startswith("local")
+    conf = {
+        **DEFAULTS,
+        **(LOCAL_DEFAULTS if local else {}),
+        "spark.jars": ",".join(str(p) for p in paths),
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.driver.extraJavaOptions": options,
+        **config.spark_conf,
+    }
+    spark_conf = SparkConf().setMaster(config.master).setAppName("helios").setAll(list(conf.items()))
+    with tempfile.TemporaryFile() as log:
+        try:
+            if not debug and SparkContext._gateway is None:
+                SparkContext._ensure_initialized(gateway=launch_gateway(spark_conf, {"stderr": log}), conf=spark_conf)
+            return SparkSession.builder.config(conf=spark_conf).getOrCreate()
+        except (RuntimeError, OSError, PySparkException, Py4JError) as error:
+            log.seek(0)
+            said = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+            raise EnvironmentProblem(
+                f"Spark {version} did not start on master {config.master}: {cause(error, said)}",
+                fix="run `helios doctor`; `--debug` shows Spark's own log.",
+            ) from error
+
+
+def cause(error: Exception, said: Sequence[str]) -> str:
+    """The telling line of a failed start: the JVM's own, else the error's."""
+    telling = [line for line in said if "Exception" in line or "rror" in line]
+    return (telling or [str(error).splitlines()[0]])[0].strip()
+
+
+LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
+
+
+def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
+    """Sets the conf of the plans' catalogs at run time, so that no secret is ever a process argument."""
+    for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
+        prepare(catalog)
+        for key, value in spark_conf(catalog).items():
+            session.conf.set(key, value)
+
+
+def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
+    """A clone of a session that the user passed in, with the catalogs of the plans; the user's is not altered.
+
+    Raises:
+        EnvironmentProblem: The session lacks Iceberg's extensions.
+    """
+    if EXTENSIONS not in (session.conf.get("spark.sql.extensions", "") or ""):
+        raise EnvironmentProblem(
+            "the session that was passed in has no Iceberg extensions, which are fixed when a session starts.",
+            fix=f'build it with .config("spark.sql.extensions", "{EXTENSIONS}") and Iceberg\'s runtime jar.',
+        )
+    cloned = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    declare_catalogs(cloned, plans)
+    for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
+        cloned.conf.set(key, DEFAULTS[key])
+    return cloned

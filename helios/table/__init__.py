@@ -1,0 +1,1 @@
+"""Loaded tables: their snapshots and, later, their maintenance."""

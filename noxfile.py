@@ -1,0 +1,78 @@
+"""Every check in an environment of its own: `nox -l` lists them, `nox -s unit` runs one."""
+
+from __future__ import annotations
+
+import nox
+
+SPARKS = ["4.0.5", "4.1.4"]
+LOCK = "requirements-dev.lock"
+NOT_SLOW = "not slow"
+
+nox.options.sessions = ["lint", "types", "unit", "docs"]
+nox.options.error_on_external_run = True
+
+
+def _install(session: nox.Session, spark: str | None = None) -> None:
+    session.install("-r", LOCK)
+    session.install("--no-deps", "-e", ".")
+    if spark is not None:
+        session.install(f"pyspark=={spark}")
+
+
+def _tests(session: nox.Session, marks: str, *, spark: str | None = None, cover: bool = False) -> None:
+    _install(session, spark)
+    options = ["--cov", "--cov-report=term", "--cov-fail-under=90"] if cover else []
+    session.run("pytest", "-m", marks, *options, *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format."""
+    session.install("-c", LOCK, "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Mypy, strict."""
+    _install(session)
+    session.run("mypy")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """The tests that need no JVM."""
+    _tests(session, f"unit and {NOT_SLOW}")
+
+
+@nox.session
+def streaming(session: nox.Session) -> None:
+    """The tests that run Spark from source to table."""
+    _tests(session, f"streaming and {NOT_SLOW}")
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """The tests that need catalogs and files."""
+    _tests(session, f"integration and {NOT_SLOW}")
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """All tests but the slow ones, with the bound on coverage."""
+    _tests(session, NOT_SLOW, cover=True)
+
+
+@nox.session
+@nox.parametrize("pyspark", SPARKS)
+def spark(session: nox.Session, pyspark: str) -> None:
+    """Unit and streaming tests on one version of Spark."""
+    _tests(session, f"(unit or streaming) and {NOT_SLOW}", spark=pyspark)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, strict."""
+    _install(session)
+    session.run("mkdocs", "build", "--strict")
