@@ -277,6 +277,7 @@ def _shown(file: Path) -> str:
 def _lines(text: str, prefix: Path_) -> dict[Path_, int]:
     """The line of each table and key, as far as a look at each line alone can tell; tomllib itself does not say."""
     found: dict[Path_, int] = {}
+    above: dict[Path_, int] = {}
     table: Path_ = ()
     inside: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -288,13 +289,15 @@ def _lines(text: str, prefix: Path_) -> dict[Path_, int]:
         if header:
             table = _key_path(header[1])
             found.setdefault(table, number)
+            for depth in range(1, len(table)):
+                above.setdefault(table[:depth], number)
         elif assignment:
             path = (*table, *_key_path(f"{assignment[1]} = 0"))
             for depth in range(len(table) + 1, len(path) + 1):
                 found.setdefault(path[:depth], number)
         inside = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
     size = len(prefix)
-    return {path[size:]: number for path, number in found.items() if path[:size] == prefix}
+    return {path[size:]: number for path, number in {**above, **found}.items() if path[:size] == prefix}
 
 
 def _key_path(statement: str) -> Path_:
@@ -453,11 +456,13 @@ def _table(document: _Document, path: Path_, value: object) -> Tree:
 
 
 def _text(document: _Document, path: Path_, value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise document.error(path, f"must be text, not {_kind(value)}." if value != "" else "must not be empty.")
+    if not isinstance(value, str):
+        raise document.error(path, f"must be text, not {_kind(value)}.")
+    if not value.strip():
+        raise document.error(path, "must not be empty.")
     return value
 
 
 def _kind(value: object) -> str:
-    names = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table", str: "blank text"}
+    names = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table", str: "text"}
     return names.get(type(value), f"a {type(value).__name__}")

@@ -258,9 +258,11 @@ class _SqliteReader:
         parts = urlsplit(location)
         if parts.scheme not in ("", "file"):
             return _ClientReader(self._catalog).load(table)
+        from pyiceberg.exceptions import ValidationError
+
         try:
             metadata = _metadata(parts.path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ValidationError) as error:
             raise RunError(
                 f"table {_dotted((self._catalog.name, *table))}: its metadata cannot be read from {location}: {error}.",
                 fix="restore the file, or take the table out of the catalog with .drop_table().",

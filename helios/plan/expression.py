@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from helios.errors import InputError, NotFound, Origin, near_miss
-from helios.plan.kinds import Node, Scope, kind_of, member, safe_kind_of
+from helios.plan.kinds import Node, Scope, member, safe_kind_of
 from helios.plan.schema import Column, Schema
 from helios.plan.sparktype import UNKNOWN, SparkType
 
@@ -140,7 +140,8 @@ def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpr
     """The problem that an error of sqlglot is, with the place in the text."""
     details = getattr(error, "errors", None) or [{}]
     line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
-    told = re.search(r"(\d+):(\d+)\s*$", str(error))
+    # The tokenizer's own error, which has the place, is the cause of the one that is raised.
+    told = re.search(r"(\d+):(\d+)\s*$", str(error.__cause__ or error))
     if column is None and told:
         line, column = int(told[1]), int(told[2])
     place = "" if column is None else f" at line {line}, column {column}" if line != 1 else f" at column {column}"
@@ -186,6 +187,8 @@ def _columns(node: Node) -> Iterator[Node]:
 def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
     parts = [part.name for part in column.parts]
     kind, rest = scope.root(parts)
+    if kind is None and len(parts) == 2 and parts[0].lower() in scope.qualifiers and parts[1].lower() not in _METADATA:
+        return f"no column {parts[1]!r} in {parts[0]!r}. {near_miss(parts[1], schema.names)}"
     if kind is None:
         # A dotted name may begin with a table, an alias or a metadata column.
         return (
@@ -276,7 +279,7 @@ def _aliased(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
 def _aliases(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
     """`explode(m) AS (k, v)`."""
     kinds = [UNKNOWN] * len(node.expressions)
-    over = kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
+    over = safe_kind_of(node.this.this, scope) if type(node.this).__name__ == "Explode" else UNKNOWN
     if len(over.parts) == len(kinds):
         kinds = list(over.parts)
     return tuple(Column.of(e.name, k) for e, k in zip(node.expressions, kinds, strict=True))

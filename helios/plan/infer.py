@@ -22,7 +22,7 @@ from helios.plan.expression import (
 from helios.plan.kinds import Scope, window_bound
 from helios.plan.query import query_schema
 from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import KNOWN, UNKNOWN, TypeProblem, parse_type, stored, unquoted, wider
+from helios.plan.sparktype import KNOWN, UNKNOWN, TypeProblem, parse_type, stored, wider
 
 __all__ = ["INFERRED", "UnparsedExpression", "infer"]
 
@@ -141,9 +141,8 @@ def _rename(step: s.Rename, schema: Schema | None, other: Schema | None) -> Resu
 def _drop(step: s.Drop, schema: Schema | None, other: Schema | None) -> Result:
     if schema is None:
         return None, []
-    names = [name if schema.get(name) else unquoted(name) for name in step.columns]
-    problems = [p for name in names for p in _absent(step, name, schema)]
-    gone = {name.lower() for name in names}
+    problems = [p for name in step.columns for p in _absent(step, name, schema)]
+    gone = {name.lower() for name in step.columns}
     return Schema(tuple(c for c in schema.columns if c.name.lower() not in gone)), problems
 
 

@@ -288,6 +288,13 @@ def _joined(kinds: Iterable[SparkType]) -> SparkType:
     return UNKNOWN if apart else STRING
 
 
+def _piped(node: Node, scope: Scope) -> SparkType:
+    # To Spark || binds as strongly as +, to sqlglot it does not.
+    if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
+        return UNKNOWN
+    return _joined((_first(node, scope), kind_of(node.expression, scope)))
+
+
 def _struct(node: Node, scope: Scope) -> SparkType:
     if any(type(e).__name__ != "PropertyEQ" for e in node.expressions):
         return UNKNOWN
@@ -463,7 +470,7 @@ _RULES: dict[str, Rule] = {
     "Ceil": _whole,
     "Column": _column,
     "Concat": lambda node, scope: _joined(_children(node, scope)),
-    "DPipe": lambda node, scope: _joined((_first(node, scope), kind_of(node.expression, scope))),
+    "DPipe": _piped,
     "DateDiff": _date_difference,
     "Distinct": _distinct,
     "Div": _arithmetic(quotient_of, floating=DOUBLE),

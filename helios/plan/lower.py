@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.catalog.conf import components, warehouse
+from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName, resolve
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError, NotFound, near_miss
 from helios.model.files import FilesSource
-from helios.model.flow import Flow, Pipeline, Sink, Step, flows
+from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
 from helios.model.iceberg import DEFAULT_POLL, IcebergSink, IcebergSource
 from helios.model.memory import MemorySource
 from helios.model.partition import PartitionField
@@ -19,6 +21,9 @@ from helios.model.steps import STATEFUL, Aggregate, Join, Union, Watermark
 from helios.plan.infer import UnparsedExpression, infer
 from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
 from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
 """File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
@@ -125,10 +130,7 @@ class _Lowering:
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
-        lower_sink = SINKS.get(type(sink))
-        if lower_sink is None:
-            raise NotImplementedError(f"no lowering for {type(sink).__name__}")
-        write = lower_sink(self, sink, schema)
+        write = SINKS[type(sink)](self, sink, schema)
         path, why = self.path(pipeline, sink)
         if write is None:
             return None
@@ -156,11 +158,8 @@ class _Lowering:
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
-        lower = SOURCES.get(type(flow.source))
-        if lower is None:
-            raise NotImplementedError(f"no lowering for {type(flow.source).__name__}")
         try:
-            read = lower(self, flow.source)
+            read = SOURCES[type(flow.source)](self, flow.source)
         except HeliosError as problem:
             if not isinstance(problem, InputError):
                 raise
@@ -207,13 +206,7 @@ class _Lowering:
         )
 
     def missing(self, table: TableName, node: IcebergSource | IcebergSink) -> NotFound:
-        known = table.catalog.tables(".".join(table.namespace))
-        hint = near_miss(table.within, known)
-        return NotFound(
-            f"table {table.text} does not exist. {hint}",
-            where=node.origin,
-            fix=f"see what there is with `helios tables {table.catalog.name}`.",
-        )
+        return missing_table(table.catalog, table.within, node.origin)
 
     def files_source(self, source: FilesSource) -> ReadPlan:
         if source.declared_schema is not None:
@@ -406,15 +399,16 @@ def _fits(transform: str, spark_type: str) -> bool:
     return base in FITS[transform].replace(" or ", ", ").split(", ")
 
 
-def spec_fields(iceberg: object) -> tuple[PartitionField, ...]:
+def spec_fields(table: Table) -> tuple[PartitionField, ...]:
     """The current partition spec of a PyIceberg table as declared fields."""
-    table: object = iceberg
-    schema = table.schema()  # type: ignore[attr-defined]
+    schema = table.schema()
     fields = []
-    for item in table.spec().fields:  # type: ignore[attr-defined]
+    for item in table.spec().fields:
         name, _, width = str(item.transform).partition("[")
         fields.append(
-            PartitionField(name, schema.find_column_name(item.source_id), int(width.rstrip("]")) if width else None)
+            PartitionField(
+                name, schema.find_column_name(item.source_id) or "", int(width.rstrip("]")) if width else None
+            )
         )
     return tuple(f for f in fields if f.transform != "void")
 
@@ -446,9 +440,11 @@ def _parquet_schema(source: FilesSource) -> Schema | None:
     return from_arrow(pyarrow.parquet.read_schema(first))
 
 
-SOURCES = {
+SOURCES: dict[type[Source], Callable[[_Lowering, Any], ReadPlan]] = {
     IcebergSource: _Lowering.iceberg_source,
     FilesSource: _Lowering.files_source,
     MemorySource: _Lowering.memory_source,
 }
-SINKS = {IcebergSink: _Lowering.iceberg_sink}
+SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
+    IcebergSink: _Lowering.iceberg_sink
+}

@@ -50,13 +50,12 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
     fix = 'write one query: sql("SELECT id FROM input").'
     if len(statements) != 1:
         raise DeclarationError(f"{named}: {len(statements) or 'no'} statements, not one.", where=where, fix=fix)
-    if isinstance(statements[0], (exp.DDL, exp.DML, exp.Command, exp.Set, exp.Describe)) and not isinstance(
-        statements[0], exp.Query
-    ):
+    node = statements[0]
+    if isinstance(node, (exp.Query, exp.Values)):
+        return node
+    if isinstance(node, (exp.DDL, exp.DML, exp.Command, exp.Set, exp.Describe, exp.Drop, exp.Alter, exp.TruncateTable)):
         raise DeclarationError(f"{named}: this is not a query.", where=where, fix=fix)
-    if not isinstance(statements[0], exp.Query):
-        raise UnparsedExpression(f"{named}: not understood as a query.", where=where, fix=fix)
-    return statements[0]
+    raise UnparsedExpression(f"{named}: not understood as a query.", where=where, fix=fix)
 
 
 @contextmanager
@@ -121,6 +120,8 @@ class _Reader:
         )
 
     def select(self, node: Node, tables: Mapping[str, Schema | None]) -> Schema | None:
+        from sqlglot import exp
+
         scope = self.scope(node, tables)
         inner, unknown = scope, False
         columns: list[Column] = []
@@ -135,6 +136,10 @@ class _Reader:
             # Grouping and ordering may use the columns that the query gives.
             for clause in ("group", "having", "order", "sort", "cluster", "distribute"):
                 self.look(node.args.get(clause), inner)
+        group = node.args.get("group")
+        if group is not None and group.find(exp.Rollup, exp.Cube, exp.GroupingSets):
+            # ROLLUP and the like give nulls where they leave a column out.
+            columns = [replace(c, nullable=True) for c in columns]
         return None if unknown or not columns else Schema(tuple(columns))
 
     def look(self, node: Node | None, scope: Scope) -> None:

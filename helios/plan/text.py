@@ -20,8 +20,9 @@ def render(plan: Plan) -> str:
     lines.append(f"  path      {plan.path.value}: {plan.why}")
     for step in plan.stream.steps:
         lines.append(f"  step      {step.text()}")
-    state = {True: "exists", False: "will be created" if write.creates else "is missing", None: "not looked up"}
-    lines.append(f"  write     {write.table.text}, {write.mode}, exactly once; {state[write.exists]}")
+    missing = "will be created" if write.creates else "is missing"
+    found = {True: "exists", False: missing, None: "not looked up"}[write.exists]
+    lines.append(f"  write     {write.table.text}, {write.mode}, exactly once; {found}")
     lines.append(f"            format v{write.format_version}, " + _partitioning(plan))
     if write.properties:
         lines.append("            properties " + ", ".join(f"{k}={v}" for k, v in write.properties))

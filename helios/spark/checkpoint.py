@@ -33,10 +33,12 @@ class Files:
     """Small text files on any file system that Spark can write, through Hadoop."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        self._jvm: Any = spark._jvm
-        self._path = self._jvm.org.apache.hadoop.fs.Path
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
         base = self._path(root)
-        self._fs = base.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        session: Any = spark._jsparkSession
+        self._fs = base.getFileSystem(session.sessionState().newHadoopConf())
         self.root = str(self._fs.makeQualified(base).toString())
 
     def _at(self, name: str) -> Any:
@@ -178,6 +180,11 @@ class Checkpoint:
                 f"{self.location}/offsets/{batch} is missing or damaged ({error}).",
                 fix="restore the checkpoint from a backup, or start a new one with `helios run --new-checkpoint`.",
             ) from error
+
+    def rewrite_offsets(self, batch: int, ends: list[dict[str, Any] | None]) -> None:
+        """Replaces the ends of a committed batch by others that mean the same."""
+        head = (self.files.read(f"offsets/{batch}") or "").splitlines()[:2]
+        self.files.write(f"offsets/{batch}", "\n".join([*head, *("-" if e is None else json.dumps(e) for e in ends)]))
 
     def verify(self) -> None:
         """Refuses a checkpoint that Spark would silently misread.

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.errors import InputError, LedgerError, NotFound
+from helios.errors import InputError, LedgerError, NotFound, RunError
 from helios.model.files import FilesSource
 from helios.model.flow import Flow
 from helios.model.iceberg import IcebergSource
@@ -211,22 +211,70 @@ class Range:
         return {"state": self.state, "after": self.after, "to": self.to}
 
 
-def range_of(start: Mapping[str, Any], before: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> Range:
+def range_of(
+    table: Any, start: Mapping[str, Any], before: Mapping[str, Any] | None, end: Mapping[str, Any] | None
+) -> Range:
     """The range between two of Spark's recorded offsets of a source.
 
     Args:
+        table: The source's table object.
         start: Where the pipeline began: `{"snapshot": id or None, "state": whether that state is delivered}`.
         before: The offset that the batch before ended at.
         end: The offset that this batch ends at.
     """
     to = _snapshot(end)
-    after = _snapshot(before)
+    after = _passed(table, before)
     if to is None:
         return Range(state=None, after=None, to=None)
     if after is not None:
         return Range(state=None, after=after, to=to)
     begin = start["snapshot"]
     return Range(state=begin if start["state"] else None, after=begin, to=to)
+
+
+def _passed(table: Any, offset: Mapping[str, Any] | None) -> int | None:
+    """The last snapshot that an offset has behind it."""
+    snapshot = _snapshot(offset)
+    if snapshot is None or offset is None or offset["position"] != 0:
+        return snapshot
+    reached = table.snapshot(snapshot)
+    parent = reached.parentId() if reached is not None else snapshot
+    return int(parent) if parent is not None else None
+
+
+def retained(table: Any, offset: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The same place in the history by a snapshot that is still there; None when the history behind it is broken.
+
+    Iceberg's stream loads the snapshot of its last offset, and fails when that has expired, although nothing that it
+    has yet to read is lost: the end of a snapshot is also the beginning of the next one.
+    """
+    if table.snapshot(offset["snapshot_id"]) is not None:
+        return offset
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        parent = snapshot.parentId()
+        if parent is not None and int(parent) == offset["snapshot_id"]:
+            return {**offset, "snapshot_id": int(snapshot.snapshotId()), "position": 0, "scan_all_files": False}
+        snapshot = table.snapshot(parent) if parent is not None else None
+    return None
+
+
+def has_news(spark: SparkSession, read: ReadPlan, start: Mapping[str, Any], stood: Mapping[str, Any] | None) -> bool:
+    """Whether a table holds rows behind the offset where its reader stands.
+
+    Raises:
+        LedgerError: A snapshot in between has expired, or the source was rolled back.
+        RunError: A commit in between rewrote or deleted rows.
+    """
+    table = source_table(spark, read)
+    head = table.currentSnapshot()
+    if head is None:
+        return False
+    span = range_of(table, start, stood, {"snapshot_id": head.snapshotId()})
+    if list(_appends(table, span, read)):
+        return True
+    state = table.snapshot(span.state) if span.state is not None else None
+    return state is not None and int(state.summary().get("total-data-files") or 0) > 0
 
 
 def before(spark: SparkSession, read: ReadPlan, snapshot: int) -> dict[str, Any]:
@@ -248,7 +296,7 @@ def read_range(spark: SparkSession, read: ReadPlan, span: Range) -> DataFrame | 
 
     Raises:
         LedgerError: A snapshot of the range has expired, or the source was rolled back.
-        InputError: A commit of the range rewrote or deleted rows.
+        RunError: A commit of the range rewrote or deleted rows.
     """
     if span.to is None:
         return None
@@ -286,7 +334,7 @@ def _appends(table: Any, span: Range, read: ReadPlan) -> Iterator[int]:
             )
         operation = str(snapshot.operation())
         if operation in ("overwrite", "delete"):
-            raise InputError(
+            raise RunError(
                 f"snapshot {current} of {read.name} is a {operation} commit: an incremental read carries appended rows "
                 "only.",
                 where=read.source.origin,

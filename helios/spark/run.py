@@ -23,6 +23,9 @@ from helios.spark.checkpoint import Checkpoint, Identity, Lease
 from helios.spark.ledger import Commit, Ledger, Record, java_class, java_message
 from helios.spark.steps import refusal
 
+EXPIRED = "Cannot load current offset at snapshot"
+"""How Iceberg's stream says that the snapshot of its last offset has expired."""
+
 STATEFUL_OPERATORS = (
     "Aggregate",
     "Deduplicate",
@@ -165,12 +168,27 @@ class PipelineRun:
     def _say(self, kind: str, **details: Any) -> None:
         self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
-    def follow(self, query: Any) -> None:
-        """Waits for a streaming query, and stops it between batches when asked to."""
+    def follow(self, query: Any, watch: Callable[[], object], every: float) -> None:
+        """Waits for a streaming query, and stops it between batches when asked to.
+
+        Args:
+            query: Spark's query.
+            watch: Looks after the sources between batches, and raises when they cannot be followed any more.
+            every: Seconds between two looks.
+        """
+        looked = time.monotonic()
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
             if self._stop.is_set():
                 with self._busy:
                     query.stop()
+            elif time.monotonic() - looked > every:
+                with self._busy:
+                    try:
+                        watch()
+                    except HeliosError:
+                        query.stop()
+                        raise
+                looked = time.monotonic()
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
@@ -428,7 +446,6 @@ class Attempt:
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""
         starts = self._starts()
-        self._seed(starts)
 
         def rows(spark: SparkSession, number: int) -> tuple[DataFrame | None, dict[str, Any]]:
             spans = self._spans(number, starts)
@@ -447,8 +464,20 @@ class Attempt:
             position = {"sources": self._span_json(spans), "pins": pins}
             return (built if changed else None), position
 
-        ticker = reading.read_ticker(self.spark, self.followed)
-        self._stream(ticker, lambda _, number: rows(_.sparkSession, number))
+        if self.handle.once and not self._anything_new(starts):
+            return
+        self._seed(starts)
+        while True:
+            ticker = reading.read_ticker(self.spark, self.followed)
+            try:
+                self._stream(
+                    ticker, lambda tick, number: rows(tick.sparkSession, number), lambda: self._anything_new(starts)
+                )
+                return
+            except RunError as error:
+                # The snapshot where the stream stood expired under it: go on from the same place by another name.
+                if EXPIRED not in error.what or not self._seed(starts):
+                    raise
 
     def in_micro_batches(self, df: DataFrame) -> None:
         """A stateless pipeline over one followed source: Spark's own micro-batch goes through the steps."""
@@ -474,7 +503,12 @@ class Attempt:
             self._refuse_partial(read)
         self._stream(df, lambda raw, number: (raw, {"sources": self._offset_json(number)}))
 
-    def _stream(self, df: DataFrame, rows: Callable[[DataFrame, int], tuple[DataFrame | None, dict[str, Any]]]) -> None:
+    def _stream(
+        self,
+        df: DataFrame,
+        rows: Callable[[DataFrame, int], tuple[DataFrame | None, dict[str, Any]]],
+        watch: Callable[[], object] = lambda: None,
+    ) -> None:
         plan, handle = self.plan, self.handle
 
         def on_batch(raw: DataFrame, number: int) -> None:
@@ -499,7 +533,7 @@ class Attempt:
             else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
         )
         try:
-            handle.follow(writer.start())
+            handle.follow(writer.start(), watch, plan.trigger.every)
         except StreamingQueryException as error:
             if isinstance(handle.error, _Stopped):
                 handle.error = None
@@ -541,22 +575,63 @@ class Attempt:
         self.checkpoint.write_start(starts)
         return starts
 
-    def _seed(self, starts: list[dict[str, Any]]) -> None:
-        """Points Iceberg's stream at a snapshot that it can still load: where it stood, or where it begins."""
+    def _seed(self, starts: list[dict[str, Any]]) -> bool:
+        """Points Iceberg's stream at snapshots that it can still load: where it stood, or where it begins.
+
+        Returns:
+            Whether a place had to be named anew, because its snapshot has expired.
+        """
+        moved = False
         committed = self.checkpoint.batches("commits")
-        stood = self.checkpoint.offsets(committed[-1]) if committed else [None] * len(starts)
+        stood = self._stood(committed, len(starts))
+        if committed:
+            kept = self._retain(committed[-1], stood)
+            moved, stood = kept != stood, kept
         for index, (start, offset) in enumerate(zip(starts, stood, strict=True)):
-            if offset is not None:
-                self.checkpoint.seed(index, offset)
+            if offset is not None and offset["snapshot_id"] != reading.NO_SNAPSHOT:
+                # Only looked at by availableNow, which fails where nothing is new: no end is at position -1.
+                self.checkpoint.seed(index, {**offset, "position": -1})
             elif start["snapshot"] is not None:
                 self.checkpoint.seed(index, reading.before(self.spark, self.followed[index], start["snapshot"]))
+        return moved
+
+    def _stood(self, committed: list[int], sources: int) -> list[dict[str, Any] | None]:
+        return self.checkpoint.offsets(committed[-1]) if committed else [None] * sources
+
+    def _retain(self, batch: int, stood: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
+        """Names the place where the last batch ended by snapshots that have not expired, also in Spark's log."""
+        kept = [
+            dict(reading.retained(reading.source_table(self.spark, read), offset) or offset)
+            if offset is not None and offset["snapshot_id"] != reading.NO_SNAPSHOT
+            else offset
+            for read, offset in zip(self.followed, stood, strict=True)
+        ]
+        if kept != stood:
+            self.checkpoint.rewrite_offsets(batch, kept)
+        return kept
+
+    def _anything_new(self, starts: list[dict[str, Any]]) -> bool:
+        """Whether the followed tables hold rows that no committed batch has read.
+
+        Raises:
+            RunError: A commit since then cannot be followed.
+        """
+        planned, committed = self.checkpoint.batches("offsets"), self.checkpoint.batches("commits")
+        if planned and planned[-1:] != committed[-1:]:
+            return True
+        stood = self._stood(committed, len(starts))
+        pending = [
+            reading.has_news(self.spark, read, start, offset)
+            for read, start, offset in zip(self.followed, starts, stood, strict=True)
+        ]
+        return any(pending)
 
     def _spans(self, number: int, starts: list[dict[str, Any]]) -> dict[int, reading.Range]:
         ends = self.checkpoint.offsets(number)
         before = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
         indexes = [i for i, read in enumerate(self.plan.reads) if read.source.streaming]
         return {
-            index: reading.range_of(start, old, new)
+            index: reading.range_of(reading.source_table(self.spark, self.plan.reads[index]), start, old, new)
             for index, start, old, new in zip(indexes, starts, before, ends, strict=True)
         }
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -32,6 +33,8 @@ DEFAULTS = {
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
+    # Driver and executors are one process here, for which Spark's 1 GB is meant for a driver alone.
+    "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
@@ -68,7 +71,7 @@ def start(config: Config, components: Sequence[str], *, debug: bool = False) -> 
     with tempfile.TemporaryFile() as log:
         try:
             if not debug and SparkContext._gateway is None:
-                SparkContext._ensure_initialized(gateway=launch_gateway(spark_conf, {"stderr": log}), conf=spark_conf)
+                SparkContext._ensure_initialized(gateway=_launch(spark_conf, log), conf=spark_conf)
             return SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
             log.seek(0)
@@ -77,6 +80,12 @@ def start(config: Config, components: Sequence[str], *, debug: bool = False) -> 
                 f"Spark {version} did not start on master {config.master}: {cause(error, said)}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
+
+
+def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
+    """Starts the JVM with its own chatter kept out of the user's terminal."""
+    launch: Any = launch_gateway
+    return launch(conf, {"stderr": log})
 
 
 def cause(error: Exception, said: Sequence[str]) -> str:

@@ -25,6 +25,10 @@ from helios.plan.plan import WritePlan
 from helios.spark.ledger import java_class
 from helios.spark.steps import quoted
 
+WRITE_OPTIONS = {
+    # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
+    "fanout-enabled": "false",
+}
 ROW_LINEAGE = ("_row_id", "_last_updated_sequence_number")
 
 
@@ -85,8 +89,11 @@ def _partition(spec: Any, field: PartitionField) -> Any:
 
 def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
     jvm: Any = spark._jvm
+    # The catalog manager reads the conf of the thread's active session, which only some calls set.
+    jvm.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    names = spark.sparkContext._gateway.new_array(jvm.java.lang.String, len(table.namespace))
+    gateway: Any = spark.sparkContext._gateway
+    names = gateway.new_array(jvm.java.lang.String, len(table.namespace))
     for index, part in enumerate(table.namespace):
         names[index] = part
     namespace = jvm.org.apache.iceberg.catalog.Namespace.of(names)
@@ -154,23 +161,24 @@ def stage(df: DataFrame, table: Any, name: TableName) -> Staged:
         coordinator.clearRewrite(table, group)
 
 
-def _stage_by_cache(df: DataFrame, table: Any, name: TableName, group: str) -> None:
+def _stage_by_cache(df: DataFrame, table: Any, _: TableName, group: str) -> None:
     jvm: Any = df.sparkSession._jvm
     # The class has a static get() and a get(key), and py4j looks at whichever the JVM lists first: name the static one.
-    client = df.sparkSession.sparkContext._gateway._gateway_client
-    cache = JavaMember("get", None, f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache", client)()
+    gateway: Any = df.sparkSession.sparkContext._gateway
+    name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
+    cache = JavaMember("get", None, name, gateway._gateway_client)()
     cache.add(group, table)
     if jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table):
         # A rewrite keeps its rows' lineage; new rows have none yet, and nulls inherit it from the commit.
         df = df.select("*", *[F.lit(None).cast("bigint").alias(column) for column in ROW_LINEAGE])
     try:
-        df.write.format("iceberg").mode("append").save(group)
+        df.write.format("iceberg").mode("append").options(**WRITE_OPTIONS).save(group)
     finally:
         cache.remove(group)
 
 
 def _stage_by_option(df: DataFrame, table: Any, name: TableName, group: str) -> None:
-    df.writeTo(name.sql).option("rewritten-file-scan-task-set-id", group).append()
+    df.writeTo(name.sql).options(**WRITE_OPTIONS, **{"rewritten-file-scan-task-set-id": group}).append()
 
 
 STAGING: dict[str, Callable[[DataFrame, Any, TableName, str], None]] = {

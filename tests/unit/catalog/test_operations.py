@@ -185,7 +185,7 @@ def test_what_exists_is_not_made_again(sales: Catalog) -> None:
     assert told(error) == "namespace 'sales' already exists in catalog 'dev'. | use it as it is."
     with pytest.raises(InputError) as error:
         sales.create_table("sales.orders", IDS)
-    assert told(error) == 'table sales.orders already exists in catalog \'dev\'. | use .load("sales.orders").'
+    assert told(error) == "table sales.orders already exists in catalog 'dev'. | use .load(\"sales.orders\")."
 
 
 @pytest.mark.parametrize(
@@ -244,9 +244,7 @@ def test_metadata_that_is_gone_or_broken(sales: Catalog) -> None:
         break_it()
         with pytest.raises(RunError) as error:
             sales.load("sales.orders")
-        assert error.value.what.startswith(
-            f"table dev.sales.orders: its metadata cannot be read from {location}: "
-        )
+        assert error.value.what.startswith(f"table dev.sales.orders: its metadata cannot be read from {location}: ")
         assert error.value.fix == "restore the file, or take the table out of the catalog with .drop_table()."
     file.write_text(content)
     assert sales.load("sales.orders").snapshots() == []
@@ -352,14 +350,14 @@ def served(sales: Catalog, monkeypatch: pytest.MonkeyPatch) -> Catalog:
     """The same tables, seen through the client, as those of a server will be."""
     properties = pyiceberg_properties(sales)
     row = CatalogRow(
-        keys=(Key("uri", "address"),),
+        keys=(Key("uri", "address", required=True),),
         spark=lambda c: {},
-        pyiceberg=lambda c: {**properties, "uri": c.option("uri") or properties["uri"]},
+        pyiceberg=lambda c: {**properties, "uri": c.option("uri") or ""},
         warehouse=lambda c: None,
         components=(),
     )
     monkeypatch.setitem(CATALOGS, "served", row)
-    return Catalog("dev", "served")
+    return Catalog("dev", "served", (("uri", properties["uri"]),))
 
 
 def test_a_server_answers_as_the_embedded_catalog_does(served: Catalog, sales: Catalog) -> None:

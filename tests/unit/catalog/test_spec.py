@@ -220,7 +220,9 @@ def test_a_storage_moves_the_warehouse(tmp_path: Path) -> None:
 def test_a_memory_catalog_has_no_lasting_warehouse_and_a_folder_of_its_own() -> None:
     one, two = Catalog.memory("one"), Catalog.memory("two")
     assert warehouse(one) is None
-    assert spark_conf(one)["spark.sql.catalog.one.uri"] == spark_conf(Catalog.memory("one"))["spark.sql.catalog.one.uri"]
+    assert (
+        spark_conf(one)["spark.sql.catalog.one.uri"] == spark_conf(Catalog.memory("one"))["spark.sql.catalog.one.uri"]
+    )
     assert pyiceberg_properties(one)["uri"] != pyiceberg_properties(two)["uri"]
 
 

@@ -1,0 +1,55 @@
+"""The command line. Engines, PyIceberg and rich are imported by the commands that use them: `--help` needs none."""
+
+from __future__ import annotations
+
+import click
+
+import helios
+from helios.cli import declare, doctor, output, run, tables
+from helios.errors import HeliosError
+
+INTERRUPTED = 130
+
+
+class Helios(click.Group):
+    """Commands in the order of use, whose errors are told in one paragraph."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> object:
+        settings = ctx.obj = output.Settings()
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except HeliosError as error:
+            output.report(error, settings)
+            ctx.exit(error.exit_status)
+        except Exception as error:
+            output.report_bug(error, settings)
+            ctx.exit(1)
+
+
+@click.group(cls=Helios, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(helios.__version__, prog_name="helios")
+def main() -> None:
+    """Declarative Apache Iceberg pipelines on Apache Spark, written exactly once.
+
+    \b
+    Example:
+      helios init demo
+      helios run demo/pipeline.py --once
+    """
+
+
+COMMANDS = (
+    declare.init, declare.check, declare.plan, declare.graph, run.run, doctor.doctor, doctor.jars,
+    tables.tables, tables.schema, tables.snapshots,
+)  # fmt: skip
+"""In the order of use."""
+
+for _command in COMMANDS:
+    main.add_command(_command)

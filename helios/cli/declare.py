@@ -1,0 +1,136 @@
+"""`init`, `check`, `plan`, `graph`: what needs no JVM."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import click
+
+from helios.cli import graph as drawing
+from helios.cli import options, output
+from helios.cli.options import Target
+from helios.errors import CheckFailed, InputError
+
+TEMPLATE = {
+    "pipeline.txt": "pipeline.py",
+    "helios.toml": "helios.toml",
+    "orders.csv": "data/orders.csv",
+}
+"""Package data, and the file that `helios init` makes of it."""
+IGNORED = ".helios/"
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path, file_okay=False))
+def init(folder: Path) -> None:
+    """Write a first pipeline, with data and configuration, into DIR.
+
+    No file is overwritten.
+
+    \b
+    Example:
+      helios init demo
+    """
+    taken = [name for name in TEMPLATE.values() if (folder / name).exists()]
+    if taken:
+        raise InputError(
+            f"{folder / taken[0]} exists already; nothing was written.", fix="choose another folder: helios init DIR."
+        )
+    try:
+        for source, name in TEMPLATE.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(resources.files("helios.cli").joinpath("template", source).read_text("utf-8"), "utf-8")
+            click.echo(f"wrote {target}")
+        if _ignore(folder / ".gitignore"):
+            click.echo(f"wrote {folder / '.gitignore'}")
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or folder}: {error.strerror}.", fix="give a folder that you may write."
+        ) from error
+    click.echo(f"\nNext: helios run {folder / 'pipeline.py'} --once")
+
+
+def _ignore(file: Path) -> bool:
+    """Adds the catalog's folder to a .gitignore, which a repository may have already."""
+    text = file.read_text("utf-8") if file.exists() else ""
+    if IGNORED in text.splitlines():
+        return False
+    gap = "" if not text or text.endswith("\n") else "\n"
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(f"{gap}# the embedded catalog, its tables and its checkpoints\n{IGNORED}\n")
+    return True
+
+
+@click.command()
+@options.script_argument
+@options.offline_option
+@options.set_option
+@options.common
+@options.json_option
+def check(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+    """Find every problem of a script at once, without a JVM.
+
+    Each problem is told with its line and its fix. Catalogs are read unless --offline.
+
+    \b
+    Example:
+      helios check pipeline.py
+    """
+    from helios.plan import compile_pipelines
+
+    loaded = options.load(target, profile, values, offline=offline)
+    plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
+    if problems:
+        raise CheckFailed(problems)
+    names = [plan.pipeline for plan in plans]
+    if as_json:
+        output.to_json({"pipelines": names, "problems": []})
+    else:
+        unread = " (catalogs were not looked into)" if offline else ""
+        click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
+
+
+@click.command()
+@options.script_argument
+@options.offline_option
+@options.set_option
+@options.common
+@options.json_option
+def plan(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+    """Show what a script will run.
+
+    What is read and how, the steps, the target and its schema, the rhythm, where progress is kept, the jars.
+
+    \b
+    Example:
+      helios plan pipeline.py:orders
+    """
+    from helios.plan import compile_pipelines
+
+    loaded = options.load(target, profile, values, offline=offline)
+    plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
+    if problems:
+        raise CheckFailed(problems)
+    if as_json:
+        output.to_json([compiled.as_json() for compiled in plans])
+    else:
+        click.echo("\n\n".join(str(compiled) for compiled in plans))
+
+
+@click.command()
+@options.script_argument
+@click.option("--format", "form", type=click.Choice(list(drawing.FORMATS)), default="mermaid", show_default=True)
+@options.set_option
+@options.common
+def graph(target: Target, form: str, values: dict[str, str], profile: str | None) -> None:
+    """Draw the pipelines of a script.
+
+    \b
+    Example:
+      helios graph pipeline.py > pipeline.mmd
+      helios graph pipeline.py --format dot | dot -Tsvg > pipeline.svg
+    """
+    loaded = options.load(target, profile, values, offline=True)
+    click.echo(drawing.FORMATS[form](drawing.draw(loaded.pipelines, loaded.context)))

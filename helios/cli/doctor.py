@@ -1,0 +1,236 @@
+"""`doctor` and `jars`: whether this machine and the catalogs are fit for a run."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from helios.cli import options, output
+from helios.cli.options import Target
+from helios.errors import EnvironmentProblem, HeliosError, NotFound, near_miss
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from helios.catalog.spec import Catalog
+    from helios.spark.java import Java
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that the doctor looked at; `ok` is None for what could not be looked at."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    milliseconds: float | None = None
+    fix: str | None = None
+
+
+@click.command()
+@options.optional_script_argument
+@click.option("--catalog", "name", metavar="NAME", help="Only this catalog.")
+@options.set_option
+@options.common
+@options.json_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    *,
+    target: Target | None,
+    name: str | None,
+    values: dict[str, str],
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Look at Java, Spark, the jars and the catalogs.
+
+    Looks at the catalogs of the script, else of helios.toml. A small file is put on each catalog's storage, read
+    back and deleted.
+
+    \b
+    Example:
+      helios doctor
+      helios doctor pipeline.py --catalog prod
+    """
+    catalogs = _chosen(_catalogs(target, profile, values), name)
+    checks = [_java(), *_spark(catalogs)]
+    for catalog in catalogs:
+        checks += _catalog(catalog)
+    failed = [check for check in checks if check.ok is False]
+    if as_json:
+        output.to_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
+    else:
+        marks = {True: "ok", False: "FAILED", None: "-"}
+        output.table(
+            ("check", "result", "time", "detail"),
+            [
+                (c.name, marks[c.ok], "" if c.milliseconds is None else f"{c.milliseconds:.0f} ms", c.detail)
+                for c in checks
+            ],
+            numbers=("time",),
+        )
+        for check in failed:
+            output.say_error(output.paragraph(HeliosError(f"{check.name}: {check.detail}", fix=check.fix)))
+    ctx.exit(1 if failed else 0)
+
+
+@click.command()
+@options.optional_script_argument
+@options.set_option
+@options.common
+@options.json_option
+def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+    """Fetch the jars that a run needs into the cache.
+
+    They are those of the catalogs of the script, else of helios.toml.
+
+    \b
+    Example:
+      helios jars
+      helios jars pipeline.py --json
+    """
+    from helios.spark.jars import ensure, installed_spark
+
+    version, _ = installed_spark()
+    needed = _components(_catalogs(target, profile, values))
+    paths = ensure(needed, spark_version=version, progress=lambda line: click.echo(line, err=True))
+    if as_json:
+        output.to_json({"spark": version, "components": needed, "jars": [str(path) for path in paths]})
+    else:
+        for path in paths:
+            click.echo(path)
+
+
+def _catalogs(target: Target | None, profile: str | None, values: dict[str, str]) -> list[Catalog]:
+    if target is None:
+        return list(options.configured(profile).catalogs.values())
+    return options.catalogs_of(options.load(target, profile, values, offline=True))
+
+
+def _chosen(catalogs: list[Catalog], name: str | None) -> list[Catalog]:
+    if name is None:
+        return catalogs
+    found = [catalog for catalog in catalogs if catalog.name == name]
+    if not found:
+        raise NotFound(
+            f"catalog {name!r} is not declared. {near_miss(name, (c.name for c in catalogs))}",
+            fix=f"declare [catalogs.{name}] in helios.toml, or pass the script that declares it.",
+        )
+    return found
+
+
+def _components(catalogs: Iterable[Catalog]) -> list[str]:
+    from helios.catalog.conf import components
+
+    return list(dict.fromkeys(c for catalog in catalogs for c in components(catalog)))
+
+
+def _timed(name: str, look: Callable[[], str], fix: str | None = None) -> Check:
+    began = time.perf_counter()
+    try:
+        detail, ok = look(), True
+    except HeliosError as error:
+        detail, ok, fix = error.what, False, error.fix or fix
+    except Exception as error:
+        # Storages and catalogs raise what their clients' libraries raise: there is no common root to name.
+        detail, ok = f"{type(error).__name__}: {' '.join(str(error).split())}", False
+    return Check(name, ok, detail, (time.perf_counter() - began) * 1000, None if ok else fix)
+
+
+def _java() -> Check:
+    from helios.spark.java import find_java
+
+    def told(java: Java) -> str:
+        return f"{java.version} at {java.path}" + (f" ({java.notice})" if java.notice else "")
+
+    return _timed("java", lambda: told(find_java()))
+
+
+def _spark(catalogs: list[Catalog]) -> list[Check]:
+    from helios.spark.jars import cache_folder, installed_spark, missing
+
+    found: list[str] = []
+
+    def spark() -> str:
+        version, folder = installed_spark()
+        found.append(version)
+        return f"{version} at {folder.parent}"
+
+    def jars() -> str:
+        needed = _components(catalogs)
+        absent = missing(needed, spark_version=found[0])
+        if absent:
+            raise EnvironmentProblem(
+                f"missing in {cache_folder(found[0])}: {', '.join(absent)}.",
+                fix="run `helios jars` where there is a network; `helios run` also fetches them.",
+            )
+        return f"{', '.join(needed)} in {cache_folder(found[0])}"
+
+    first = _timed("spark", spark)
+    return [first, _timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
+
+
+def _catalog(catalog: Catalog) -> list[Check]:
+    listed = _timed(
+        f"catalog {catalog.name}",
+        lambda: _namespaces(catalog),
+        fix=f"see the settings of [catalogs.{catalog.name}], and that its server is up.",
+    )
+    return [listed, *_storage(catalog)]
+
+
+def _namespaces(catalog: Catalog) -> str:
+    names = catalog.namespaces()
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"{catalog.type}; " + (
+        f"{len(names)} namespaces: {shown}" if len(names) > 1 else shown or "no namespaces yet"
+    )
+
+
+def _storage(catalog: Catalog) -> list[Check]:
+    """Puts, gets and deletes a small file in the warehouse, as PyIceberg does with the files of tables."""
+    from helios.catalog.conf import pyiceberg_properties, warehouse
+
+    prefix = f"storage of {catalog.name}"
+    root = warehouse(catalog)
+    if root is None:
+        return [Check(prefix, None, "temporary, or known to the server only")]
+    location = f"{root.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
+    content = secrets.token_bytes(64)
+    opened: list[FileIO] = []
+
+    def connect() -> str:
+        from pyiceberg.io import load_file_io
+
+        opened.append(load_file_io(pyiceberg_properties(catalog), location))
+        return root
+
+    def put() -> str:
+        with opened[0].new_output(location).create() as stream:
+            stream.write(content)
+        return root
+
+    def get() -> str:
+        with opened[0].new_input(location).open() as stream:
+            if stream.read() != content:
+                raise EnvironmentProblem(f"{location} reads back other bytes than were put.")
+        return f"{len(content)} bytes, the same"
+
+    def delete() -> str:
+        opened[0].delete(location)
+        return "removed"
+
+    fix = f"see the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
+    client = _timed(prefix, connect, fix)  # apart from put, whose time it would hide
+    if not client.ok:
+        return [client]
+    first = _timed(f"{prefix}: put", put, fix)
+    if not first.ok:
+        return [first]
+    return [first, _timed(f"{prefix}: get", get, fix), _timed(f"{prefix}: delete", delete, fix)]

@@ -1,0 +1,186 @@
+"""Pipelines as a graph, in mermaid or dot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from helios.errors import NotFound
+
+if TYPE_CHECKING:
+    from helios.model.flow import Flow, Pipeline, Source, Step
+    from helios.model.iceberg import IcebergSink, IcebergSource
+    from helios.plan import Context
+
+LONGEST_LABEL = 100
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One box; `kind` is source, step or sink."""
+
+    id: str
+    kind: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An arrow; dashed from a table that is written to where the same table is read."""
+
+    start: str
+    end: str
+    label: str = ""
+    dashed: bool = False
+
+
+@dataclass
+class Graph:
+    """Boxes and arrows, each once."""
+
+    nodes: list[Drawn] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+
+    def add(self, kind: str, label: str) -> str:
+        self.nodes.append(Drawn(f"n{len(self.nodes)}", kind, label))
+        return self.nodes[-1].id
+
+    def connect(self, start: str, end: str, label: str = "", *, dashed: bool = False) -> None:
+        edge = Edge(start, end, label, dashed)
+        if edge not in self.edges:
+            self.edges.append(edge)
+
+
+def draw(pipelines: Sequence[Pipeline], context: Context) -> Graph:
+    """The graph of pipelines. Equal sources and shared streams are drawn once."""
+    drawing = _Drawing(context)
+    for pipeline in pipelines:
+        drawing.pipeline(pipeline)
+    drawing.link_tables()
+    return drawing.graph
+
+
+class _Drawing:
+    def __init__(self, context: Context) -> None:
+        self.graph = Graph()
+        self.context = context
+        self.sources: list[tuple[Source, str]] = []
+        self.steps: dict[tuple[str, int], str] = {}
+        self.read: list[tuple[str, str]] = []
+        self.written: list[tuple[str, str]] = []
+
+    def pipeline(self, pipeline: Pipeline) -> None:
+        from helios.model.iceberg import IcebergSink
+
+        label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
+        end = self.flow(pipeline.stream)
+        sink = self.graph.add("sink", label)
+        self.graph.connect(end, sink)
+        if isinstance(pipeline.sink, IcebergSink):
+            self.written.append((self.table(pipeline.sink), sink))
+
+    def flow(self, flow: Flow) -> str:
+        """Draws a flow and returns its last box."""
+        last = self.source(flow.source)
+        for step in flow.steps:
+            last = self.step(last, step)
+        return last
+
+    def source(self, source: Source) -> str:
+        from helios.model.iceberg import IcebergSource
+
+        for known, node in self.sources:
+            # Rows in memory may hold values that cannot be compared.
+            if known is source or (known.label() == source.label() and _comparable(known) and known == source):
+                return node
+        node = self.graph.add("source", source.label())
+        self.sources.append((source, node))
+        if isinstance(source, IcebergSource):
+            self.read.append((self.table(source), node))
+        return node
+
+    def step(self, before: str, step: Step) -> str:
+        # The same step value behind the same box is one stream that several pipelines share.
+        key = (before, id(step))
+        if key not in self.steps:
+            from helios.model.steps import Join, Union
+
+            label = " ".join(step.text().split())  # SQL of several lines is one box, not a page
+            if isinstance(step, Join):
+                label = f"{step.how} join on {', '.join(step.on)}" if step.on else f"{step.how} join"
+            elif isinstance(step, Union):
+                label = "union"
+            node = self.steps[key] = self.graph.add("step", label)
+            self.graph.connect(before, node)
+            if isinstance(step, (Join, Union)):
+                self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
+        return self.steps[key]
+
+    def table(self, node: IcebergSource | IcebergSink) -> str:
+        from helios.config import resolve
+
+        try:
+            found = resolve(node.table, node.catalog, self.context.catalogs, self.context.config, node.origin)
+        except NotFound:
+            return str(node.table)  # a picture may show what `helios check` refuses
+        return found.text
+
+    def link_tables(self) -> None:
+        for table, sink in self.written:
+            for name, source in self.read:
+                if name == table:
+                    self.graph.connect(sink, source, dashed=True)
+
+
+def _comparable(source: Source) -> bool:
+    from helios.model.memory import MemorySource
+
+    return not isinstance(source, MemorySource)
+
+
+def _short(label: str) -> str:
+    lines = [" ".join(line.split()) for line in label.split("\n")]
+    return "\n".join(line if len(line) <= LONGEST_LABEL else f"{line[: LONGEST_LABEL - 3]}..." for line in lines)
+
+
+_MERMAID_SHAPES = {"source": ('[("', '")]'), "step": ('["', '"]'), "sink": ('[("', '")]')}
+_MERMAID_SIGNS = {
+    "#": "#35;", "&": "#38;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "`": "#96;", "\\": "#92;", "\n": "<br/>",
+    "*": "#42;",
+}  # fmt: skip
+_DOT_SHAPES = {"source": "cylinder", "step": "box", "sink": "cylinder"}
+
+
+def mermaid(graph: Graph) -> str:
+    """The graph as a mermaid flowchart."""
+    lines = ["flowchart LR"]
+    for node in graph.nodes:
+        left, right = _MERMAID_SHAPES[node.kind]
+        label = "".join(_MERMAID_SIGNS.get(sign, sign) for sign in _short(node.label))
+        lines.append(f"    {node.id}{left}{label}{right}")
+    for edge in graph.edges:
+        arrow = "-.->" if edge.dashed else "-->"
+        lines.append(f"    {edge.start} {arrow}{f'|{edge.label}|' if edge.label else ''} {edge.end}")
+    return "\n".join(lines)
+
+
+def dot(graph: Graph) -> str:
+    """The graph in Graphviz's language."""
+    lines = ["digraph helios {", "    rankdir=LR;"]
+    for node in graph.nodes:
+        lines.append(f"    {node.id} [shape={_DOT_SHAPES[node.kind]}, label={_dot_text(_short(node.label))}];")
+    for edge in graph.edges:
+        styles = [f"label={_dot_text(edge.label)}"] if edge.label else []
+        styles += ["style=dashed"] if edge.dashed else []
+        style = f" [{', '.join(styles)}]" if styles else ""
+        lines.append(f"    {edge.start} -> {edge.end}{style};")
+    return "\n".join([*lines, "}"])
+
+
+def _dot_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+FORMATS: dict[str, Callable[[Graph], str]] = {"mermaid": mermaid, "dot": dot}

@@ -1,0 +1,146 @@
+"""Arguments and options that several commands take, and the loading of the script that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from helios.cli.output import Settings
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+    from helios.config import Config
+    from helios.model.flow import Pipeline
+    from helios.plan import Context
+    from helios.script import Script
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Target:
+    """What `SCRIPT[:name]` means.
+
+    Examples:
+        >>> Target.parse("missing.py:orders")
+        Target(path='missing.py', name='orders')
+        >>> Target.parse("C:missing")
+        Target(path='C:missing', name=None)
+    """
+
+    path: str
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Splits at a colon only where a file stands before it: paths may hold colons, and so may names."""
+        if Path(text).is_file():
+            return cls(text)
+        heads = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
+        # A missing script is told by its own name, not by that of the pipeline.
+        head = next((h for h in heads if Path(h).is_file()), None) or next(
+            (h for h in heads if h.endswith(".py")), None
+        )
+        return cls(text) if head is None else cls(head, text[len(head) + 1 :])
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A script, its chosen pipelines, and what compiling them needs."""
+
+    script: Script
+    pipelines: list[Pipeline]
+    context: Context
+
+
+def load(target: Target, profile: str | None, values: dict[str, str], *, offline: bool = False) -> Loaded:
+    """Loads a script and chooses its pipelines.
+
+    Raises:
+        InputError: The script, the choice or the configuration is wrong.
+    """
+    from helios.engine import context_for
+    from helios.script import load_script
+
+    script = load_script(target.path, values)
+    pipelines = script.choose(target.name)
+    context = context_for(target.path, dict(script.catalogs), profile)
+    return Loaded(script, pipelines, replace(context, offline=offline))
+
+
+def catalogs_of(loaded: Loaded) -> list[Catalog]:
+    """The catalogs that the chosen pipelines read and write, without looking into any."""
+    from helios.config import resolve
+    from helios.model.flow import flows
+    from helios.model.iceberg import IcebergSink, IcebergSource
+
+    config, declared = loaded.context.config, loaded.context.catalogs
+    nodes = [n for p in loaded.pipelines for n in (*(inner.source for inner in flows(p.stream)), p.sink)]
+    named = [n for n in nodes if isinstance(n, (IcebergSource, IcebergSink))]
+    found = (resolve(n.table, n.catalog, declared, config, n.origin).catalog for n in named)
+    return list({catalog.name: catalog for catalog in found}.values())
+
+
+def configured(profile: str | None) -> Config:
+    """The configuration of the working directory.
+
+    Raises:
+        ConfigError: The file, the profile or a variable is wrong.
+    """
+    from helios.config import load as load_config
+
+    return load_config(Path.cwd(), profile)
+
+
+class _TargetType(click.ParamType[Target]):
+    name = "SCRIPT[:name]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        return value if isinstance(value, Target) else Target.parse(value)
+
+
+def _values(ctx: click.Context, param: click.Parameter, given: Iterable[str]) -> dict[str, str]:
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE.", ctx, param)
+        values[name] = value
+    return values
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
+    # Kept at the root, where errors of every command are told.
+    if value:
+        setattr(ctx.find_root().ensure_object(Settings), str(param.name).removeprefix("as_"), True)
+    return value
+
+
+TARGET = _TargetType()
+script_argument = click.argument("target", type=TARGET, metavar="SCRIPT[:name]")
+optional_script_argument = click.argument("target", type=TARGET, metavar="[SCRIPT[:name]]", required=False)
+profile_option = click.option("--profile", metavar="NAME", help="Profile of helios.toml; by default $HELIOS_PROFILE.")
+set_option = click.option(
+    "--set", "values", multiple=True, metavar="NAME=VALUE", callback=_values, help="A value for helios.param(NAME)."
+)
+offline_option = click.option("--offline", is_flag=True, help="Do not look into catalogs.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_remember, help="Print JSON, errors too, on standard output."
+)
+_debug_option = click.option(
+    "--debug", is_flag=True, callback=_remember, expose_value=False, help="Show tracebacks, Java's too."
+)
+
+
+def common(command: Command) -> Command:
+    """The options of every command that can fail for reasons of its input."""
+    return profile_option(_debug_option(command))
+
+
+def settings() -> Settings:
+    """What the running command was told about output."""
+    return click.get_current_context().find_root().ensure_object(Settings)

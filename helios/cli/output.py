@@ -1,0 +1,147 @@
+"""What commands print: errors as one paragraph, tables for eyes or for pipes, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from helios.errors import CheckFailed, HeliosError, Origin
+
+_CLICK = os.path.dirname(os.path.abspath(click.__file__)) + os.sep
+_SENTENCE_ENDS = (".", "!", "?", ":", ";")
+
+
+@dataclass
+class Settings:
+    """How a command was asked to speak."""
+
+    json: bool = False
+    debug: bool = False
+
+
+def to_json(value: Any) -> None:
+    """Prints a value as JSON; what JSON has no word for is told as text."""
+    click.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def paragraph(error: HeliosError) -> str:
+    """An error as the user reads it: where, what, fix.
+
+    Examples:
+        >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="mend it."))
+        'a.py:3: it broke. Fix: mend it.'
+    """
+    where = _place(error.where)
+    what = error.what.rstrip()
+    if error.fix and not what.endswith(_SENTENCE_ENDS):
+        what += "."
+    return _printable(f"{f'{where}: ' if where else ''}{what}{f' Fix: {error.fix}' if error.fix else ''}")
+
+
+def _printable(text: str) -> str:
+    # What a script or a server said may hold codes that a terminal would obey.
+    return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def problems_of(error: HeliosError) -> list[HeliosError]:
+    """The error itself, or each problem that it stands for."""
+    return list(error.problems) if isinstance(error, CheckFailed) else [error]
+
+
+def report(error: HeliosError, settings: Settings) -> None:
+    """Tells of an error: on standard error, or as JSON on standard output."""
+    if settings.debug:
+        show_traceback(error)
+    if settings.json:
+        to_json(as_json(error))
+        return
+    for problem in problems_of(error):
+        say_error(paragraph(problem))
+
+
+def as_json(error: HeliosError) -> dict[str, Any]:
+    if isinstance(error, CheckFailed):
+        return {**error.as_json(), "problems": [as_json(problem) for problem in error.problems]}
+    return {**error.as_json(), "where": _place(error.where)}
+
+
+def report_bug(error: Exception, settings: Settings) -> None:
+    """Tells of an exception that nobody foresaw."""
+    told = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    fix = "this is a bug in Helios; run with --debug for the traceback."
+    if settings.debug:
+        show_traceback(error)
+        fix = "this is a bug in Helios; report it with the traceback."
+    if settings.json:
+        to_json({"error": type(error).__name__, "what": told, "where": None, "fix": fix})
+    else:
+        say_error(f"{what}. {fix[0].upper()}{fix[1:]}")
+
+
+def show_traceback(error: BaseException) -> None:
+    """The whole traceback, with its causes, on standard error."""
+    click.echo("".join(traceback.format_exception(error)), err=True)
+
+
+def say_error(text: str) -> None:
+    """One paragraph on standard error."""
+    say("error", text, "red")
+
+
+def say(label: str, text: str, colour: str) -> None:
+    """A labelled paragraph on standard error, in colour on a terminal only."""
+    click.echo(
+        f"{click.style(f'{label}:', fg=colour, bold=True)} {text}", err=True, color=None if _coloured() else False
+    )
+
+
+def _coloured() -> bool:
+    return not os.environ.get("NO_COLOR")
+
+
+def _place(where: Origin | None) -> str | None:
+    # What was given on the command line has no line in a file: its caller is click.
+    if where is None or os.path.abspath(where.file).startswith(_CLICK):
+        return None
+    return str(where)
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[str] = ()) -> None:
+    """Prints rows: with rules on a terminal, in plain aligned columns into a pipe.
+
+    Args:
+        headers: The names of the columns.
+        rows: The cells.
+        numbers: The columns that stand at the right.
+    """
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich_table(headers, cells, numbers)
+        return
+    widths = [max(len(row[i]) for row in [list(headers), *cells]) for i in range(len(headers))]
+    right = [header in numbers for header in headers]
+    for row in [[header.upper() for header in headers], *cells]:
+        padded = [cell.rjust(w) if r else cell.ljust(w) for cell, w, r in zip(row, widths, right, strict=True)]
+        click.echo("  ".join(padded).rstrip())
+
+
+def _rich_table(headers: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        shown.add_column(header, justify="right" if header in numbers else "left", overflow="fold")
+    for row in cells:
+        shown.add_row(*(Text(cell) for cell in row))
+    Console().print(shown)

@@ -1,0 +1,165 @@
+"""`run`: a script's pipelines in one Spark session, until they end or are stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from helios.cli import options, output, progress
+from helios.cli.options import Loaded, Target
+from helios.errors import HeliosError, InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from helios.plan import Plan
+    from helios.spark.runner import Runner
+
+SHOW_CURSOR = "\x1b[?25h"
+
+
+@click.command()
+@options.script_argument
+@click.option("--once", is_flag=True, help="Drain what is there now, then end.")
+@options.set_option
+@click.option("--master", metavar="URL", help="Spark's master, before that of helios.toml.")
+@click.option("--new-checkpoint", is_flag=True, help="Start a new checkpoint where the target says that it stood.")
+@click.option("--fail-fast", is_flag=True, help="When one pipeline fails, stop the others.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@options.common
+@options.json_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    *,
+    target: Target,
+    once: bool,
+    values: dict[str, str],
+    master: str | None,
+    new_checkpoint: bool,
+    fail_fast: bool,
+    log_format: str,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Run the pipelines of a script, or one of them.
+
+    Ctrl-C and SIGTERM stop after the running batch; a second one stops at once.
+
+    \b
+    Example:
+      helios run pipeline.py --once
+      helios run pipeline.py:orders --profile prod --set day=2026-01-01
+    """
+    from helios.engine import runnable
+    from helios.plan import compile_pipelines
+
+    loaded = options.load(target, profile, values)
+    if master is not None:
+        config = replace(loaded.context.config, master=master)
+        loaded = replace(loaded, context=replace(loaded.context, config=config))
+    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    shown = _progress(log_format, err=as_json)
+    signals = Signals(shown)
+    debug = options.settings().debug
+    try:
+        session = _start(loaded, plans, shown, debug=debug)
+    except BaseException:
+        if isinstance(shown, progress.Board):
+            shown.hide()
+        raise
+    signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
+    from helios.spark.runner import Runner
+
+    runner = Runner(plans, session, once=once, new_checkpoint=new_checkpoint, fail_fast=fail_fast, tell=shown.tell)
+    try:
+        shown.open([plan.pipeline for plan in plans])
+        signals.stop = runner.stop
+        runner.run()
+    finally:
+        shown.close(runner.status())
+        session.stop()
+    if as_json:
+        output.to_json(runner.status())
+    ctx.exit(_conclude(runner, debug=debug))
+
+
+def _progress(log_format: str, *, err: bool) -> progress.Progress:
+    if log_format == "json":
+        return progress.JsonLines(err=err)
+    if (sys.stderr if err else sys.stdout).isatty():
+        return progress.Board(err=err)
+    return progress.Lines(err=err)
+
+
+def _start(loaded: Loaded, plans: list[Plan], shown: progress.Progress, *, debug: bool) -> SparkSession:
+    from helios.spark import jars, java, session
+    from helios.spark.usercode import ship
+
+    config = loaded.context.config
+    components = session.components_of(plans)
+    notice = java.find_java().notice
+    if notice:
+        output.say("note", notice, "yellow")
+    version, _ = jars.installed_spark()
+    jars.ensure(components, spark_version=version, progress=shown.note)
+    shown.note(f"starting Spark {version} on {config.master} ...")
+    started = session.start(config, components, debug=debug)
+    session.declare_catalogs(started, plans)
+    ship(loaded.script.module)
+    return started
+
+
+def _conclude(runner: Runner, *, debug: bool) -> int:
+    """Tells of every failure, and returns the exit status."""
+    failures = [one.error for one in runner.runs if one.error is not None]
+    told: set[str] = set()
+    for error in failures:
+        # Pipelines that share a source or a service fail for one reason.
+        for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
+            text = (
+                output.paragraph(problem)
+                if isinstance(problem, HeliosError)
+                else f"{type(problem).__name__}: {problem}"
+            )
+            if text not in told:
+                told.add(text)
+                output.say_error(text)
+        if debug:
+            output.show_traceback(error)
+    if not failures:
+        return 0
+    return InputError.exit_status if all(isinstance(error, InputError) for error in failures) else 1
+
+
+class Signals:
+    """SIGINT and SIGTERM: the first asks the run to stop, the next ends the process; before the run, the first does."""
+
+    def __init__(self, shown: progress.Progress) -> None:
+        self.stop: Callable[[], None] | None = None
+        self._shown = shown
+        self._asked = False
+        self.install()
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on)
+
+    def _on(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is None or self._asked:
+            # Ending Python closes the pipe by which Spark's JVM lives.
+            with suppress(OSError):
+                if sys.stdout.isatty() or sys.stderr.isatty():
+                    os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+            os._exit(128 + number)
+        self._asked = True
+        self._shown.note("stopping after the running batch (again to stop at once)")
+        self.stop()

@@ -1,0 +1,163 @@
+"""`tables`, `schema`, `snapshots`: what catalogs hold, read through PyIceberg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output
+from helios.errors import NotFound, near_miss
+
+if TYPE_CHECKING:
+    from helios.table.snapshots import Table
+
+table_argument = click.argument("name", metavar="TABLE")
+
+
+@click.command()
+@click.argument("catalog", metavar="[CATALOG]", required=False)
+@options.common
+@options.json_option
+def tables(catalog: str | None, profile: str | None, as_json: bool) -> None:
+    """List the tables of CATALOG, by default the default one.
+
+    \b
+    Example:
+      helios tables
+    """
+    config = options.configured(profile)
+    wanted = catalog or config.default_catalog
+    chosen = config.catalogs.get(wanted)
+    if chosen is None:
+        raise NotFound(
+            f"catalog {wanted!r} is not declared. {near_miss(wanted, config.catalogs)}",
+            fix=f"declare [catalogs.{wanted}] in helios.toml.",
+        )
+    names = [name for namespace in chosen.namespaces() for name in chosen.tables(namespace)]
+    if as_json:
+        output.to_json([{"catalog": chosen.name, "table": name} for name in names])
+    elif not names:
+        click.echo(f"catalog {chosen.name!r} has no tables.", err=True)
+    else:
+        for name in names:
+            click.echo(f"{chosen.name}.{name}")
+
+
+@click.command()
+@table_argument
+@options.common
+@options.json_option
+def schema(name: str, profile: str | None, as_json: bool) -> None:
+    """Show the columns and the partitioning of TABLE.
+
+    \b
+    Example:
+      helios schema shop.orders
+    """
+    table = _load(name, profile)
+    columns = [
+        {
+            "id": column.field_id,
+            "name": column.name,
+            "type": str(column.field_type),
+            "required": column.required,
+            "doc": column.doc,
+        }
+        for column in table.iceberg.schema().fields
+    ]
+    partitioning = _partitioning(table)
+    if as_json:
+        output.to_json(
+            {
+                "table": table.name,
+                "format_version": table.iceberg.metadata.format_version,
+                "columns": columns,
+                "partitioning": partitioning,
+            }
+        )
+        return
+    output.table(
+        ("id", "column", "type", "required", "doc"),
+        [(c["id"], c["name"], c["type"], "yes" if c["required"] else "", c["doc"]) for c in columns],
+        numbers=("id",),
+    )
+    click.echo(f"partitioned by {', '.join(partitioning)}" if partitioning else "unpartitioned")
+
+
+def _partitioning(table: Table) -> list[str]:
+    """The fields of the spec as `helios` writes them."""
+    columns = table.iceberg.schema()
+    shown = []
+    for field in table.iceberg.spec().fields:
+        column = columns.find_column_name(field.source_id)
+        transform, _, width = str(field.transform).rstrip("]").partition("[")
+        shown.append(
+            str(column) if transform == "identity" else f"{transform}({f'{width}, ' if width else ''}{column})"
+        )
+    return shown
+
+
+@click.command()
+@table_argument
+@options.common
+@options.json_option
+def snapshots(name: str, profile: str | None, as_json: bool) -> None:
+    """List the snapshots of TABLE, oldest first.
+
+    The current one has a star.
+
+    \b
+    Example:
+      helios snapshots shop.orders
+    """
+    table = _load(name, profile)
+    found = table.snapshots()
+    current = table.current_snapshot()
+    if as_json:
+        output.to_json([{**_fields(one), "current": current is not None and one.id == current.id} for one in found])
+        return
+    if not found:
+        click.echo(f"table {table.name} has no snapshots.", err=True)
+        return
+    output.table(
+        ("snapshot", "parent", "committed", "operation", "added", "total", ""),
+        [
+            (
+                one.id,
+                one.parent_id,
+                f"{one.timestamp:%Y-%m-%d %H:%M:%S} UTC",
+                one.operation,
+                _number(one.summary.get("added-records")),
+                _number(one.summary.get("total-records")),
+                "*" if current is not None and one.id == current.id else "",
+            )
+            for one in found
+        ],
+        numbers=("added", "total"),
+    )
+
+
+def _fields(snapshot: Any) -> dict[str, Any]:
+    return {
+        "id": snapshot.id,
+        "parent_id": snapshot.parent_id,
+        "timestamp": snapshot.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "operation": snapshot.operation,
+        "summary": dict(snapshot.summary),
+        "manifest_list": snapshot.manifest_list,
+        "schema_id": snapshot.schema_id,
+    }
+
+
+def _number(text: str | None) -> str:
+    return f"{int(text):,}" if text and text.isdigit() else text or ""
+
+
+def _load(name: str, profile: str | None) -> Table:
+    from helios.config import resolve
+    from helios.model.values import Identifier, caller
+
+    config = options.configured(profile)
+    found = resolve(Identifier.parse(name), None, {}, config, caller())
+    return found.catalog.load(found.within)

@@ -1,0 +1,124 @@
+"""`kill -9` at random moments of a running incremental pipeline: prints kills, lost and duplicated rows.
+
+    python perf/kills.py --kills 100 --rows 1000000
+
+One process appends rows to a source table in many commits. Another runs `helios run` on a pipeline that follows it and
+is killed over and over: the driver alone, or with its JVM, while it starts and while it commits. A last run drains what is
+left. Then every id is counted in the target: each must be there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from helios import Catalog
+
+SCRIPT = """
+from helios import Iceberg, bucket, with_columns
+copy = (
+    Iceberg.source("kills.source").incremental(poll="200ms")
+    >> with_columns(double="id * 2")
+    >> Iceberg.sink("kills.target").partition_by(bucket(2, "id")).exactly_once()
+)
+"""
+
+
+def write(folder: Path, rows: int, commits: int, seconds: float) -> None:
+    """Appends ids from 0 up, in commits at an even pace."""
+    import pyarrow as pa
+
+    catalog = Catalog.local(path=folder / ".helios")
+    table = catalog.load("kills.source").iceberg
+    size = rows // commits
+    began = time.monotonic()
+    for number in range(commits):
+        ids = range(number * size, rows if number == commits - 1 else (number + 1) * size)
+        table.append(pa.table({"id": pa.array(ids, pa.int64())}))
+        table.refresh()
+        time.sleep(max(0.0, began + (number + 1) * seconds / commits - time.monotonic()))
+
+
+def counted(catalog: Catalog, rows: int) -> tuple[int, int]:
+    """How many ids of the target are missing, and how many are there too often."""
+    ids = catalog.load("kills.target").iceberg.scan(selected_fields=("id", "double")).to_arrow()
+    wrong = sum(1 for i, d in zip(ids["id"].to_pylist(), ids["double"].to_pylist(), strict=True) if d != 2 * i)
+    assert wrong == 0, f"{wrong} rows have a wrong value"
+    seen = Counter(ids["id"].to_pylist())
+    return sum(1 for i in range(rows) if i not in seen), sum(n - 1 for n in seen.values())
+
+
+def run_and_kill(folder: Path, rng: random.Random) -> str:
+    """Starts the pipeline, kills it at a random moment, and says in which state it was."""
+    events = folder / "events.jsonl"
+    with events.open("w") as out, (folder / "stderr.txt").open("w") as err:
+        command = [sys.executable, "-m", "helios", "run", "pipeline.py", "--log-format", "json"]
+        driver = subprocess.Popen(command, cwd=folder, stdout=out, stderr=err, start_new_session=True)
+    awaited, longest = rng.choices(
+        [("", 6.0), ('"kind": "started"', 6.0), ('"kind": "batch"', 4.0)], weights=[10, 20, 70]
+    )[0]
+    deadline = time.monotonic() + 120
+    while awaited not in events.read_text() and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(rng.uniform(0, longest))
+    if driver.poll() is not None:
+        raise SystemExit(f"the run ended by itself ({driver.returncode}):\n{(folder / 'stderr.txt').read_text()}")
+    with_jvm = rng.random() < 0.5
+    target = -driver.pid if with_jvm else driver.pid
+    os.kill(target, signal.SIGKILL) if not with_jvm else os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    text = events.read_text()
+    batches = text.count('"kind": "batch"')
+    return "starting" if '"kind": "started"' not in text else f"running, after {batches} batches"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--commits", type=int, help="commits of the source; by default eight for each kill")
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    commits = given.commits or given.kills * 8
+    if given.write:
+        write(given.folder, given.rows, commits, given.kills * 13.0)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="helios-kills-") as made:
+        return kill_often(Path(given.folder or made), given.kills, given.rows, commits, given.seed)
+
+
+def kill_often(folder: Path, kills: int, rows: int, commits: int, seed: int) -> int:
+    import pyarrow as pa
+
+    rng = random.Random(seed)
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("kills")
+    catalog.create_table("kills.source", pa.schema([("id", pa.int64())]))
+    (folder / "pipeline.py").write_text(SCRIPT)
+    options = ["--rows", str(rows), "--commits", str(commits), "--kills", str(kills), "--folder", str(folder)]
+    writer = subprocess.Popen([sys.executable, __file__, "--write", *options])
+    for number in range(1, kills + 1):
+        print(f"kill {number}/{kills}: {run_and_kill(folder, rng)}", flush=True)
+    if writer.wait() != 0:
+        raise SystemExit("the writer failed")
+    subprocess.run([sys.executable, "-m", "helios", "run", "pipeline.py", "--once"], cwd=folder, check=True)
+    lost, duplicated = counted(catalog, rows)
+    commits_made = len(catalog.load("kills.target").snapshots())
+    print(json.dumps({"kills": kills, "rows": rows, "target_commits": commits_made, "seed": seed,
+                      "lost": lost, "duplicated": duplicated}))  # fmt: skip
+    return 0 if lost == duplicated == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

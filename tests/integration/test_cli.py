@@ -1,0 +1,176 @@
+"""The command line as a user calls it: processes of their own, Spark, signals. Three Spark starts in all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios import Catalog
+
+HELIOS = (sys.executable, "-m", "helios")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the project of `helios init`, on a small machine."""
+    assert helios(tmp_path, "init").returncode == 0
+    (tmp_path / "helios.toml").write_text('[spark]\nmaster = "local[2]"\n')
+    return tmp_path
+
+
+def environment() -> dict[str, str]:
+    # The package under test need not be installed: the tests' own working directory holds it.
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def helios(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HELIOS, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@contextmanager
+def following(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process group of its own, as a terminal starts it; it never outlives the test."""
+    process = subprocess.Popen(
+        [*HELIOS, "run", *arguments],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = (
+        Catalog.local(path=folder / ".helios").load(table).iceberg.scan().to_arrow().to_pylist()
+    )
+    return found
+
+
+def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Path) -> None:
+    ran = helios(folder, "run", "pipeline.py", "--once", "--json")
+    assert ran.returncode == 0, ran.stderr
+    status = json.loads(ran.stdout)
+    assert [(one["state"], one["rows"]) for one in status] == [("finished", 4)]
+    assert "batch 0: 4 rows in 3 files" in ran.stderr, "progress makes way for the JSON"
+    assert sorted(row["id"] for row in rows(folder, "shop.orders")) == [1, 3, 4, 5]
+    assert helios(folder, "tables").stdout == "local.shop.orders\n"
+    assert "partitioned by day(ts)" in helios(folder, "schema", "shop.orders").stdout
+    snapshots = json.loads(helios(folder, "snapshots", "shop.orders", "--json").stdout)
+    assert [one["id"] for one in snapshots] == [status[0]["snapshot"]]
+    doctor = helios(folder, "doctor", "pipeline.py")
+    assert doctor.returncode == 0, doctor.stderr
+
+
+FOLLOW = """
+from helper import loud
+from pyspark.sql import functions as F
+from helios import Files, Iceberg
+
+SIGN = "!"
+
+def shout(df):
+    return df.withColumn("customer", F.udf(lambda name: loud(name) + SIGN, "string")("customer"))
+
+loud_orders = (
+    Files.source("data", "csv", schema="id bigint, customer string").incremental(poll="1s")
+    >> shout
+    >> Iceberg.sink("shop.loud")
+)
+"""
+
+
+def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
+    (folder / "follow.py").write_text(FOLLOW)
+    (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
+    with following(folder, "follow.py", "--log-format", "json") as process:
+        assert process.stdout is not None
+        events = []
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1]["kind"] == "batch":
+                os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group, Spark's JVM too
+        assert process.wait(60) == 0
+    kinds = [event["kind"] for event in events if event["kind"] != "idle"]
+    assert kinds == ["note", "started", "batch", "note", "stopped", "summary"]
+    assert "again to stop at once" in events[-3]["message"]
+    assert sorted(row["customer"] for row in rows(folder, "shop.loud")) == [
+        "ADA!",
+        "ADA!",
+        "ALAN!",
+        "EDSGER!",
+        "GRACE!",
+    ]
+
+
+MIXED = """
+import time
+from pyspark.sql import functions as F
+from helios import Iceberg, Memory
+
+def boom(df):
+    raise ValueError("boom")
+
+def dawdle(df):
+    return df.withColumn("id", F.udf(lambda x: (time.sleep(60), x)[1], "bigint")("id"))
+
+good = Memory.source([{"id": 1}]) >> Iceberg.sink("m.good")
+bad = Memory.source([{"id": 1}]) >> boom >> Iceberg.sink("m.bad")
+slow = Memory.source([{"id": 1}]) >> dawdle >> Iceberg.sink("m.slow")
+"""
+
+
+def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_once(folder: Path) -> None:
+    (folder / "mixed.py").write_text(MIXED)
+    with following(folder, "mixed.py", "--once") as process:
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line)
+            text = "".join(told)
+            if "m.good  batch 0" in line and "again" not in text:
+                os.kill(process.pid, signal.SIGTERM)
+            if "again to stop at once" in line:
+                os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert "local.m.bad   failed: mixed.py:7: boom raised ValueError: boom" in text
+    assert rows(folder, "m.good") == [{"id": 1}]
+
+
+def test_a_script_that_cannot_run_starts_no_spark(folder: Path) -> None:
+    (folder / "wrong.py").write_text(
+        "from helios import *\np = Iceberg.source('shop.gone') >> Iceberg.sink('shop.copy')\n"
+    )
+    refused = helios(folder, "run", "wrong.py", "--once")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert len(refused.stderr.splitlines()) == 1
+    assert not (folder / ".helios").exists()
+
+
+def test_a_closed_pipe_is_no_bug_of_ours(folder: Path) -> None:
+    first = f"{' '.join(HELIOS)} plan pipeline.py | head -n 1"
+    done = subprocess.run(first, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("pipeline local.shop.orders")
+    assert "bug in Helios" not in done.stderr

@@ -1,0 +1,139 @@
+"""One Spark session for all streaming tests; each test has a catalog of its own in a clone of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pytest_spark.config import SparkConfigBuilder
+
+from helios import Catalog, Iceberg, Memory, Pipeline
+from helios.config import load
+from helios.engine import runnable
+from helios.plan import Context, Plan, compile_pipelines
+from helios.spark import jars, session
+from helios.spark.run import Event, PipelineRun
+from helios.spark.runner import Runner
+
+
+@pytest.fixture(scope="session")
+def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
+    """The session of pytest-spark, with Iceberg's jars and extensions."""
+    version, _ = jars.installed_spark()
+    paths = jars.ensure(("iceberg", "sqlite"), spark_version=version)
+    conf = SparkConfigBuilder.get()
+    for key, value in {
+        **session.DEFAULTS,
+        **session.LOCAL_DEFAULTS,
+        "spark.jars": ",".join(map(str, paths)),
+        "spark.sql.extensions": session.EXTENSIONS,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={session.LOG_CONFIG.as_uri()}",
+    }.items():
+        conf.set(key, value)
+    spark: SparkSession = request.getfixturevalue("spark_session")
+    return spark
+
+
+class World:
+    """A catalog in a temporary folder, and the ways in which tests use it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.folder = folder
+        self.catalog = Catalog.local(path=folder / ".helios")
+        self.spark = spark.newSession()
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+        session.declare_catalogs(self.spark, [self.plan(Memory.source([{"id": 1}]) >> self.sink("any.thing"))])
+
+    def source(self, table: str) -> Any:
+        return Iceberg.source(table, catalog=self.catalog)
+
+    def sink(self, table: str) -> Any:
+        return Iceberg.sink(table, catalog=self.catalog)
+
+    def context(self) -> Context:
+        return Context(config=load(self.folder), catalogs={"local": self.catalog})
+
+    def plan(self, pipeline: Pipeline) -> Plan:
+        return runnable(*compile_pipelines([pipeline], self.context(), lenient=True))[0]
+
+    def start(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
+        return PipelineRun(self.plan(pipeline), self.spark, tell=self._tell, **options).start()
+
+    def run(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
+        """Runs a pipeline until it has drained its sources."""
+        run = self.start(pipeline, once=True, **options)
+        assert run.await_termination(120)
+        return run
+
+    def runner(self, pipelines: Sequence[Pipeline], **options: Any) -> Runner:
+        plans = runnable(*compile_pipelines(pipelines, self.context(), lenient=True))
+        return Runner(plans, self.spark, tell=self._tell, **options)
+
+    def _tell(self, event: Event) -> None:
+        with self._lock:
+            self.events.append(event)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def fill(self, table: str, ids: Sequence[int], **columns: str) -> None:
+        """Appends ids, and columns as SQL expressions of them, by hand: the table of somebody else."""
+        expressions = ["id", *(f"{expression} AS `{name}`" for name, expression in columns.items())]
+        df = self.spark.createDataFrame([(i,) for i in ids], "id bigint").selectExpr(*expressions).coalesce(1)
+        self.sql(f"CREATE NAMESPACE IF NOT EXISTS local.{table.split('.', maxsplit=1)[0]}")
+        if self.catalog.exists(table):
+            df.writeTo(f"local.{table}").append()
+        else:
+            df.writeTo(f"local.{table}").using("iceberg").create()
+
+    def sql(self, query: str) -> list[Any]:
+        return self.spark.sql(query).collect()
+
+    def rows(self, table: str, *columns: str) -> Counter[tuple[Any, ...]]:
+        """The table's rows as a multiset, read by PyIceberg."""
+        selected = columns or ("*",)
+        arrow = self.catalog.load(table).iceberg.scan(selected_fields=selected).to_arrow()
+        names = columns or arrow.column_names
+        return Counter(zip(*(arrow[name].to_pylist() for name in names), strict=True))
+
+    def ids(self, table: str) -> list[int]:
+        """The table's ids, ascending, each as often as it is there."""
+        return sorted(row[0] for row in self.rows(table, "id").elements())
+
+    def checkpoint(self, pipeline: Pipeline) -> Path:
+        return Path(self.plan(pipeline).checkpoint.removeprefix("file://"))
+
+    def expire(self, table: str) -> None:
+        """Expires all snapshots but the current one."""
+        self.sql(
+            f"CALL local.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2099-01-01 00:00:00', "
+            "retain_last => 1)"
+        )
+
+    def compact(self, table: str) -> None:
+        self.sql(f"CALL local.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
+
+
+@pytest.fixture
+def world(shared_spark: SparkSession, tmp_path: Path) -> Iterator[World]:
+    made = World(shared_spark, tmp_path)
+    yield made
+    for query in made.spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def forget_commit() -> Callable[[Path, int], None]:
+    """Removes a batch's entry from Spark's commit log: at the next start the batch is replayed."""
+
+    def forget(checkpoint: Path, batch: int) -> None:
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "commits" / name).unlink(missing_ok=name.startswith("."))
+
+    return forget

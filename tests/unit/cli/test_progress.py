@@ -1,0 +1,103 @@
+"""What a run shows: plain lines, JSON, and the table of a terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from helios.cli.progress import Board, JsonLines, Lines
+
+STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200}
+
+
+@dataclass(frozen=True)
+class Event:
+    """The fields of `helios.spark.run.Event`, whose module needs a JVM's Python."""
+
+    pipeline: str
+    kind: str
+    batch: int | None = None
+    rows: int = 0
+    seconds: float = 0.0
+    snapshot: int | None = None
+    files: int = 0
+    bytes: int = 0
+    message: str = ""
+
+
+BATCH = Event("a.b", "batch", batch=3, rows=1200, seconds=0.81, snapshot=77, files=1)
+
+
+def lines(shown: str) -> list[str]:
+    """The lines without their times, which must be there."""
+    return [re.sub(r"^\d\d:\d\d:\d\d ", "", line, count=1) for line in shown.splitlines()]
+
+
+def test_a_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Lines()
+    shown.open(["a.b", "longer.name"])
+    for event in (Event("a.b", "started"), BATCH, Event("a.b", "skipped", batch=3, snapshot=77)):
+        shown.tell(event)  # type: ignore[arg-type]
+    shown.tell(Event("longer.name", "failed", message="it broke"))  # type: ignore[arg-type]
+    shown.close([STATUS])
+    out = capsys.readouterr().out
+    assert re.match(r"\d\d:\d\d:\d\d a\.b", out)
+    assert lines(out) == [
+        "a.b          started",
+        "a.b          batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s",
+        "a.b          batch 3: in the table already, by snapshot 77",
+        "longer.name  failed: it broke",
+        "a.b          finished: 2 batches, 1,200 rows",
+    ]
+
+
+def test_a_quiet_source_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Lines(err=True)
+    shown.open(["a.b"])
+    quiet = Event("a.b", "idle", batch=4)
+    for event in (quiet, quiet, quiet, BATCH, quiet):
+        shown.tell(event)  # type: ignore[arg-type]
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split("  ")[1].split(":")[0] for line in lines(captured.err)] == ["batch 4", "batch 3", "batch 4"]
+    assert len(lines(captured.err)) == 3
+
+
+def test_json_lines_have_iso_times(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = JsonLines()
+    shown.open(["a.b"])
+    shown.note("starting")
+    shown.tell(BATCH)  # type: ignore[arg-type]
+    shown.close([STATUS])
+    note, batch, summary = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert note["message"] == "starting"
+    assert datetime.fromisoformat(batch["time"]).tzinfo is not None
+    assert (batch["kind"], batch["pipeline"], batch["rows"], batch["snapshot"]) == ("batch", "a.b", 1200, 77)
+    assert (summary["kind"], summary["batches"]) == ("summary", 2)
+
+
+def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    board = Board()
+    board.note("starting")
+    board.open(["a.b", "waits.on_it"])
+    for event in (Event("a.b", "started"), BATCH):
+        board.tell(event)  # type: ignore[arg-type]
+    text = StringIO()
+    Console(file=text, width=120).print(board._table())
+    row = next(line for line in text.getvalue().splitlines() if "a.b" in line)
+    assert row.split()[:4] == ["a.b", "running", "3", "1,200"]
+    assert row.split()[4] == "1,481"
+    assert "waiting" in text.getvalue()
+    board.tell(Event("a.b", "finished"))  # type: ignore[arg-type]
+    board.note("stopping")
+    board.close([STATUS])
+    out = capsys.readouterr().out
+    assert "stopping" in out
+    assert "a.b          finished: 2 batches, 1,200 rows" in out

@@ -1,0 +1,562 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helios.errors import DeclarationError, HeliosError, NotFound
+from helios.model import steps as s
+from helios.model.flow import Call, Transform
+from helios.model.memory import Memory
+from helios.plan.infer import INFERRED, UnparsedExpression, infer
+from helios.plan.schema import Column, Schema, from_ddl
+
+COLUMNS = from_ddl(
+    "id bigint NOT NULL, i int, amount double, price decimal(10,2), qty int, name string, ts timestamp, "
+    "tn timestamp_ntz, d date, flag boolean, s struct<a:int,b:string,c:struct<x:double>>, arr array<int>, "
+    "m map<string,bigint>, bin binary, f float, sm smallint, ti tinyint, `my col` string, "
+    "aa array<struct<k:string,v:int>>"
+)
+OTHER = from_ddl("id int NOT NULL, zz string NOT NULL, k date")
+FLOW = Memory.source([{"id": 1}])
+
+
+def after(
+    transform: Transform, schema: Schema | None = COLUMNS, other: Schema | None = None
+) -> tuple[Schema | None, list[HeliosError]]:
+    problems: list[HeliosError] = []
+    for step in transform.steps:
+        schema, found = infer(step, schema, other)
+        problems += found
+    return schema, problems
+
+
+def clean(transform: Transform, schema: Schema | None = COLUMNS, other: Schema | None = None) -> dict[str, str]:
+    """Names and types behind steps that have no problem."""
+    result, problems = after(transform, schema, other)
+    assert problems == []
+    assert result is not None
+    return {c.name: c.type for c in result.columns}
+
+
+def only_problem(transform: Transform, schema: Schema | None = COLUMNS, other: Schema | None = None) -> HeliosError:
+    _, problems = after(transform, schema, other)
+    assert len(problems) == 1, [str(p) for p in problems]
+    assert problems[0].where is not None
+    assert problems[0].where.file.endswith("test_infer.py")
+    return problems[0]
+
+
+def test_every_concrete_step_has_a_rule() -> None:
+    assert set(INFERRED) == set(s.CONCRETE)
+
+
+def test_a_callable_hides_the_columns() -> None:
+    assert infer(Call(function=lambda df: df), COLUMNS) == (None, [])
+
+
+# Types of expressions: what Spark 4.1.4 itself answered.
+
+SPARK_TYPES = [
+    tuple(line.rsplit(" => ", 1))
+    for line in (Path(__file__).parent / "spark_types.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+@pytest.mark.parametrize(("expression", "kind"), SPARK_TYPES, ids=[e for e, _ in SPARK_TYPES])
+def test_an_expression_has_the_type_that_spark_gives_it(expression: str, kind: str) -> None:
+    assert clean(s.with_columns(new=expression))["new"] == kind
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "my_udf(id)",
+        "coalesce(name, id)",
+        "name + 1",
+        "array_remove(arr, 1L)",
+        "if(flag, 'a', 1)",
+        "price + 1L",
+        "i - 1 || name",
+        "m.k + name",
+    ],
+)
+def test_where_sparks_rule_is_not_certain_the_type_is_unknown(expression: str) -> None:
+    assert clean(s.with_columns(new=expression))["new"] == "unknown"
+
+
+# No false alarms: Spark 4.1.4 accepts every one of these over COLUMNS.
+
+VALID = """
+id | ID | `my col` | `id` | s.a | S.A | s.c.x | s.* | * | aa.k | m.anything | input.id | `s`.`a`
+named_struct('a b', 1).`a b` | transform(arr, x -> x + id) | aggregate(arr, 0, (acc, x) -> acc + x, acc -> acc * 2)
+map_filter(m, (k, v) -> v > 1) | filter(aa, e -> e.k = 'x')
+array_sort(arr, (l, r) -> case when l < r then -1 else 1 end) | transform(arr, (a, ix) -> a + ix)
+transform(aa, q -> struct(q.k as kk, q.v)) | transform(arr, a -> transform(arr, b -> a + b))
+exists(arr, a -> a > 1) | zip_with(arr, arr, (a, b) -> a + b) | reduce(arr, 0, (a, b) -> a + b) | explode(arr)
+explode(m) as (k, v) | posexplode(arr) as (p, v) | inline(aa) | stack(2, 1, 2) | json_tuple(name, 'a', 'b')
+current_date | user | session_user | current_timestamp | localtimestamp() | timestampdiff(HOUR, ts, now())
+timestampadd(DAY, 1, ts) | dateadd(MONTH, 1, d) | datediff(DAY, d, d) | date_diff(WEEK, d, d)
+extract(hour from ts) | extract(DAYOFWEEK from ts) | date_part('hour', ts) | window(ts, '1 hour')
+session_window(ts, '5 minutes') | interval 1 day | ts + interval '1:2' hour to minute | interval 1 year 2 months
+struct(*) | struct(id, s.*) | count(*) | count(distinct id, name) | id as `a b` | id x | trim(both 'x' from name)
+position('a' in name) | substring(name from 1 for 2) | overlay(name placing 'x' from 1) | name ilike any ('x', 'y')
+name like 'x' escape '/' | id not in (1, 2) | try_cast(name as int) | name::int | from_json(name, 'a int').a
+from_json(name, 'array<int>')[0] | x'1F' | r'abc' | 'it''s' | "dq" | id -- comment | /* c */ id | !flag | id == 1
+id <=> 1 | percentile_cont(0.5) within group (order by amount) | first(name) ignore nulls
+sum(id) filter (where flag) | row_number() over (partition by i order by id desc nulls last)
+lag(name, 1, 'x') over (order by id) | sum(i) over (order by id rows between 1 preceding and current row)
+id in (select 1) | (select max(idx) from t) | exists (select 1 from input j where j.zz = 1) | decode(i, 1, 'a', 'b')
+_metadata.file_path | _file | _row_id | name collate utf8_lcase | listagg(name, ',') within group (order by name)
+variant_get(parse_json(name), '$.a', 'int') | * except (id, i) | 1.5bd | 3Y | name regexp 'x'
+id is not distinct from 1 | flag is true | year(d) year | hour(ts) as hour | - i | +i | max(struct(id, name)).name
+(id, i) | not(flag) | name like all ('a%', '%b') | id and_ | orders.amount
+"""
+
+
+@pytest.mark.parametrize("expression", [e.strip() for line in VALID.strip().splitlines() for e in line.split(" | ")])
+def test_a_valid_expression_is_no_problem(expression: str) -> None:
+    _, problems = after(s.select(expression))
+    assert problems == []
+
+
+WRONG = [
+    ("amout", "no column 'amout'. Did you mean 'amount'?"),
+    ("upper(nam)", "no column 'nam'. Did you mean 'name'?"),
+    ("id + `my cal`", "no column 'my cal'. Did you mean 'my col'?"),
+    ("s.bb", "no field 'bb' in 's'. Did you mean 'b'?"),
+    ("S.c.y", "no field 'y' in 'S.c'. Known: x."),
+    ("aa.kk", "no field 'kk' in 'aa'."),
+    ("transform(arr, x -> x + idd)", "no column 'idd'. Did you mean 'id'?"),
+    ("case when flagg then 1 end", "no column 'flagg'. Did you mean 'flag'?"),
+    ("sum(idd) over (partition by i)", "no column 'idd'. Did you mean 'id'?"),
+    ("* except (idd)", "no column 'idd'. Did you mean 'id'?"),
+    ("day = 3", "no column 'day'."),
+]
+
+
+@pytest.mark.parametrize(("expression", "says"), WRONG)
+@pytest.mark.parametrize("step", [s.select, s.where], ids=["select", "where"])
+def test_an_unknown_column_is_named_with_its_near_miss(step: object, expression: str, says: str) -> None:
+    assert callable(step)
+    problem = only_problem(step(expression))
+    assert isinstance(problem, NotFound)
+    assert says in problem.what
+
+
+def test_the_message_shows_the_step() -> None:
+    assert only_problem(s.where("amout > 0")).what == "where(amout > 0): no column 'amout'. Did you mean 'amount'?"
+    assert only_problem(s.with_columns(x="amout")).what.startswith("with_columns(x=amout): no column 'amout'.")
+
+
+def test_one_problem_per_name_and_expression() -> None:
+    _, problems = after(s.select("nope + nope", "nope", "nah"))
+    assert [p.what.partition(": ")[2][:16] for p in problems] == [
+        "no column 'nope'",
+        "no column 'nope'",
+        "no column 'nah'.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expression", "place"),
+    [
+        ("amount > ) 1", "at column 10, near ')'"),
+        ("amount >", "at column 8, near '>'"),
+        ("name = 'x", "at column 7"),
+        ("a\n + * 3 3", "at line 2, column 6, near '3'"),
+        ("(", "at column 1"),
+    ],
+)
+def test_what_sqlglot_cannot_parse_is_a_problem_of_its_own_class(expression: str, place: str) -> None:
+    problem = only_problem(s.where(expression))
+    assert type(problem) is UnparsedExpression
+    assert place in problem.what
+    assert " ".join(expression.split()) in problem.what
+    assert problem.fix
+
+
+def test_an_unparsed_expression_leaves_the_columns_that_are_certain() -> None:
+    assert after(s.where("show > 1"))[0] == COLUMNS
+    result, _ = after(s.with_columns(new="show > 1"))
+    assert result is not None
+    assert result.get("new") == Column("new", "unknown")
+    assert after(s.select("show > 1"))[0] is None
+
+
+# where, select, with_columns
+
+
+def test_where_keeps_the_columns() -> None:
+    assert after(s.where("id > 1 AND name IS NOT NULL")) == (COLUMNS, [])
+
+
+def test_select_names_its_columns_as_spark_does() -> None:
+    assert clean(s.select("ID", "s.c.x", "`my col`", "cast(qty as bigint)", "i + 1 as next", "1 `a b`")) == {
+        "ID": "bigint", "x": "double", "my col": "string", "qty": "bigint", "next": "int", "a b": "int",
+    }  # fmt: skip
+
+
+def test_stars() -> None:
+    assert after(s.select("*"))[0] == COLUMNS
+    assert list(clean(s.select("* except (id, AA)"))) == [n for n in COLUMNS.names if n not in ("id", "aa")]
+    assert clean(s.select("s.*", "id")) == {"a": "int", "b": "string", "c": "struct<x:double>", "id": "bigint"}
+
+
+def test_generators() -> None:
+    assert clean(s.select("id", "explode(arr) as e")) == {"id": "bigint", "e": "int"}
+    assert clean(s.select("explode(m) as (k, v)")) == {"k": "string", "v": "bigint"}
+    assert after(s.select("id", "inline(aa)")) == (None, [])
+
+
+def test_select_may_use_an_alias_to_its_left() -> None:
+    assert clean(s.select("id + 1 as a", "a * 2 as b")) == {"a": "bigint", "b": "bigint"}
+    assert "no column 'b'" in only_problem(s.select("b * 2 as a", "id as b")).what
+
+
+def test_a_name_that_only_spark_knows_raises_no_alarm_behind_it() -> None:
+    assert after(s.select("count(*)", "id") >> s.where("`count(1)` > 3") >> s.drop("(id + 1)"))[1] == []
+    assert after(s.select("id + 1") >> s.rename({"(id + 1)": "x"}))[1] == []
+
+
+def test_nulls() -> None:
+    result, _ = after(s.select("id", "id as x", "count(*) as n", "1 as one", "i", "id + i as y"))
+    assert result is not None
+    assert [c.name for c in result.columns if not c.nullable] == ["id", "x", "n", "one"]
+
+
+def test_with_columns_replaces_in_place_and_appends() -> None:
+    schema = from_ddl("id bigint, name string")
+    assert list(clean(s.with_columns(ID="name", new="1"), schema).items()) == [
+        ("ID", "string"),
+        ("name", "string"),
+        ("new", "int"),
+    ]
+
+
+def test_with_columns_sees_the_old_value_of_a_column_that_it_replaces() -> None:
+    schema = from_ddl("a int, b string")
+    assert clean(s.with_columns(a="b", c="a"), schema) == {"a": "string", "b": "string", "c": "int"}
+
+
+# rename, drop, cast, dedupe
+
+
+def test_rename() -> None:
+    schema = from_ddl("id bigint, name string")
+    assert clean(s.rename({"ID": "key"}), schema) == {"key": "bigint", "name": "string"}
+    assert clean(s.rename({"id": "Id"}), schema) == {"Id": "bigint", "name": "string"}
+    assert clean(s.rename({"id": "x", "x": "y"}), schema) == {"y": "bigint", "name": "string"}
+
+
+def test_rename_of_the_unknown_and_onto_the_taken() -> None:
+    assert only_problem(s.rename({"nam": "x"})).what == "rename(nam): no column 'nam'. Did you mean 'name'?"
+    problem = only_problem(s.rename({"i": "ID"}))
+    assert isinstance(problem, DeclarationError)
+    assert "there is a column 'id' already" in problem.what
+    assert "already" in only_problem(s.rename({"id": "i", "i": "q"})).what
+
+
+def test_drop() -> None:
+    assert list(clean(s.drop("ID", "name"), from_ddl("id int, name string, x int"))) == ["x"]
+    assert only_problem(s.drop("nmae")).what == "drop(nmae): no column 'nmae'. Did you mean 'name'?"
+
+
+def test_names_outside_of_expressions_are_literal() -> None:
+    assert "no column '`my col`'. Did you mean 'my col'?" in only_problem(s.drop("`my col`")).what
+    assert after(s.drop("my col"))[1] == []
+
+
+def test_cast() -> None:
+    got = clean(s.cast(id="string", price="decimal(5)", arr="array<long>", name="varchar(3)"))
+    assert (got["id"], got["price"], got["arr"], got["name"]) == ("string", "decimal(5,0)", "array<bigint>", "string")
+    assert list(got) == list(COLUMNS.names)
+
+
+def test_cast_of_an_unknown_column_or_to_an_unknown_type() -> None:
+    assert only_problem(s.cast(idd="int")).what == "cast(idd): no column 'idd'. Did you mean 'id'?"
+    problem = only_problem(s.cast(id="bigit"))
+    assert isinstance(problem, DeclarationError)
+    assert problem.what == "cast(id=bigit): unknown type 'bigit'. Did you mean 'bigint'?"
+    assert "unknown type" in only_problem(s.cast(id="intt"), None).what
+
+
+def test_dedupe() -> None:
+    assert after(s.dedupe("ID", "my col")) == (COLUMNS, [])
+    assert "no column 'idd'" in only_problem(s.dedupe("id", "idd")).what
+
+
+# watermark, aggregate, window
+
+
+def test_watermark() -> None:
+    assert after(s.watermark("TS", "1 hour")) == (COLUMNS, [])
+    assert after(s.watermark("tn", "1 hour")) == (COLUMNS, [])
+    assert "no column 'tss'. Did you mean 'ts'?" in only_problem(s.watermark("tss", "1 hour")).what
+    for column, kind in (("d", "date"), ("name", "string"), ("id", "bigint")):
+        assert f"{column!r} is {kind}, not a timestamp" in only_problem(s.watermark(column, "1 hour")).what
+
+
+def test_a_watermark_in_a_struct() -> None:
+    schema = from_ddl("e struct<at:timestamp,n:int>")
+    assert after(s.watermark("e.at", 60), schema) == (schema, [])
+    assert "is int, not a timestamp" in only_problem(s.watermark("e.n", 60), schema).what
+
+
+def test_aggregate() -> None:
+    got = clean(s.aggregate(["name", "year(d) AS y"], n="count(*)", t="sum(price)", per="t / n", top="max(ts)"))
+    assert got == {
+        "name": "string", "y": "int", "n": "bigint", "t": "decimal(20,2)", "per": "decimal(38,20)", "top": "timestamp",
+    }  # fmt: skip
+    assert list(clean(s.aggregate("cast(id as int)", n="count(*)"))) == ["id", "n"]
+
+
+def test_aggregate_checks_keys_and_expressions() -> None:
+    _, problems = after(s.aggregate(["nmae"], n="sum(amout)"))
+    assert [p.what for p in problems] == [
+        "aggregate(nmae): no column 'nmae'. Did you mean 'name'?",
+        "aggregate(n=sum(amout)): no column 'amout'. Did you mean 'amount'?",
+    ]
+
+
+def test_window() -> None:
+    got = clean(s.window("ts", "1 hour").group_by("name").agg(n="count(*)"))
+    assert list(got.items()) == [
+        ("window_start", "timestamp"),
+        ("window_end", "timestamp"),
+        ("name", "string"),
+        ("n", "bigint"),
+    ]
+    assert clean(s.window("tn", "1 hour").agg(n="count(*)"))["window_start"] == "timestamp_ntz"
+    assert clean(s.window("d", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
+    assert clean(s.window("name", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
+
+
+def test_window_over_what_is_no_time() -> None:
+    assert "'id' is bigint, not a timestamp" in only_problem(s.window("id", "1 hour").agg(n="count(*)")).what
+    assert "no column 'tss'" in only_problem(s.window("tss", "1 hour").agg(n="count(*)")).what
+
+
+# join, union
+
+
+@pytest.mark.parametrize("how", s.JOIN_KINDS)
+def test_join(how: str) -> None:
+    left = from_ddl("name string NOT NULL, id bigint NOT NULL")
+    step = s.join(FLOW, on=[] if how == "cross" else "ID", how=how)
+    right = from_ddl("zz string NOT NULL") if how == "cross" else OTHER
+    result, problems = after(step, left, right)
+    assert problems == []
+    assert result is not None
+    # As Spark 4.1.4 answers for the same two sides.
+    assert {
+        "inner": "id bigint!, name string!, zz string!, k date",
+        "left": "id bigint!, name string!, zz string, k date",
+        "right": "id int!, name string, zz string!, k date",
+        "full": "id bigint, name string, zz string, k date",
+        "semi": "id bigint!, name string!",
+        "anti": "id bigint!, name string!",
+        "cross": "name string!, id bigint!, zz string!",
+    }[how] == ", ".join(f"{c.name} {c.type}{'' if c.nullable else '!'}" for c in result.columns)
+
+
+def test_join_columns_must_be_on_both_sides() -> None:
+    left = from_ddl("key bigint, x int")
+    _, problems = after(s.join(FLOW, on="idd"), left, OTHER)
+    assert [p.what for p in problems] == [
+        "join(idd): the left side has no column 'idd'. Known: key, x.",
+        "join(idd): the right side has no column 'idd'. Did you mean 'id'?",
+    ]
+
+
+def test_a_column_on_both_sides_of_a_join_is_ambiguous() -> None:
+    problem = only_problem(s.join(FLOW, on="id"), from_ddl("id int, ZZ int"), OTHER)
+    assert isinstance(problem, DeclarationError)
+    assert "both sides have 'zz'" in problem.what
+    assert problem.fix is not None
+    assert "rename" in problem.fix
+    assert after(s.join(FLOW, on="id", how="semi"), from_ddl("id int, zz int"), OTHER)[1] == []
+
+
+def test_join_with_one_side_known_at_run() -> None:
+    assert after(s.join(FLOW, on="id"), COLUMNS, None) == (None, [])
+    assert after(s.join(FLOW, on="id"), None, OTHER) == (None, [])
+    assert list(clean(s.join(FLOW, on="i", how="anti"), from_ddl("id int, i int"), None)) == ["i", "id"]
+    assert "the right side" in only_problem(s.join(FLOW, on="idd"), None, OTHER).what
+
+
+def test_union() -> None:
+    left, right = from_ddl("a int NOT NULL, b string"), from_ddl("B string, A bigint")
+    assert clean(s.union(FLOW), left, right) == {"a": "bigint", "b": "string"}
+    assert clean(s.union(FLOW), from_ddl("a int"), from_ddl("a string")) == {"a": "unknown"}
+    assert after(s.union(FLOW), left, None) == (None, [])
+
+
+def test_a_union_of_different_columns() -> None:
+    _, problems = after(s.union(FLOW), from_ddl("id int, nmae int"), from_ddl("id int, name int"))
+    assert [p.what for p in problems] == [
+        "union(): only the left side has 'nmae'. Did you mean 'name'?",
+        "union(): only the right side has 'name'. Did you mean 'nmae'?",
+    ]
+
+
+# sql: Spark 4.1.4 accepts all of these
+
+QUERIES = [
+    ("SELECT id, s.a FROM input", "id bigint, a int"),
+    ("SELECT * FROM INPUT i WHERE i.id > 1", None),
+    ("select i.*, id + 1 as q from input i", None),
+    ("SELECT id AS x, count(*) AS n FROM input GROUP BY x HAVING x > 1 ORDER BY x, n", "x bigint, n bigint"),
+    ("FROM input SELECT id", "id bigint"),
+    ("FROM input |> WHERE id > 1 |> SELECT id, id + 1 AS z |> WHERE z > 1", "id bigint, z bigint"),
+    ("SELECT id x, x + 1 y FROM input", "x bigint, y bigint"),
+    ("WITH a AS (SELECT id FROM input), b AS (SELECT id + 1 AS n FROM a) SELECT n FROM b", "n bigint"),
+    ("WITH x(q) AS (SELECT id FROM input) SELECT q FROM x", "q unknown"),
+    ("SELECT x FROM (SELECT id AS x FROM input)", "x bigint"),
+    ("SELECT q.x FROM (SELECT id FROM input) AS q(x)", "x unknown"),
+    ("SELECT id FROM input UNION ALL SELECT qty FROM input", "id bigint"),
+    ("SELECT id FROM input WHERE EXISTS (SELECT 1 FROM input j WHERE j.id = input.id)", "id bigint"),
+    ("SELECT id FROM input WHERE id IN (SELECT max(id) FROM input)", "id bigint"),
+    ("SELECT a.id, b.name FROM input a JOIN input b ON a.id = b.id", "id unknown, name unknown"),
+    ("SELECT id, k FROM input LATERAL VIEW explode(m) AS k, v", "id unknown, k unknown"),
+    ("SELECT id, e FROM input, LATERAL explode(arr) AS t(e)", "id unknown, e unknown"),
+    ("SELECT /*+ BROADCAST(i) */ i.id FROM input i", "id bigint"),
+    ("SELECT id, row_number() OVER w AS rn FROM input WINDOW w AS (PARTITION BY i ORDER BY id)", "id bigint, rn int"),
+    ("SELECT name, sum(i) AS t FROM input GROUP BY CUBE (name)", "name string, t bigint"),
+    ("SELECT upper(name) AS u FROM input GROUP BY ALL ORDER BY ALL", "u string"),
+    ("SELECT id FROM input GROUP BY id ORDER BY sum(qty)", "id bigint"),
+    ("SELECT id FROM input DISTRIBUTE BY i SORT BY name;", "id bigint"),
+    ("(SELECT id FROM input)", "id bigint"),
+    ("SELECT * FROM input UNPIVOT (v FOR k IN (id, qty))", None),
+    ("SELECT * FROM range(10)", None),
+    ("VALUES (1, 2)", None),
+    ("SELECT 1 AS one", "one int"),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), QUERIES, ids=[q for q, _ in QUERIES])
+def test_a_valid_query_is_no_problem(query: str, expected: str | None) -> None:
+    result, problems = after(s.sql(query))
+    assert problems == []
+    if expected is not None:
+        assert result is not None
+        assert ", ".join(f"{c.name} {c.type}" for c in result.columns) == expected
+
+
+def test_a_query_of_all_columns() -> None:
+    assert after(s.sql("SELECT * FROM input WHERE id > 1"))[0] == COLUMNS
+    assert after(s.sql("SELECT i.* FROM input i"))[0] == COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("SELECT idd FROM input", "no column 'idd'. Did you mean 'id'?"),
+        ("SELECT id FROM input WHERE nmae = 'x'", "no column 'nmae'. Did you mean 'name'?"),
+        ("SELECT id AS x FROM input WHERE x > 1", "no column 'x'."),
+        ("SELECT id FROM input ORDER BY nmae", "no column 'nmae'."),
+        ("SELECT input.idd FROM input", "no column 'idd' in 'input'. Did you mean 'id'?"),
+        ("WITH q AS (SELECT id FROM input) SELECT name FROM q", "no column 'name'. Known: id."),
+        ("SELECT y FROM (SELECT id AS x FROM input)", "no column 'y'. Known: x."),
+        ("SELECT id FROM input UNION SELECT nmae FROM input", "no column 'nmae'."),
+        ("SELECT id FROM inptu", "reads 'inptu', which is not there. Did you mean 'input'?"),
+        ("SELECT id FROM cat.ns.orders", "reads 'cat.ns.orders'"),
+        ("SELECT id FROM input WHERE id IN (SELECT id FROM orders)", "reads 'orders'"),
+    ],
+)
+def test_a_query_that_names_what_is_not_there(query: str, says: str) -> None:
+    problem = only_problem(s.sql(query))
+    assert isinstance(problem, NotFound)
+    assert says in problem.what
+
+
+@pytest.mark.parametrize(
+    "query", ["SHOW TABLES", "INSERT INTO input SELECT 1", "DROP TABLE x", "SELECT 1; SELECT 2", ";"]
+)
+def test_what_is_not_one_query_is_refused(query: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        problem = only_problem(s.sql(query))
+    assert type(problem) is DeclarationError
+    assert caplog.records == []
+
+
+def test_a_query_that_sqlglot_cannot_parse() -> None:
+    problem = only_problem(s.sql("SELECT id FRM input WHERE"))
+    assert type(problem) is UnparsedExpression
+
+
+# known at run
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        s.where("anything > 1"), s.rename({"a": "b"}), s.drop("a"), s.with_columns(x="a + 1"), s.cast(a="int"),
+        s.watermark("a", 1), s.dedupe("a"), s.select("*", "a"), s.union(FLOW), s.sql("SELECT * FROM input"),
+    ],
+    ids=lambda t: t.text(),
+)  # fmt: skip
+def test_what_is_known_at_run_stays_so(transform: Transform) -> None:
+    assert after(transform, None, OTHER) == (None, [])
+
+
+def test_steps_that_name_all_columns_tell_them_again() -> None:
+    assert clean(s.select("a", "cast(b as int) as c", "count(*) as n"), None) == {
+        "a": "unknown",
+        "c": "int",
+        "n": "bigint",
+    }
+    assert clean(s.aggregate(["k"], n="count(*)"), None) == {"k": "unknown", "n": "bigint"}
+    assert clean(s.sql("SELECT a, 1 AS one FROM input"), None) == {"a": "unknown", "one": "int"}
+    assert list(clean(s.window("t", 60).agg(n="count(*)"), None)) == ["window_start", "window_end", "n"]
+
+
+# properties
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=40) | st.text(st.sampled_from("ab.`'\"()[]{}*,:<>=-+/|@$ \n1e%?;"), max_size=30))
+def test_no_text_breaks_the_inference(text: str) -> None:
+    if not text.strip():
+        return
+    for transform in (s.select(text), s.where(text), s.sql(text), s.with_columns(x=text)):
+        _, problems = after(transform)
+        assert all(isinstance(p, HeliosError) and p.exit_status == 2 for p in problems)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(COLUMNS.names), min_size=1, unique=True), st.data())
+def test_selecting_dropping_and_renaming_known_columns_never_alarms(names: list[str], data: st.DataObject) -> None:
+    chosen = s.select(*(f"`{n}`" if " " in n else n.upper() for n in names))
+    gone = data.draw(st.sampled_from(names))
+    result, problems = after(
+        chosen >> s.rename({gone: "fresh name"}) >> s.where("`fresh name` IS NULL") >> s.drop("fresh name")
+    )
+    assert problems == []
+    assert result is not None
+    assert [n.lower() for n in result.names] == [n.lower() for n in names if n != gone]
+
+
+def test_a_deep_expression_does_not_break_it() -> None:
+    assert after(s.with_columns(x=" + ".join(["id"] * 3000)))[1] == []
+    _, problems = after(s.where("(" * 3000 + "id" + ")" * 3000))
+    assert all(isinstance(p, UnparsedExpression) for p in problems)
+
+
+def test_plain_columns_need_no_parser() -> None:
+    code = (
+        "import sys; from helios.plan.infer import infer; from helios.plan.schema import from_ddl;"
+        "from helios.model.steps import select, with_columns, drop, rename, cast;"
+        "t = select('id', '*') >> with_columns(x='id') >> rename({'x': 'y'}) >> drop('y') >> cast(id='string');"
+        "schema = from_ddl('id bigint');\n"
+        "for step in t.steps: schema, problems = infer(step, schema); assert not problems\n"
+        "print([m for m in ('sqlglot', 'pyspark', 'pyiceberg', 'pyarrow') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
