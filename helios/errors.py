@@ -138,5 +138,5 @@ def near_miss(name: str, known: Iterable[str]) -> str:
         return f"Did you mean {lowered[matches[0]]!r}?"
     if not names:
         return "There are none."
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return f"Known: {shown}."
+    more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+    return f"Known: {', '.join(names[:12])}{more}."

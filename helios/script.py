@@ -76,6 +76,8 @@ def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = N
         HeliosError: A declaration in it is wrong.
     """
     file = Path(path)
+    if file.is_dir():
+        raise ScriptError(f"{file} is a folder, not a script.", fix=f"pass a file in it: {file / 'pipeline.py'}.")
     if not file.is_file():
         near = near_miss(file.name, [p.name for p in file.parent.glob("*.py")]) if file.parent.is_dir() else ""
         raise ScriptError(f"there is no script {file}. {near}".rstrip(), fix="pass the path of a Python file.")
@@ -121,8 +123,26 @@ def _execute(file: Path) -> ModuleType:
             f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
         ) from error
     except Exception as error:
-        raise ScriptError(f"the script raised {type(error).__name__}: {error}", where=_line(error, file)) from error
+        raise ScriptError(
+            f"the script raised {type(error).__name__}: {error}. {_hint(error)}".rstrip(" ."), where=_line(error, file)
+        ) from error
     return module
+
+
+def _hint(error: Exception) -> str:
+    """The near miss of a name that is not there."""
+    if isinstance(error, ImportError) and error.name == "helios":
+        missing = str(error).split("'")[1]
+        return near_miss(missing, helios_names())
+    if isinstance(error, NameError) and error.name:
+        return near_miss(error.name, helios_names())
+    if isinstance(error, AttributeError) and error.name:
+        return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
+    return ""
+
+
+def helios_names() -> list[str]:
+    return list(sys.modules["helios"].__all__)
 
 
 def _line(error: BaseException, file: Path) -> Origin:

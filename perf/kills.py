@@ -3,8 +3,8 @@
     python perf/kills.py --kills 100 --rows 1000000
 
 One process appends rows to a source table in many commits. Another runs `helios run` on a pipeline that follows it and
-is killed over and over: the driver alone, or with its JVM, while it starts and while it commits. A last run drains what is
-left. Then every id is counted in the target: each must be there once.
+is killed over and over: the driver alone, or with its JVM, while it starts and while it commits. A last run drains what
+is left. Then every id is counted in the target: each must be there once.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class Window:
         return Window(self.column, self.size, self.slide, self.by + _names(by, "group_by"))
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
-        """Aggregates per window and group; the result has `window_start`, `window_end`, the groups and these columns."""
+        """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
         pairs = _mapping({**(columns or {}), **expressions}, "agg")
         return _one(Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide)))
 

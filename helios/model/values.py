@@ -91,8 +91,8 @@ def show_seconds(seconds: float) -> str:
     """
     for size, unit in ((86400, "d"), (3600, "h")):
         if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"
+            return f"{seconds / size:.12g} {unit}"
+    return f"{seconds:.12g} s"
 
 
 _BAD_PART = re.compile(r"[/\\\x00-\x1f\x7f]")

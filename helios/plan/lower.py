@@ -59,6 +59,7 @@ def compile_pipelines(
     plans: list[Plan] = []
     produced = _targets(pipelines, context)
     seen: dict[str, Pipeline] = {}
+    checkpoints: dict[str, Plan] = {}
     for pipeline in pipelines:
         lowering = _Lowering(pipeline, context, produced)
         plan = lowering.plan()
@@ -66,6 +67,8 @@ def compile_pipelines(
             lowering.problems.append(_same_identity(plan, seen[plan.pipeline], pipeline))
         elif plan is not None:
             seen[plan.pipeline] = pipeline
+        if plan is not None:
+            lowering.problems += _shared_checkpoint(plan, checkpoints)
         problems += lowering.problems
         fatal = [p for p in lowering.problems if not (lenient and isinstance(p, UnparsedExpression))]
         if plan is not None and not fatal:
@@ -110,6 +113,20 @@ def _same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError
         where=second.origin,
         fix='name them: pipeline.named("orders_eu").',
     )
+
+
+def _shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
+    """Two pipelines on one given checkpoint would take it from each other."""
+    first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
+    if first is plan or first.pipeline == plan.pipeline:
+        return []
+    return [
+        DeclarationError(
+            f"{plan.pipeline} and {first.pipeline} (at {first.origin}) share the checkpoint {plan.checkpoint}.",
+            where=plan.origin,
+            fix="give each its own .checkpoint(...), or none: the default is its own.",
+        )
+    ]
 
 
 def _once(problems: list[HeliosError]) -> list[HeliosError]:
@@ -238,11 +255,12 @@ class _Lowering:
             stamps=sink.stamps,
             max_rows=sink.flush_rows,
         )
-        if sink.partitioning and schema is not None:
+        exists = None if self.context.offline else table.catalog.exists(table.within)
+        if sink.partitioning and schema is not None and not exists:
             self.problems += partition_problems(sink, schema)
-        if self.context.offline:
+        if exists is None:
             return write
-        if not table.catalog.exists(table.within):
+        if not exists:
             if not sink.creates and table.text not in self.produced - {table.text}:
                 self.problems.append(self.missing(table, sink))
             return replace(write, exists=False)
@@ -312,7 +330,7 @@ class _Lowering:
             if isinstance(step, Aggregate) and not marked:
                 self.problems.append(
                     DeclarationError(
-                        f"{step.text()}: an aggregate over a followed source has no end, so its rows cannot be appended.",
+                        f"{step.text()}: an aggregate over a followed source has no end, so it cannot be appended.",
                         where=step.origin,
                         fix='append behind a watermark: watermark("ts", "10 minutes") before a window("ts", ...), '
                         "or read the source once, without .incremental().",
@@ -433,8 +451,8 @@ def _parquet_schema(source: FilesSource) -> Schema | None:
     first = next((h for h in hits if os.path.isfile(h)), None) or next(
         (f for h in hits for f in sorted(glob.glob(os.path.join(h, "**", "*.parquet"), recursive=True))), None
     )
-    if first is None:
-        return None
+    if first is None or "=" in os.path.relpath(first, os.path.dirname(path)):
+        return None  # folders such as day=2026-01-01 add columns that only Spark tells
     import pyarrow.parquet
 
     return from_arrow(pyarrow.parquet.read_schema(first))

@@ -1,10 +1,10 @@
 """Exactly-once: what a target remembers of the pipelines that write it.
 
-Every batch is one Iceberg transaction that adds the data, stamps the snapshot's summary, and sets the pipeline's record
-in the table's properties. The three land together or not at all, so the record alone proves whether a batch is there: it
-survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry, which Iceberg
-runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit of a dead
-driver, let go after its replacement committed, is rejected there.
+Every batch is one Iceberg transaction that adds the data, stamps the snapshot's summary, and sets the pipeline's
+record in the table's properties. The three land together or not at all, so the record alone proves whether a batch is
+there: it survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry,
+which Iceberg runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit
+of a dead driver, let go after its replacement committed, is rejected there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Commit:
 class _Ancestry:
     """Rejects a commit onto a history in which this pipeline has committed since the look-up.
 
-    Implements Iceberg's `SnapshotAncestryValidator`, called with the ancestors of the snapshot to commit onto, newest first.
+    Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
     """
 
     def __init__(self, pipeline: str, head: int | None) -> None:
@@ -176,8 +176,8 @@ class Ledger:
             return None
         if record.checkpoint != self.checkpoint:
             raise LeaseError(
-                f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since this one "
-                f"({self.checkpoint}) was made; nothing was written.",
+                f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since "
+                f"this one ({self.checkpoint}) was made; nothing was written.",
                 fix="stop one of the two, and give each pipeline one checkpoint.",
             )
         self.refuse_rollback(record)
@@ -259,7 +259,9 @@ class Ledger:
             before()
             head = self.table.currentSnapshot()
             try:
-                snapshot = self._transaction(added, summary, batch, position, head)
+                transaction = self.transaction(added, summary, batch, position, head)
+                snapshot = int(transaction.table().currentSnapshot().snapshotId())
+                transaction.commitTransaction()
             except Py4JJavaError as error:
                 found = self._after_failure(error, batch, position)
                 if found is not None:
@@ -267,14 +269,23 @@ class Ledger:
                 continue
             return self._made(snapshot)
         raise RunError(
-            f"batch {batch} of {self.pipeline} could not be committed to {self.table.name()}: its history changed under "
-            f"each of {COMMIT_TRIES} tries; nothing was written.",
+            f"batch {batch} of {self.pipeline} could not be committed to {self.table.name()}: its history changed "
+            f"under each of {COMMIT_TRIES} tries; nothing was written.",
             fix="run again when the table is quieter.",
         )
 
-    def _transaction(
-        self, files: list[Any], summary: Mapping[str, str], batch: int, position: Mapping[str, Any], head: Any
-    ) -> int:
+    def transaction(
+        self, files: Iterable[Any], summary: Mapping[str, str], batch: int, position: Mapping[str, Any], head: Any
+    ) -> Any:
+        """An Iceberg transaction with the data, the stamps and the record of a batch, ready to commit.
+
+        Args:
+            files: Data files of the JVM.
+            summary: Entries of the snapshot summary.
+            batch: The batch's number.
+            position: What it read.
+            head: The snapshot at which the batch was found absent, None for an empty table.
+        """
         transaction = self.table.newTransaction()
         append = transaction.newAppend()
         for file in files:
@@ -293,8 +304,7 @@ class Ledger:
             steps=self.steps,
         )
         transaction.updateProperties().set(self.key, record.as_json()).commit()
-        transaction.commitTransaction()
-        return snapshot
+        return transaction
 
     def _made(self, snapshot: int) -> Commit:
         self.table.refresh()
@@ -384,5 +394,6 @@ def _util(table: Any) -> Any:
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
-    assert context is not None and context._jvm is not None
-    return context._jvm.org.apache.iceberg.util.SnapshotUtil
+    assert context is not None
+    jvm: Any = context._jvm
+    return jvm.org.apache.iceberg.util.SnapshotUtil

@@ -346,8 +346,8 @@ def _appends(table: Any, span: Range, read: ReadPlan) -> Iterator[int]:
         current = int(parent) if parent is not None else None
     if current is None and span.after is not None:
         raise LedgerError(
-            f"{read.name} was rolled back or replaced: snapshot {span.after}, where the pipeline stood, is no longer in "
-            "its history.",
+            f"{read.name} was rolled back or replaced: snapshot {span.after}, where the pipeline stood, is no longer "
+            "in its history.",
             where=read.source.origin,
             fix="roll the source forward again, or begin anew under a new name.",
         )

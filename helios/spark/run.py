@@ -339,15 +339,16 @@ class Attempt:
         sources = tuple(read.name for read in self.followed)
         if existing.sources != sources:
             raise CheckpointError(
-                f"the checkpoint {location} follows {', '.join(existing.sources) or 'nothing'}; the pipeline now follows "
-                f"{', '.join(sources) or 'nothing'}.",
+                f"the checkpoint {location} follows {', '.join(existing.sources) or 'nothing'}; the pipeline now "
+                f"follows {', '.join(sources) or 'nothing'}.",
                 where=plan.origin,
                 fix="put the sources back, or give the pipeline a new name and a new target.",
             )
         if existing.state != self._state():
             raise CheckpointError(
-                f"the state in the checkpoint {location} was built by {'; '.join(existing.state) or 'no stateful step'}; "
-                f"the pipeline now has {'; '.join(self._state()) or 'no stateful step'}.",
+                f"the state in the checkpoint {location} was built by "
+                f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
+                f"{'; '.join(self._state()) or 'no stateful step'}.",
                 where=plan.origin,
                 fix="put the steps back, or give the pipeline a new name and a new target.",
             )
@@ -431,8 +432,8 @@ class Attempt:
             if reading_same(record, sources):
                 if record.steps != plan.fingerprint:
                     raise InputError(
-                        f"{plan.write.table.text} holds the rows that {plan.pipeline} made from these inputs with other "
-                        "steps: appending them again would double rows.",
+                        f"{plan.write.table.text} holds the rows that {plan.pipeline} made from these inputs with "
+                        "other steps: appending them again would double rows.",
                         where=plan.origin,
                         fix="run the changed pipeline under a new name into a new table.",
                     )
@@ -517,7 +518,11 @@ class Attempt:
                 built, position = rows(raw, number)
                 if built is None:
                     return None
-                return self._write(built, number, position, planned=number <= self.planned)
+                commit = self._write(built, number, position, planned=number <= self.planned)
+                if commit is not None and commit.again and self.path is ReadPath.STREAM:
+                    # The rows are there already, but Spark's state of this batch is built by running it.
+                    raw.write.format("noop").mode("overwrite").save()
+                return commit
 
             try:
                 handle.batch(number, work)

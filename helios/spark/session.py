@@ -90,8 +90,9 @@ def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
 
 def cause(error: Exception, said: Sequence[str]) -> str:
     """The telling line of a failed start: the JVM's own, else the error's."""
-    telling = [line for line in said if "Exception" in line or "rror" in line]
-    return (telling or [str(error).splitlines()[0]])[0].strip()
+    lines = [*said, *str(error).splitlines()]
+    telling = [line for line in lines if "Exception" in line or "Error:" in line]
+    return (telling or lines)[0].strip(" :")
 
 
 LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}

@@ -114,7 +114,9 @@ def _aggregate(df: DataFrame, step: s.Aggregate, read: Read) -> DataFrame:
     column, size, slide = step.window
     size_text = f"{round(size * 1000)} milliseconds"
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
-    window = F.window(df[quoted(column)], size_text, slide_text)
+    # A plain column by its quoted name, anything else (a field of a struct) as Spark parses it.
+    time = F.col(quoted(column)) if column in df.columns else F.col(column)
+    window = F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
     return grouped.select("window.start", "window.end", *[quoted(c) for c in grouped.columns if c != "window"]).toDF(
         "window_start", "window_end", *[c for c in grouped.columns if c != "window"]

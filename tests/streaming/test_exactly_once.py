@@ -1,0 +1,341 @@
+"""Exactly-once for append: replays, expiry, compaction, rollbacks, restored and lost checkpoints, two drivers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios import Pipeline, where
+from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
+from helios.spark.checkpoint import Checkpoint, Lease
+from helios.spark.ledger import Ledger, Record
+from helios.spark.write import align, load_table, stage, target_schema
+
+Forget = Callable[[Path, int], None]
+
+
+@pytest.fixture
+def copy(world: Any) -> Pipeline:
+    """A pipeline whose two batches have been committed."""
+    world.fill("a.s", range(10))
+    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").exactly_once()
+    world.run(pipeline)
+    world.fill("a.s", range(10, 20))
+    world.run(pipeline)
+    world.events.clear()
+    return pipeline
+
+
+def snapshots(world: Any) -> int:
+    return len(world.catalog.load("a.t").snapshots())
+
+
+def test_a_replayed_batch_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    before = snapshots(world)
+    forget_commit(world.checkpoint(copy), 1)
+    world.run(copy)
+    assert "skipped" in world.kinds()
+    assert world.ids("a.t") == list(range(20))
+    assert snapshots(world) == before
+
+
+def test_a_replay_after_expiry_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    world.fill("a.t", [1000])  # another writer, so that the batch's own snapshot is not the current one
+    world.expire("a.t")
+    assert snapshots(world) == 1
+    forget_commit(world.checkpoint(copy), 1)
+    world.run(copy)
+    assert "skipped" in world.kinds()
+    assert world.ids("a.t") == [*range(20), 1000]
+
+
+def test_a_replay_after_compaction_and_expiry_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    world.compact("a.t")
+    world.expire("a.t")
+    forget_commit(world.checkpoint(copy), 1)
+    world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+    world.fill("a.s", [20])
+    world.run(copy)
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_all_commits_forgotten_and_replayed_in_order(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    for batch in (0, 1):
+        forget_commit(world.checkpoint(copy), batch)
+    world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_other_writers_coexist(world: Any, copy: Pipeline) -> None:
+    world.fill("a.t", [500])
+    world.fill("a.s", [20])
+    world.run(copy)
+    assert world.ids("a.t") == [*range(21), 500]
+
+
+def test_a_target_that_was_rolled_back_stops_the_run(world: Any, copy: Pipeline) -> None:
+    first = world.catalog.load("a.t").snapshots()[0].id
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
+    world.fill("a.s", [20])
+    with pytest.raises(LedgerError, match=r"rolled back or replaced.*--new-checkpoint"):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(10))
+
+
+def test_a_target_that_was_rolled_back_and_expired_stops_the_run(world: Any, copy: Pipeline) -> None:
+    first = world.catalog.load("a.t").snapshots()[0].id
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
+    world.expire("a.t")
+    world.fill("a.s", [20])
+    with pytest.raises(LedgerError, match="rolled back or replaced"):
+        world.run(copy)
+
+
+def test_a_target_that_was_replaced_by_a_new_table_is_refused(world: Any, copy: Pipeline) -> None:
+    world.sql("DROP TABLE local.a.t PURGE")
+    with pytest.raises(CheckpointError, match=r"the target local\.a\.t is gone"):
+        world.run(copy)
+    world.fill("a.t", [1])
+    with pytest.raises(CheckpointError, match="was replaced by another table"):
+        world.run(copy)
+    assert world.ids("a.t") == [1]
+
+
+def test_a_checkpoint_restored_from_a_backup_is_refused(world: Any, copy: Pipeline) -> None:
+    folder = world.checkpoint(copy)
+    shutil.copytree(folder, world.folder / "backup")
+    world.fill("a.s", [20])
+    world.run(copy)
+    shutil.rmtree(folder)
+    shutil.copytree(world.folder / "backup", folder)
+    world.fill("a.s", [21])
+    with pytest.raises(LedgerError, match="checkpoint is behind its target"):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(21))
+    world.run(copy, new_checkpoint=True)
+    assert world.ids("a.t") == list(range(22))
+
+
+def test_a_lost_checkpoint_is_refused_and_resumed(world: Any, copy: Pipeline) -> None:
+    shutil.rmtree(world.checkpoint(copy))
+    world.fill("a.s", [20])
+    with pytest.raises(CheckpointError, match=r"holds batch 1 of local\.a\.t, but its checkpoint .* is lost"):
+        world.run(copy)
+    assert not world.checkpoint(copy).exists()
+    world.run(copy, new_checkpoint=True)
+    assert world.ids("a.t") == list(range(21))
+    world.fill("a.s", [21])
+    world.run(copy)
+    assert world.ids("a.t") == list(range(22))
+
+
+@pytest.mark.parametrize("name", ["metadata", "helios/identity.json"])
+def test_a_checkpoint_that_lost_a_file_is_refused(world: Any, copy: Pipeline, name: str) -> None:
+    (world.checkpoint(copy) / name).unlink()
+    with pytest.raises(CheckpointError):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_a_damaged_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
+    folder = world.checkpoint(copy)
+    for target in (folder / "sources/0/offsets/0", folder / "offsets/1"):
+        kept = target.read_text()
+        (target.parent / f".{target.name}.crc").unlink(missing_ok=True)
+        target.write_text("")
+        with pytest.raises(CheckpointError, match=r"is (empty|missing or damaged)"):
+            world.run(copy)
+        target.write_text(kept)
+    (folder / "helios/identity.json").write_text('{"v": 99}')
+    (folder / "helios/.identity.json.crc").unlink(missing_ok=True)
+    with pytest.raises(CheckpointError):
+        world.run(copy)
+
+
+def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline) -> None:
+    folder = str(world.checkpoint(copy))
+    other = world.source("a.s").incremental() >> world.sink("a.other").checkpoint(folder)
+    with pytest.raises(CheckpointError, match=r"belongs to pipeline 'local\.a\.t', not to 'local\.a\.other'"):
+        world.run(other)
+    assert not world.catalog.exists("a.other")
+
+
+def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) -> None:
+    world.fill("a.more", [1])
+    changed = world.source("a.more").incremental(poll=1) >> world.sink("a.t")
+    with pytest.raises(CheckpointError, match=r"follows local\.a\.s; the pipeline now follows local\.a\.more"):
+        world.run(changed)
+
+
+def test_changed_stateless_steps_keep_the_checkpoint(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", range(20, 30))
+    world.run(world.source("a.s").incremental(poll=1) >> where("id % 2 = 0") >> world.sink("a.t"))
+    assert world.ids("a.t") == [*range(20), *range(20, 30, 2)]
+
+
+def test_a_renamed_pipeline_moves_its_ledger_once(world: Any, copy: Pipeline) -> None:
+    folder = str(world.checkpoint(copy))
+    stream = world.source("a.s").incremental(poll=1)
+    renamed = (stream >> world.sink("a.t").checkpoint(folder)).named("copy", was="local.a.t")
+    world.fill("a.s", [20])
+    world.run(renamed)
+    world.run(renamed)
+    assert world.ids("a.t") == list(range(21))
+    properties = world.catalog.load("a.t").iceberg.properties
+    assert "helios.ledger.copy" in properties
+    assert "helios.ledger.local.a.t" not in properties
+
+
+def test_a_second_live_driver_is_refused_and_a_dead_ones_lease_is_not_honoured(world: Any, copy: Pipeline) -> None:
+    lease = Lease(Checkpoint(world.spark, world.plan(copy).checkpoint))
+    lease.acquire()
+    with pytest.raises(LeaseError, match="another driver is running"):
+        world.run(copy)
+    lease.release()
+    folder = world.checkpoint(copy) / "helios"
+    for holder in (
+        {"owner": "x", "host": "elsewhere", "pid": 1, "renewed": time.time() - 3600},
+        {"owner": "x", "host": __import__("socket").gethostname(), "pid": 2**22 + 1, "renewed": time.time()},
+    ):
+        (folder / ".lease.json.crc").unlink(missing_ok=True)
+        (folder / "lease.json").write_text(json.dumps(holder))
+        world.run(copy)
+    assert not (folder / "lease.json").exists()
+
+
+def test_a_stale_driver_stops_at_its_next_batch(world: Any, copy: Pipeline) -> None:
+    run = world.start(world.source("a.s").incremental(poll="200ms") >> world.sink("a.t"))
+    while run.state != "running":
+        assert run.active
+        time.sleep(0.05)
+    folder = world.checkpoint(copy) / "helios"
+    (folder / ".lease.json.crc").unlink(missing_ok=True)
+    (folder / "lease.json").write_text(json.dumps({"owner": "new", "host": "elsewhere", "pid": 1, "renewed": 0}))
+    world.fill("a.s", [20])
+    with pytest.raises(LeaseError, match="was taken over by process 1 on elsewhere"):
+        run.await_termination(60)
+    assert world.ids("a.t") == list(range(20))
+
+
+def staged(world: Any, ids: list[int]) -> tuple[Any, Any]:
+    """A batch whose files are written and not committed, and the ledger that would commit it."""
+    plan = world.plan(world.source("a.s").incremental() >> world.sink("a.t"))
+    table = load_table(world.spark, plan.write.table)
+    identity = Checkpoint(world.spark, plan.checkpoint).identity()
+    assert identity is not None
+    df = world.spark.createDataFrame([(i,) for i in ids], "id bigint")
+    files = stage(align(df, plan.write, target_schema(world.spark, table), None), table, plan.write.table).files
+    return files, Ledger(table, plan.pipeline, identity.id, "")
+
+
+def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy: Pipeline) -> None:
+    """The zombie looked batch 2 up and wrote its files; its replacement commits the batch; then the zombie goes on."""
+    position = {"sources": [{"source": "local.a.s", "to": 7}]}
+    zombie_files, zombie = staged(world, [20])
+    files, replacement = staged(world, [20])
+    assert zombie.find(2, position, planned=True) is None
+    assert not replacement.commit(files, 2, position, {}, []).again
+    landed = zombie.commit(zombie_files, 2, position, {}, [])
+    assert landed.again
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, copy: Pipeline) -> None:
+    """The same inside the commit: the base moves after the transaction was built, and Iceberg itself retries."""
+    position = {"sources": [{"source": "local.a.s", "to": 7}]}
+    zombie_files, zombie = staged(world, [20])
+    files, replacement = staged(world, [20])
+    head = zombie.table.currentSnapshot()
+    transaction = zombie.transaction(zombie_files, {"helios.pipeline": zombie.pipeline}, 2, position, head)
+    replacement.commit(files, 2, position, {}, [])
+    with pytest.raises(Exception, match="has committed since this batch was looked up"):
+        transaction.commitTransaction()
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_a_commit_meets_other_writers_and_lands_once(world: Any, copy: Pipeline) -> None:
+    files, ledger = staged(world, [20])
+    head = ledger.table.currentSnapshot()
+    transaction = ledger.transaction(files, {"helios.pipeline": ledger.pipeline}, 2, {}, head)
+    world.fill("a.t", [500])
+    transaction.commitTransaction()
+    assert world.ids("a.t") == [*range(21), 500]
+
+
+def test_the_record_is_in_the_same_commit_as_the_data(world: Any, copy: Pipeline) -> None:
+    table = world.catalog.load("a.t").iceberg
+    record = json.loads(table.properties["helios.ledger.local.a.t"])
+    assert record["batch"] == 1
+    assert record["snapshot"] == table.metadata.current_snapshot_id
+    metadata = Path(table.metadata_location.removeprefix("file:"))
+    earlier = json.loads(Path(table.metadata.metadata_log[-1].metadata_file.removeprefix("file:")).read_text())
+    assert json.loads(earlier["properties"]["helios.ledger.local.a.t"])["batch"] == 0
+    assert earlier["current-snapshot-id"] != json.loads(metadata.read_text())["current-snapshot-id"]
+
+
+def test_a_removed_record_is_found_again_in_the_stamps(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    forget_commit(world.checkpoint(copy), 1)
+    world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_no_record_and_no_stamp_cannot_prove_absence(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    world.compact("a.t")
+    world.expire("a.t")
+    forget_commit(world.checkpoint(copy), 1)
+    with pytest.raises(LedgerError, match="cannot prove that batch 1 is absent"):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+
+
+@pytest.mark.parametrize(("value", "message"), [('{"v": 99}', "newer Helios"), ("{", "damaged")])
+def test_a_ledger_that_cannot_be_read_is_refused(world: Any, copy: Pipeline, value: str, message: str) -> None:
+    world.sql(f"ALTER TABLE local.a.t SET TBLPROPERTIES ('helios.ledger.local.a.t' = '{value}')")
+    world.fill("a.s", [20])
+    with pytest.raises(LedgerError, match=message):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_a_pipeline_that_is_driven_from_two_checkpoints_is_refused(world: Any, copy: Pipeline) -> None:
+    ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "another", "")
+    ledger.claim(Record(checkpoint="another", batch=5))
+    world.fill("a.s", [20])
+    with pytest.raises(LeaseError, match="driven from another checkpoint"):
+        world.run(copy)
+
+
+def test_a_start_that_died_before_its_claim_goes_on(world: Any) -> None:
+    """`kill -9` between the checkpoint's identity and the target's creation."""
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    identity = world.checkpoint(pipeline) / "helios/identity.json"
+    fields = json.loads(identity.read_text())
+    world.sql("DROP TABLE local.a.t PURGE")
+    shutil.rmtree(world.checkpoint(pipeline))
+    identity.parent.mkdir(parents=True)
+    identity.write_text(json.dumps({**fields, "target_uuid": ""}))
+    world.run(pipeline)
+    assert world.ids("a.t") == [1]
+
+
+def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
+    from helios import Files
+
+    (world.folder / "in").mkdir()
+    (world.folder / "in" / "a.csv").write_text("id\r\n1\r\n2\r\n")
+    pipeline = Files.source(str(world.folder / "in"), "csv", schema="id bigint").incremental() >> world.sink("a.t")
+    world.run(pipeline)
+    with pytest.raises(InputError, match="--new-checkpoint cannot resume"):
+        world.run(pipeline, new_checkpoint=True)
+    assert world.ids("a.t") == [1, 2]

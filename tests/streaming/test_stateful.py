@@ -1,0 +1,128 @@
+"""Streams that keep state: windows behind a watermark, deduplication, stream-stream joins, callables that aggregate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helios import aggregate, dedupe, join, step, watermark, where, window
+from helios.errors import CheckFailed, CheckpointError, InputError
+
+AT = "timestamp_seconds(1767225600 + id * 600)"
+"""One row every ten minutes from 2026-01-01."""
+
+
+def hours(world: Any) -> Any:
+    return (
+        world.source("a.s").incremental(poll=1)
+        >> watermark("ts", "1 hour")
+        >> window("ts", "1 hour").group_by("kind").agg(n="count(*)", total="sum(id)")
+        >> world.sink("a.t")
+    )
+
+
+def test_windows_are_appended_once_when_the_watermark_has_passed_them(world: Any, forget_commit: Any) -> None:
+    columns = {"ts": AT, "kind": "if(id % 2 = 0, 'a', 'b')"}
+    pipeline = hours(world)
+    for begin in range(0, 60, 20):
+        world.fill("a.s", range(begin, begin + 20), **columns)
+        world.run(pipeline)
+    last = world.checkpoint(pipeline)
+    forget_commit(last, max(int(p.name) for p in (last / "commits").iterdir() if p.name.isdigit()))
+    world.run(pipeline)
+    # The newest row is at 9:50 of the first day, so windows that end by 8:50 are complete.
+    expected = {}
+    for hour in range(8):
+        for kind, odd in (("a", 0), ("b", 1)):
+            ids = [i for i in range(hour * 6, hour * 6 + 6) if i % 2 == odd]
+            expected[kind, len(ids), sum(ids)] = 1
+    assert world.rows("a.t", "kind", "n", "total") == expected
+
+
+def test_a_changed_aggregate_is_refused(world: Any) -> None:
+    world.fill("a.s", range(20), ts=AT, kind="'a'")
+    world.run(hours(world))
+    changed = (
+        world.source("a.s").incremental(poll=1)
+        >> watermark("ts", "1 hour")
+        >> window("ts", "2 hours").group_by("kind").agg(n="count(*)", total="sum(id)")
+        >> world.sink("a.t")
+    )
+    with pytest.raises(CheckpointError, match=r"the state in the checkpoint .* was built by"):
+        world.run(changed)
+
+
+def test_an_aggregate_without_a_watermark_is_a_check_error(world: Any) -> None:
+    world.fill("a.s", [1])
+    endless = world.source("a.s").incremental() >> aggregate("id", n="count(*)") >> world.sink("a.t")
+    with pytest.raises(CheckFailed, match=r"has no end.*append behind a watermark"):
+        world.run(endless)
+
+
+def test_a_callable_that_aggregates_a_stream_is_refused_as_spark_refuses_it(world: Any) -> None:
+    world.fill("a.s", [1])
+    hidden = step(lambda df: df.groupBy("id").count())
+    with pytest.raises(InputError, match="watermark"):
+        world.run(world.source("a.s").incremental() >> hidden >> world.sink("a.t"))
+    assert not world.catalog.exists("a.t")
+
+
+def test_a_callable_that_keeps_state_runs_as_a_stream(world: Any) -> None:
+    world.fill("a.s", [1, 1, 2], ts=AT)
+    pipeline = (
+        world.source("a.s").incremental(poll=1) >> step(lambda df: df.dropDuplicates(["id"])) >> world.sink("a.t")
+    )
+    world.run(pipeline)
+    world.fill("a.s", [2, 3], ts=AT)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_a_callable_that_leaves_the_stream_is_refused(world: Any) -> None:
+    world.fill("a.s", [1])
+    leave = step(lambda df: df.sparkSession.range(3))
+    with pytest.raises(InputError, match="turned the stream into a batch"):
+        world.run(world.source("a.s").incremental() >> leave >> world.sink("a.t"))
+
+
+def test_dedupe_within_a_watermark(world: Any) -> None:
+    world.fill("a.s", [1, 2, 2], ts=AT)
+    pipeline = (
+        world.source("a.s").incremental(poll=1)
+        >> watermark("ts", "1 hour")
+        >> dedupe("id", within="1 hour")
+        >> world.sink("a.t")
+    )
+    world.run(pipeline)
+    world.fill("a.s", [2, 3], ts=AT)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_two_streams_are_joined(world: Any) -> None:
+    world.fill("a.left", [1, 2], l="id * 10")
+    world.fill("a.right", [2, 3], r="id * 100")
+    pipeline = (
+        world.source("a.left").incremental(poll=1)
+        >> join(world.source("a.right").incremental(poll=1), on="id")
+        >> world.sink("a.t")
+    )
+    world.run(pipeline)
+    world.fill("a.left", [3], l="id * 10")
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "l", "r") == {(2, 20, 200): 1, (3, 30, 300): 1}
+
+
+def test_a_stateful_start_is_refused_where_spark_would_lose_the_beginning(world: Any) -> None:
+    world.fill("a.s", range(10), ts=AT, kind="'a'")
+    world.sql("DELETE FROM local.a.s WHERE id = 3")
+    with pytest.raises(InputError, match=r"cannot be followed from its beginning .* is a (delete|overwrite)"):
+        world.run(hours(world))
+
+
+def test_a_filter_before_the_state(world: Any) -> None:
+    world.fill("a.s", [1, 2, 3], ts=AT)
+    pipeline = world.source("a.s").incremental(poll=1) >> where("id <> 2") >> dedupe("id") >> world.sink("a.t")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 3]

@@ -1,0 +1,118 @@
+"""Each declared step gives on Spark what it says, in batches and in streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from helios import (
+    Memory,
+    aggregate,
+    cast,
+    dedupe,
+    drop,
+    join,
+    rename,
+    select,
+    sql,
+    step,
+    union,
+    where,
+    with_columns,
+)
+from helios.model import steps as declared
+from helios.spark.steps import LOWERED
+
+ROWS = [{"id": i, "kind": "ab"[i % 2], "unit price": float(i)} for i in range(6)]
+
+
+def test_every_declared_step_has_a_lowering() -> None:
+    assert set(declared.CONCRETE) == set(LOWERED)
+
+
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        (where("id > 3"), {(4, "a", 4.0): 1, (5, "b", 5.0): 1}),
+        (select("id", "`unit price` * 2 AS x") >> where("id = 1"), {(1, 2.0): 1}),
+        (where("id = 1") >> with_columns(id="id + 1", n="id"), {(2, "b", 1.0, 1): 1}),
+        (where("id = 1") >> rename({"unit price": "price"}) >> select("price"), {(1.0,): 1}),
+        (where("id = 1") >> drop("unit price"), {(1, "b"): 1}),
+        (where("id = 1") >> cast({"unit price": "int"}), {(1, "b", 1): 1}),
+        (sql("SELECT kind, sum(id) AS s FROM input GROUP BY kind"), {("a", 6): 1, ("b", 9): 1}),
+        (aggregate("kind", n="count(*)", top="max(id)"), {("a", 3, 4): 1, ("b", 3, 5): 1}),
+        (select("kind") >> dedupe("kind"), {("a",): 1, ("b",): 1}),
+        (select("id") >> union(Memory.source([{"id": 0}])) >> where("id < 1"), {(0,): 2}),
+        (step(lambda df: df.where("id = 2")) >> select("id"), {(2,): 1}),
+        (
+            select("id", "kind") >> join(Memory.source([{"kind": "a", "name": "A"}]), on="kind", how="left"),
+            {("a", i, "A"): 1 for i in (0, 2, 4)} | {("b", i, None): 1 for i in (1, 3, 5)},
+        ),
+        (select("id") >> join(Memory.source([{"id": 3}]), on=["id"], how="semi"), {(3,): 1}),
+        (where("id = 0") >> select("id") >> join(Memory.source([{"x": 7}]), on=[], how="cross"), {(0, 7): 1}),
+    ],
+    ids=lambda value: value.text() if hasattr(value, "text") else "",
+)
+def test_a_step_in_a_batch(world: Any, transform: Any, expected: dict[tuple[Any, ...], int]) -> None:
+    stream = Memory.source(ROWS) >> transform
+    pipeline = stream >> world.sink("a.t")
+    known = world.plan(pipeline).schema
+    world.run(pipeline)
+    assert world.rows("a.t") == Counter(expected)
+    if known is not None:
+        assert list(known.names) == world.catalog.load("a.t").iceberg.scan().to_arrow().column_names
+
+
+def test_a_joined_table_is_read_anew_by_each_batch_and_stamped(world: Any) -> None:
+    world.fill("a.s", [1])
+    world.fill("a.names", [1], name="'old'")
+    pipeline = (
+        world.source("a.s").incremental(poll=1)
+        >> join(world.source("a.names"), on="id", how="left")
+        >> world.sink("a.t")
+    )
+    world.run(pipeline)
+    world.fill("a.names", [2], name="'new'")
+    world.fill("a.s", [2])
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "name") == {(1, "old"): 1, (2, "new"): 1}
+    pinned = world.catalog.load("a.names").current_snapshot().id
+    assert str(pinned) in world.catalog.load("a.t").current_snapshot().summary["helios.position"]
+
+
+def test_a_union_of_two_followed_tables(world: Any) -> None:
+    world.fill("a.one", [1, 2])
+    world.fill("a.two", [2, 3])
+    pipeline = (
+        world.source("a.one").incremental(poll=1)
+        >> union(world.source("a.two").incremental(poll=1))
+        >> world.sink("a.t")
+    )
+    world.run(pipeline)
+    world.fill("a.two", [4])
+    world.run(pipeline)
+    world.fill("a.one", [5])
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 2, 3, 4, 5]
+
+
+def test_steps_of_a_stream_see_one_batch_at_a_time_and_keep_their_meaning(world: Any) -> None:
+    world.fill("a.s", range(6), kind="if(id % 2 = 0, 'a', 'b')")
+    shape = (
+        sql("SELECT id, kind FROM input WHERE id >= 2")
+        >> with_columns(n="id * 10")
+        >> rename({"n": "ten times"})
+        >> step(lambda df: df.where("`ten times` < 50"))
+    )
+    world.run(world.source("a.s").incremental(poll=1) >> shape >> world.sink("a.t"))
+    assert world.rows("a.t", "id", "kind", "ten times") == {(2, "a", 20): 1, (3, "b", 30): 1, (4, "a", 40): 1}
+
+
+def test_preview_and_schema(world: Any) -> None:
+    stream = Memory.source(ROWS) >> where("id > 1") >> select("id")
+    assert stream.schema().names == ("id",)
+    previewed = stream.preview(2, spark=world.spark)
+    assert previewed.column_names == ["id"]
+    assert previewed.num_rows == 2

@@ -1,0 +1,229 @@
+"""Compiling: paths, triggers, checkpoints and every problem at once, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from helios import (
+    Catalog,
+    Files,
+    Iceberg,
+    Memory,
+    aggregate,
+    bucket,
+    day,
+    dedupe,
+    hour,
+    join,
+    select,
+    step,
+    union,
+    watermark,
+    where,
+    window,
+    with_columns,
+)
+from helios.config import load
+from helios.errors import CheckFailed, HeliosError
+from helios.model import flow, steps
+from helios.plan import Context, Plan, ReadPath, compile_pipelines, infer_schema
+from helios.plan.lower import SINKS, SOURCES
+
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    catalog = Catalog.local(path=tmp_path / ".helios")
+    catalog.create_namespace("a")
+    catalog.create_table("a.orders", SCHEMA, partition_by=(day("ts"),))
+    return Context(config=load(tmp_path), catalogs={"local": catalog})
+
+
+def compiled(context: Context, *pipelines: Any) -> tuple[list[Plan], list[str]]:
+    plans, problems = compile_pipelines(pipelines, context)
+    return plans, [str(p) for p in problems]
+
+
+ORDERS = Iceberg.source("a.orders")
+FOLLOWED = ORDERS.incremental(poll="30s")
+SINK = Iceberg.sink("a.t")
+CSV = Files.source("x", "csv", schema="id bigint, ts timestamp")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "path"),
+    [
+        (ORDERS >> SINK, ReadPath.BATCH),
+        (FOLLOWED >> where("id > 1") >> SINK, ReadPath.RANGES),
+        (FOLLOWED >> join(ORDERS, on="id", how="semi") >> SINK, ReadPath.RANGES),
+        (FOLLOWED >> SINK.flush(rows=10), ReadPath.MICRO_BATCHES),
+        (CSV.incremental() >> SINK, ReadPath.MICRO_BATCHES),
+        (FOLLOWED >> dedupe("id") >> SINK, ReadPath.STREAM),
+        (FOLLOWED >> watermark("ts", "1h") >> window("ts", "1h").agg(n="count(*)") >> SINK, ReadPath.STREAM),
+        (FOLLOWED >> select("id") >> join(FOLLOWED >> select("id"), on="id") >> SINK, ReadPath.STREAM),
+        (FOLLOWED >> select("id", "ts") >> union(CSV.incremental()) >> SINK, ReadPath.STREAM),
+    ],
+    ids=lambda value: value.text() if hasattr(value, "text") else "",
+)
+def test_read_paths(context: Context, pipeline: Any, path: ReadPath) -> None:
+    plans, problems = compiled(context, pipeline)
+    assert problems == []
+    assert plans[0].path is path
+    assert plans[0].why
+    assert (plans[0].trigger is None) == (path is ReadPath.BATCH)
+
+
+def test_every_node_has_a_lowering() -> None:
+    def concrete(base: type) -> set[type]:
+        below = set(base.__subclasses__())
+        return below | {c for b in below for c in concrete(b)}
+
+    assert concrete(flow.Source) == set(SOURCES)
+    assert concrete(flow.Sink) == set(SINKS)
+    assert concrete(flow.Step) == set(steps.CONCRETE)
+
+
+def test_the_trigger_says_which_setting_won(context: Context) -> None:
+    (polled,), _ = compiled(context, FOLLOWED >> SINK)
+    (flushed,), _ = compiled(context, FOLLOWED >> SINK.flush(every="5m"))
+    assert (polled.trigger.every, polled.trigger.why) == (30.0, "the smallest poll of the sources")
+    assert (flushed.trigger.every, flushed.trigger.why) == (300.0, "flush(every=)")
+
+
+def test_every_problem_is_told_at_once_with_its_line(context: Context) -> None:
+    _, problems = compiled(
+        context,
+        Iceberg.source("a.oders") >> SINK,
+        ORDERS >> where("amout > 1") >> Iceberg.sink("a.u"),
+        ORDERS >> Iceberg.sink("nope.a.t"),
+        ORDERS >> Iceberg.sink("a.v").partition_by(day("nam"), hour("name")),
+        ORDERS >> Iceberg.sink("a.w").checkpoint("s3://bucket/x"),
+        ORDERS >> Iceberg.sink("b.t", catalog="locl"),
+    )
+    text = "\n".join(problems)
+    for expected in (
+        "table a.oders does not exist in catalog 'local'. Did you mean 'a.orders'?",
+        "no column 'amout'",
+        "'nope'",
+        "partition_by(day(nam)): no column 'nam'. Did you mean 'name'?",
+        "partition_by(hour(name)): hour does not take string. Fix: it takes timestamp or timestamp_ntz.",
+        "Spark's own jars cannot keep a checkpoint on s3://.",
+        "Did you mean 'local'?",
+    ):
+        assert expected in text, expected
+    assert all("test_lower.py:" in problem for problem in problems)
+
+
+def test_existing_targets_are_compared(context: Context) -> None:
+    other_spec = Memory.source([{"id": 1}]) >> Iceberg.sink("a.orders").partition_by(bucket(4, "id"))
+    extra = Memory.source([{"id": 1, "x": 2}]) >> Iceberg.sink("a.orders")
+    _, problems = compiled(context, other_spec.named("one"), extra.named("two"))
+    assert "a.orders is partitioned by [day(ts)], not by [bucket(4, id)]" in problems[0]
+    assert "does not have: x bigint" in problems[1]
+    (plan,), none = compiled(context, Memory.source([{"id": 1}]) >> Iceberg.sink("a.orders").partition_by(day("ts")))
+    assert none == []
+    assert plan.write.exists is True
+
+
+def test_identities_must_differ(context: Context) -> None:
+    one, two = ORDERS >> SINK, ORDERS >> where("id > 1") >> SINK
+    _, problems = compiled(context, one, two)
+    assert "two pipelines write local.a.t" in problems[0]
+    plans, problems = compiled(context, one, two.named("other"))
+    assert problems == []
+    assert [p.pipeline for p in plans] == ["local.a.t", "other"]
+    _, problems = compiled(context, one.named("x"), (ORDERS >> Iceberg.sink("a.u")).named("x"))
+    assert "two pipelines are called 'x'" in problems[0]
+    shared = [ORDERS >> Iceberg.sink(f"a.{t}").checkpoint("/cp") for t in "xy"]
+    _, problems = compiled(context, *shared)
+    assert "share the checkpoint /cp" in problems[0]
+
+
+def test_aggregates_over_a_stream_need_a_watermark_and_a_window(context: Context) -> None:
+    _, problems = compiled(context, FOLLOWED >> aggregate("id", n="count(*)") >> SINK)
+    assert "has no end" in problems[0]
+    _, problems = compiled(context, FOLLOWED >> watermark("ts", "1h") >> aggregate("id", n="count(*)") >> SINK)
+    assert "needs a time window" in problems[0]
+
+
+def test_a_union_of_followed_and_read_once_is_refused(context: Context) -> None:
+    _, problems = compiled(context, FOLLOWED >> union(ORDERS) >> SINK)
+    assert "one side is followed and the other is read once" in problems[0]
+
+
+def test_a_table_that_another_pipeline_makes_may_be_missing(context: Context) -> None:
+    first = Memory.source([{"id": 1}]) >> Iceberg.sink("a.new")
+    second = Iceberg.source("a.new").incremental() >> Iceberg.sink("a.newer")
+    plans, problems = compiled(context, second, first)
+    assert problems == []
+    assert plans[0].schema is None
+    assert "made by this script" in str(plans[0])
+    assert "known at run" in str(plans[0])
+
+
+def test_offline_reads_no_catalog(context: Context) -> None:
+    offline = Context(config=context.config, catalogs=context.catalogs, offline=True)
+    plans, problems = compile_pipelines([Iceberg.source("a.oders") >> SINK], offline)
+    assert problems == []
+    assert "not looked up" in str(plans[0])
+
+
+def test_the_plan_as_text_and_json(context: Context) -> None:
+    pipeline = (
+        FOLLOWED
+        >> where("id > 1")
+        >> with_columns(n="id * 2")
+        >> Iceberg.sink("a.t").partition_by(day("ts")).table_properties({"a": "b"}).snapshot_properties({"c": "d"})
+    )
+    (plan,), _ = compiled(context, pipeline)
+    text = str(plan)
+    for line in (
+        "read      Iceberg.source(a.orders).incremental(poll=30 s)",
+        "path      snapshot ranges: ",
+        "step      where(id > 1)",
+        "write     local.a.t, append, exactly once; will be created",
+        "format v2, partitioned by day(ts)",
+        "properties a=b",
+        "snapshot properties c=d",
+        "schema    id bigint, name string, ts timestamp, n bigint",
+        "trigger   every 30 s (the smallest poll of the sources)",
+    ):
+        assert line in text, line
+    tree = plan.as_json()
+    assert tree["target"]["partitioning"] == ["day(ts)"]
+    assert tree["schema"][3]["name"] == "n"
+    assert '"pipeline": "local.a.t"' in plan.to_json()
+
+
+def test_the_fingerprint_follows_declared_steps_only(context: Context) -> None:
+    plans = [
+        compiled(context, FOLLOWED >> s >> SINK)[0][0]
+        for s in (where("id > 1"), where("id > 2"), step(lambda df: df), step(lambda df: df.limit(1)))
+    ]
+    assert plans[0].fingerprint != plans[1].fingerprint
+    assert plans[2].fingerprint == plans[3].fingerprint
+
+
+def test_schemas_are_known_up_to_a_callable(context: Context) -> None:
+    assert infer_schema(ORDERS >> select("id"), context).names == ("id",)
+    assert infer_schema(ORDERS >> step(lambda df: df), context) is None
+    with pytest.raises(CheckFailed, match="no column 'x'"):
+        infer_schema(ORDERS >> select("x"), context)
+
+
+def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = Memory.source([{"id": 1}]) >> where("id > 0") >> Iceberg.sink("a.t")
+    pipeline.check()
+    assert pipeline.plan().write.exists is False
+    assert pipeline.schema().names == ("id",)
+    bad = Memory.source([{"id": 1}]) >> where("di > 0") >> Iceberg.sink("a.t")
+    for ask in (bad.check, bad.plan):
+        with pytest.raises(HeliosError, match="no column 'di'"):
+            ask()
+    assert not (tmp_path / ".helios").exists()

@@ -1,0 +1,87 @@
+"""Loading scripts: pipelines are found, and a bad script is told with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from helios.errors import DeclarationError, ScriptError
+from helios.script import load_script
+
+GOOD = """
+from helios import *
+lake = Catalog.local("lake", path="/data/lake")
+day_ = param("day", "2026-01-01")
+src = Memory.source([{"id": 1}])
+one = src >> Iceberg.sink("a.one")
+many = src >> [Iceberg.sink("a.two"), Iceberg.sink("a.three")]
+by_name = {"x": (src >> Iceberg.sink("a.four")).named("daily")}
+again = one
+if __name__ == "__main__":
+    raise SystemExit("must not run")
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "pipe.py"
+    file.write_text(text)
+    return file
+
+
+def test_pipelines_and_catalogs_are_found(tmp_path: Path) -> None:
+    script = load_script(write(tmp_path, GOOD), {"day": "2026-02-02"})
+    assert list(script.pipelines) == ["one", "many[0]", "many[1]", "by_name[x]", "again"]
+    assert list(script.catalogs) == ["lake"]
+    assert len(script.choose(None)) == 4
+    assert len(script.choose("many")) == 2
+    assert script.choose("daily")[0].name == "daily"
+    with pytest.raises(ScriptError, match=r"no pipeline called 'oen'\. Did you mean 'one'"):
+        script.choose("oen")
+    assert vars(script.module)["day_"] == "2026-02-02"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", r"pipe\.py:1: syntax error: '\(' was never closed"),
+        ("import os\nx = 1 / 0\n", r"pipe\.py:2: the script raised ZeroDivisionError: division by zero"),
+        ("x = 1\n", r"pipe\.py:1: .*declares no pipeline: nothing in it is `source >> \.\.\. >> sink`"),
+        (
+            "from helios import *\ns = Memory.source([{'a': 1}]) >> where('a > 0')\n",
+            r"pipe\.py:2: .*'s' is a stream without a sink",
+        ),
+        ("from helios import *\nt = where('a > 0')\n", r"'t' is steps without a source and a sink"),
+        ("from helios import Icebrg\n", r"pipe\.py:1: .*Did you mean 'Iceberg'"),
+        ("from helios import *\nx = Icebrg\n", r"pipe\.py:2: .*Did you mean 'Iceberg'"),
+        ("from helios import *\nx = Iceberg.surce\n", r"pipe\.py:2: .*Did you mean 'source'"),
+        ("raise SystemExit(3)\n", r"pipe\.py:1: the script called exit\(3\)"),
+        ("\0", "not a Python script|syntax error"),
+    ],
+)
+def test_bad_scripts(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        load_script(write(tmp_path, text)).choose(None)
+
+
+def test_declarations_keep_their_own_error(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match=r"pipe\.py:2: '\.\./x\.t' is not a table name"):
+        load_script(write(tmp_path, "from helios import *\nIceberg.source('../x.t')\n"))
+
+
+def test_missing_scripts_and_parameters(tmp_path: Path) -> None:
+    write(tmp_path, GOOD)
+    with pytest.raises(ScriptError, match=r"there is no script .*pip\.py\. Did you mean 'pipe\.py'"):
+        load_script(tmp_path / "pip.py")
+    with pytest.raises(ScriptError, match="is a folder"):
+        load_script(tmp_path)
+    with pytest.raises(ScriptError, match=r"--set dya: .*Did you mean 'day'"):
+        load_script(tmp_path / "pipe.py", {"dya": "1"})
+
+
+def test_modules_beside_the_script_are_importable(tmp_path: Path) -> None:
+    (tmp_path / "beside_helper.py").write_text("TABLE = 'a.t'\n")
+    text = (
+        "from helios import *\nfrom beside_helper import TABLE\np = Memory.source([{'a': 1}]) >> Iceberg.sink(TABLE)\n"
+    )
+    assert "p" in load_script(write(tmp_path, text)).pipelines
