@@ -26,3 +26,5 @@ fi
 echo "Installing requirements-dev.lock into .venv (Spark alone is 400 MB: some minutes the first time)." >&2
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+# An editable install is not compiled, and compiling at every start would double the time of `helios --help`.
+.venv/bin/python -m compileall -q helios

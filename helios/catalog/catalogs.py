@@ -5,11 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import secrets
-import shutil
-import sqlite3
-import tempfile
-import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -68,6 +63,8 @@ def find_config(start: Path) -> Path | None:
 
 
 def _mentions_helios(project: Path) -> bool:
+    import tomllib
+
     text = project.read_bytes().decode("utf-8-sig", errors="replace")
     if "helios" not in text:
         return False
@@ -101,6 +98,9 @@ def _declared_folder(catalog: Catalog) -> Path:
 
 @cache
 def _temporary_folder(name: str, process: int) -> Path:
+    import secrets
+    import tempfile
+
     return Path(tempfile.gettempdir()) / f"helios-{name}-{process}-{secrets.token_hex(8)}"
 
 
@@ -148,6 +148,8 @@ _TABLES = (
 
 
 def _prepare(catalog: Catalog, folder: Path) -> None:
+    import sqlite3
+
     # Neither driver makes the folder, and two Sparks that make the tables at once fail on the second ALTER TABLE.
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,6 +177,8 @@ def _prepare_memory(catalog: Catalog) -> None:
 def _remove(folder: Path, owner: int) -> None:
     # A forked child must not remove its parent's tables.
     if os.getpid() == owner:
+        import shutil
+
         shutil.rmtree(folder, ignore_errors=True)
 
 
