@@ -33,19 +33,20 @@ copy = (
 """
 
 
-def write(folder: Path, rows: int, commits: int, seconds: float) -> None:
-    """Appends ids from 0 up, in commits at an even pace."""
+def write(folder: Path, rows: int, commits: int, kills: int) -> None:
+    """Appends ids from 0 up, a share of the commits for each kill, so that every run finds news."""
     import pyarrow as pa
 
     catalog = Catalog.local(path=folder / ".helios")
     table = catalog.load("kills.source").iceberg
     size = rows // commits
-    began = time.monotonic()
     for number in range(commits):
+        while number >= commits * (int((folder / "kills").read_text()) + 1) / kills:
+            time.sleep(0.05)
         ids = range(number * size, rows if number == commits - 1 else (number + 1) * size)
         table.append(pa.table({"id": pa.array(ids, pa.int64())}))
         table.refresh()
-        time.sleep(max(0.0, began + (number + 1) * seconds / commits - time.monotonic()))
+        time.sleep(1.5)
 
 
 def counted(catalog: Catalog, rows: int) -> tuple[int, int]:
@@ -92,7 +93,7 @@ def main() -> int:
     given = parser.parse_args()
     commits = given.commits or given.kills * 8
     if given.write:
-        write(given.folder, given.rows, commits, given.kills * 13.0)
+        write(given.folder, given.rows, commits, given.kills)
         return 0
     with tempfile.TemporaryDirectory(prefix="helios-kills-") as made:
         return kill_often(Path(given.folder or made), given.kills, given.rows, commits, given.seed)
@@ -107,9 +108,12 @@ def kill_often(folder: Path, kills: int, rows: int, commits: int, seed: int) -> 
     catalog.create_table("kills.source", pa.schema([("id", pa.int64())]))
     (folder / "pipeline.py").write_text(SCRIPT)
     options = ["--rows", str(rows), "--commits", str(commits), "--kills", str(kills), "--folder", str(folder)]
+    (folder / "kills").write_text("0")
     writer = subprocess.Popen([sys.executable, __file__, "--write", *options])
     for number in range(1, kills + 1):
         print(f"kill {number}/{kills}: {run_and_kill(folder, rng)}", flush=True)
+        (folder / "kills.tmp").write_text(str(number))
+        (folder / "kills.tmp").rename(folder / "kills")
     if writer.wait() != 0:
         raise SystemExit("the writer failed")
     subprocess.run([sys.executable, "-m", "helios", "run", "pipeline.py", "--once"], cwd=folder, check=True)

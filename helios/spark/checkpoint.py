@@ -88,6 +88,7 @@ class Identity:
     target_uuid: str
     sources: tuple[str, ...]
     state: tuple[str, ...]
+    path: str
 
     def as_json(self) -> str:
         return json.dumps(
@@ -99,6 +100,7 @@ class Identity:
                 "target_uuid": self.target_uuid,
                 "sources": self.sources,
                 "state": self.state,
+                "path": self.path,
             }
         )
 
@@ -114,6 +116,7 @@ class Identity:
                 target_uuid=fields["target_uuid"],
                 sources=tuple(fields["sources"]),
                 state=tuple(fields["state"]),
+                path=fields["path"],
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -156,6 +159,11 @@ class Checkpoint:
 
     def create(self, identity: Identity) -> None:
         self.files.write("helios/identity.json", identity.as_json())
+
+    def clear(self) -> None:
+        """Forgets all progress; the identity and the lease stay."""
+        for name in ("offsets", "commits", "sources", "state", "metadata", "helios/start.json", "helios/pins"):
+            self.files.delete(name)
 
     # Spark's logs
 

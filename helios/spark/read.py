@@ -21,6 +21,9 @@ from helios.plan.plan import Plan, ReadPlan
 from helios.spark.steps import apply
 from helios.spark.write import load_table
 
+BEFORE = "helios_before"
+"""The mark of an offset in Spark's log that stands before its snapshot rather than at its end; Iceberg ignores it."""
+
 NO_SNAPSHOT = -1
 """The snapshot id of Iceberg's streaming offset for a table without snapshots."""
 
@@ -235,10 +238,12 @@ def range_of(
 def _passed(table: Any, offset: Mapping[str, Any] | None) -> int | None:
     """The last snapshot that an offset has behind it."""
     snapshot = _snapshot(offset)
-    if snapshot is None or offset is None or offset["position"] != 0:
+    if snapshot is None or offset is None or not offset.get(BEFORE):
         return snapshot
-    reached = table.snapshot(snapshot)
-    parent = reached.parentId() if reached is not None else snapshot
+    ahead = table.snapshot(snapshot)
+    if ahead is None:
+        raise expired(snapshot, str(table.name()))
+    parent = ahead.parentId()
     return int(parent) if parent is not None else None
 
 
@@ -250,13 +255,24 @@ def retained(table: Any, offset: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """
     if table.snapshot(offset["snapshot_id"]) is not None:
         return offset
+    if offset.get(BEFORE):
+        return None
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         parent = snapshot.parentId()
         if parent is not None and int(parent) == offset["snapshot_id"]:
-            return {**offset, "snapshot_id": int(snapshot.snapshotId()), "position": 0, "scan_all_files": False}
+            place = {"snapshot_id": int(snapshot.snapshotId()), "position": 0, "scan_all_files": False}
+            return {**offset, **place, BEFORE: True}
         snapshot = table.snapshot(parent) if parent is not None else None
     return None
+
+
+def expired(snapshot: int, source: str) -> LedgerError:
+    return LedgerError(
+        f"snapshot {snapshot} of {source} has expired before it was read.",
+        fix="what it added can no longer be told apart: empty the target and begin anew under a new name, and keep "
+        "snapshots longer than the pipeline may stand still.",
+    )
 
 
 def has_news(spark: SparkSession, read: ReadPlan, start: Mapping[str, Any], stood: Mapping[str, Any] | None) -> bool:
@@ -326,12 +342,7 @@ def _appends(table: Any, span: Range, read: ReadPlan) -> Iterator[int]:
     while current is not None and current != span.after:
         snapshot = table.snapshot(current)
         if snapshot is None:
-            raise LedgerError(
-                f"snapshot {current} of {read.name} has expired before it was read.",
-                where=read.source.origin,
-                fix="what it added can no longer be told apart: empty the target and begin anew under a new name, "
-                "and keep snapshots longer than the pipeline may stand still.",
-            )
+            raise expired(current, read.name)
         operation = str(snapshot.operation())
         if operation in ("overwrite", "delete"):
             raise RunError(

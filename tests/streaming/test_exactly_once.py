@@ -339,3 +339,46 @@ def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
     with pytest.raises(InputError, match="--new-checkpoint cannot resume"):
         world.run(pipeline, new_checkpoint=True)
     assert world.ids("a.t") == [1, 2]
+
+
+def test_another_read_path_on_the_same_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
+    bounded = world.source("a.s").incremental(poll=1) >> world.sink("a.t").flush(rows=5)
+    with pytest.raises(CheckpointError, match=r"made by reading snapshot ranges; the pipeline now reads micro-batches"):
+        world.run(bounded)
+
+
+def test_new_checkpoint_of_a_bounded_pipeline_is_refused(world: Any) -> None:
+    world.fill("a.s", range(5))
+    bounded = world.source("a.s").incremental(poll=1) >> world.sink("a.t").flush(rows=5)
+    world.run(bounded)
+    with pytest.raises(InputError, match=r"without flush\(rows=\)"):
+        world.run(bounded, new_checkpoint=True)
+
+
+def test_the_source_expires_while_the_pipeline_stands_and_while_it_runs(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", [20])
+    world.expire("a.s")  # what was read is gone, what is unread is not
+    world.run(copy)
+    assert world.ids("a.t") == list(range(21))
+    run = world.start(world.source("a.s").incremental(poll="3s") >> world.sink("a.t"))
+    while run.state != "running":
+        assert run.active
+        time.sleep(0.05)
+    time.sleep(1)
+    world.fill("a.s", [21])
+    world.expire("a.s")
+    deadline = time.monotonic() + 60
+    while world.ids("a.t") != list(range(22)) and run.active and time.monotonic() < deadline:
+        time.sleep(0.2)
+    run.stop()
+    assert run.await_termination(60)
+    assert world.ids("a.t") == list(range(22))
+
+
+def test_unread_snapshots_that_expired_stop_the_run(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", [20])
+    world.fill("a.s", [21])
+    world.expire("a.s")
+    with pytest.raises(LedgerError, match=r"has expired before it was read"):
+        world.run(copy)
+    assert world.ids("a.t") == list(range(20))

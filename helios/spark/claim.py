@@ -1,0 +1,202 @@
+"""Before a pipeline's first batch: the checkpoint, the pipeline and the target must belong together."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.errors import CheckpointError, InputError
+from helios.model.iceberg import IcebergSource
+from helios.plan.plan import Plan, ReadPath
+from helios.spark import write as writing
+from helios.spark.checkpoint import Checkpoint, Identity, Lease
+from helios.spark.ledger import Ledger, Record
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """What a pipeline holds while it runs.
+
+    Attributes:
+        lease: Its lease on the checkpoint.
+        table: Iceberg's table object of the target.
+        ledger: Its record in the target.
+        planned: The last batch that an earlier process may have written; -1 for none.
+    """
+
+    lease: Lease
+    table: Any
+    ledger: Ledger
+    planned: int
+
+
+class Claim:
+    """Matches the parts, and makes what is new: the checkpoint's identity, the table, the record in it.
+
+    Args:
+        plan: What is to run, with the read path that it takes.
+        spark: The session.
+        checkpoint: Its checkpoint.
+        anew: Whether a new checkpoint is to resume at the position that the target remembers.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, *, anew: bool) -> None:
+        self.plan = plan
+        self.spark = spark
+        self.checkpoint = checkpoint
+        self.anew = anew
+        self.sources = tuple(read.name for read in plan.reads if read.source.streaming)
+
+    def take(self, df: DataFrame) -> Claimed:
+        """Takes the claim; the caller releases the lease.
+
+        Args:
+            df: What will be written, of which only the schema is looked at.
+
+        Raises:
+            CheckpointError: The parts do not belong together.
+            InputError: The target cannot take the rows, or no checkpoint can be made anew.
+            LeaseError: Another driver is alive on the checkpoint.
+        """
+        plan = self.plan
+        if self.anew:
+            self._refuse_anew()
+        existing = None if self.anew else self.checkpoint.identity()
+        table = writing.load_table(self.spark, plan.write.table)
+        if existing is not None:
+            self._compare(existing, table)
+        elif table is not None and not self.anew:
+            self._refuse_lost(table)
+        if not self.anew:
+            self.checkpoint.verify()
+        if table is not None:  # a batch that does not fit is refused before anything is touched
+            writing.align(df, plan.write, writing.target_schema(self.spark, table), plan.declared.sink.origin)
+        elif not plan.write.creates:
+            raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
+        lease = Lease(self.checkpoint)
+        lease.acquire()
+        try:
+            return self._settle(lease, existing, table, df)
+        except BaseException:
+            lease.release()
+            raise
+
+    # what is refused
+
+    def _refuse_anew(self) -> None:
+        followed = [read for read in self.plan.reads if read.source.streaming]
+        resumable = self.plan.path is ReadPath.RANGES and all(isinstance(r.source, IcebergSource) for r in followed)
+        if followed and not resumable:
+            raise InputError(
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources, "
+                "without flush(rows=), can begin at the position that its target remembers.",
+                where=self.plan.origin,
+                fix="restore the checkpoint from a backup, or run under a new name into a new target.",
+            )
+
+    def _compare(self, existing: Identity, table: Any | None) -> None:
+        plan, location = self.plan, self.checkpoint.location
+        if existing.pipeline not in (plan.pipeline, plan.was):
+            raise CheckpointError(
+                f"the checkpoint {location} belongs to pipeline {existing.pipeline!r}, not to {plan.pipeline!r}.",
+                where=plan.declared.sink.origin,
+                fix=f'give each pipeline its own .checkpoint(...); for a renamed one write .named("{plan.pipeline}", '
+                f'was="{existing.pipeline}").',
+            )
+        uuid_now = str(table.uuid()) if table is not None else None
+        if existing.target_uuid and uuid_now != existing.target_uuid:
+            became = "is gone" if table is None else "was replaced by another table"
+            raise CheckpointError(
+                f"the target {existing.target} {became} since the checkpoint {location} was made.",
+                where=plan.declared.sink.origin,
+                fix="restore the table, or delete the checkpoint folder to fill a new table from the beginning.",
+            )
+        if existing.sources != self.sources:
+            raise CheckpointError(
+                f"the checkpoint {location} follows {', '.join(existing.sources) or 'nothing'}; the pipeline now "
+                f"follows {', '.join(self.sources) or 'nothing'}.",
+                where=plan.origin,
+                fix="put the sources back, or give the pipeline a new name and a new target.",
+            )
+        if existing.state != plan.state:
+            raise CheckpointError(
+                f"the state in the checkpoint {location} was built by "
+                f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
+                f"{'; '.join(plan.state) or 'no stateful step'}.",
+                where=plan.origin,
+                fix="put the steps back, or give the pipeline a new name and a new target.",
+            )
+        if existing.path != plan.path.value:
+            raise CheckpointError(
+                f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
+                f"{plan.path.value}, whose positions mean something else.",
+                where=plan.origin,
+                fix="put flush(rows=) and the steps back, or give the pipeline a new name and a new target.",
+            )
+
+    def _refuse_lost(self, table: Any) -> None:
+        plan = self.plan
+        record = Ledger(table, plan.pipeline, "", "").load()
+        if record is not None and record.batch >= 0:
+            raise CheckpointError(
+                f"{plan.write.table.text} holds batch {record.batch} of {plan.pipeline}, but its checkpoint "
+                f"{self.checkpoint.location} is lost.",
+                where=plan.declared.sink.origin,
+                fix="restore the checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
+            )
+
+    # what is made
+
+    def _settle(self, lease: Lease, existing: Identity | None, table: Any | None, df: DataFrame) -> Claimed:
+        plan = self.plan
+        identity = existing or Identity(
+            id=uuid.uuid4().hex,
+            pipeline=plan.pipeline,
+            target=plan.write.table.text,
+            target_uuid="",
+            sources=self.sources,
+            state=plan.state,
+            path=plan.path.value,
+        )
+        old = Ledger(table, plan.pipeline, identity.id, "").load() if table is not None else None
+        if existing is None:
+            if self.anew:
+                self._begin_anew(old)
+            # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
+            self.checkpoint.create(identity)
+        # A new checkpoint keeps what the old one read, by which a batch pipeline knows identical inputs.
+        claim = Record(
+            checkpoint=identity.id,
+            position=old.position if old else None,
+            steps=old.steps if old else plan.fingerprint,
+        )
+        if table is None:
+            key = Ledger(None, plan.pipeline, identity.id, "").key
+            table = writing.create_table(self.spark, plan.write, df.schema, {key: claim.as_json()})
+        ledger = Ledger(table, plan.pipeline, identity.id, plan.fingerprint)
+        self._record(ledger, identity, claim)
+        if identity.pipeline != plan.pipeline or not identity.target_uuid:
+            self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
+        planned = self.checkpoint.batches("offsets")
+        return Claimed(lease=lease, table=table, ledger=ledger, planned=planned[-1] if planned else -1)
+
+    def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
+        """Sees that the target's record names this checkpoint, before the first batch."""
+        was = self.plan.was
+        if was is not None and identity.pipeline == was:
+            moved = Ledger(ledger.table, was, identity.id, "").load()
+            ledger.claim(moved or claim, forget=was)
+        elif not identity.target_uuid:
+            record = ledger.load()
+            if record is None or record.checkpoint != identity.id:
+                ledger.claim(claim)
+
+    def _begin_anew(self, old: Record | None) -> None:
+        """Empties the checkpoint, and notes where the target says that the pipeline stood."""
+        self.checkpoint.clear()
+        if old is not None and old.position is not None and self.sources:
+            stood = {entry["source"]: entry for entry in old.position["sources"]}
+            self.checkpoint.write_start([{"snapshot": stood[name]["to"], "state": False} for name in self.sources])
