@@ -109,6 +109,7 @@ class DefaultEngine:
 
         if spark is not None:
             return session.clone(spark, plans)
-        started = session.start(config, session.components_of(plans))
+        # A session of its own: Spark would go on with an earlier run's catalog of the same name.
+        started = session.start(config, session.components_of(plans)).newSession()
         session.declare_catalogs(started, plans)
         return started

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from helios.catalog.conf import components, warehouse
 from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName, resolve
-from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError, NotFound, near_miss
+from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError, NotFound
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
 from helios.model.iceberg import DEFAULT_POLL, IcebergSink, IcebergSource
 from helios.model.memory import MemorySource
-from helios.model.partition import PartitionField
-from helios.model.steps import STATEFUL, Aggregate, Join, Union, Watermark
+from helios.model.steps import STATEFUL, Join, Union
+from helios.plan.check import (
+    ambiguous_catalogs,
+    broken_demands,
+    endless_aggregates,
+    is_streaming,
+    partition_problems,
+    same_identity,
+    shared_checkpoint,
+    show_fields,
+    spec_fields,
+)
 from helios.plan.infer import UnparsedExpression, infer
 from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
 from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
 """File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
@@ -60,15 +67,17 @@ def compile_pipelines(
     produced = _targets(pipelines, context)
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
+    catalogs: dict[str, Catalog] = {}
     for pipeline in pipelines:
         lowering = _Lowering(pipeline, context, produced)
         plan = lowering.plan()
         if plan is not None and plan.pipeline in seen:
-            lowering.problems.append(_same_identity(plan, seen[plan.pipeline], pipeline))
+            lowering.problems.append(same_identity(plan, seen[plan.pipeline], pipeline))
         elif plan is not None:
             seen[plan.pipeline] = pipeline
         if plan is not None:
-            lowering.problems += _shared_checkpoint(plan, checkpoints)
+            lowering.problems += shared_checkpoint(plan, checkpoints)
+            lowering.problems += ambiguous_catalogs(plan, catalogs)
         problems += lowering.problems
         fatal = [p for p in lowering.problems if not (lenient and isinstance(p, UnparsedExpression))]
         if plan is not None and not fatal:
@@ -104,31 +113,6 @@ def _resolve(node: IcebergSource | IcebergSink, context: Context) -> TableName:
     return resolve(node.table, node.catalog, context.catalogs, context.config, node.origin)
 
 
-def _same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
-    what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
-    if second.name is None:
-        what = f"two pipelines write {plan.write.table.text} (the other is at {first.origin})"
-    return DeclarationError(
-        f"{what}: each needs an identity of its own.",
-        where=second.origin,
-        fix='name them: pipeline.named("orders_eu").',
-    )
-
-
-def _shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
-    """Two pipelines on one given checkpoint would take it from each other."""
-    first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
-    if first is plan or first.pipeline == plan.pipeline:
-        return []
-    return [
-        DeclarationError(
-            f"{plan.pipeline} and {first.pipeline} (at {first.origin}) share the checkpoint {plan.checkpoint}.",
-            where=plan.origin,
-            fix="give each its own .checkpoint(...), or none: the default is its own.",
-        )
-    ]
-
-
 def _once(problems: list[HeliosError]) -> list[HeliosError]:
     """A shared source or step is compiled once per pipeline; its problem is told once."""
     return list({str(problem): problem for problem in problems}.values())
@@ -149,12 +133,14 @@ class _Lowering:
         sink = pipeline.sink
         write = SINKS[type(sink)](self, sink, schema)
         path, why = self.path(pipeline, sink)
+        if isinstance(sink, IcebergSink) and sink.demands_exactly_once:
+            self.problems += broken_demands(pipeline)
         if write is None:
             return None
-        checkpoint = self.checkpoint(sink, write, pipeline)
-        catalogs = {read.table.catalog.name: read.table.catalog for read in self.reads if read.table}
-        catalogs[write.table.catalog.name] = write.table.catalog
-        jars = dict.fromkeys(c for catalog in catalogs.values() for c in components(catalog))
+        given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
+        checkpoint = self.checkpoint(given, sink, write, pipeline.name or write.table.text)
+        catalogs = dict.fromkeys([*(read.table.catalog for read in self.reads if read.table), write.table.catalog])
+        jars = dict.fromkeys(c for catalog in catalogs for c in components(catalog))
         return Plan(
             pipeline=pipeline.name or write.table.text,
             was=pipeline.was,
@@ -167,7 +153,8 @@ class _Lowering:
             write=write,
             trigger=self.trigger(sink) if path is not ReadPath.BATCH else None,
             checkpoint=checkpoint,
-            catalogs=tuple(catalogs.values()),
+            former_checkpoint=self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None,
+            catalogs=tuple(catalogs),
             components=tuple(jars),
             declared=pipeline,
         )
@@ -304,7 +291,7 @@ class _Lowering:
         steps = [step for flow in flows(pipeline.stream) for step in flow.steps if is_streaming(flow)]
         stateful = [s for s in steps if isinstance(s, STATEFUL) or (isinstance(s, Join) and is_streaming(s.other))]
         if stateful:
-            self.aggregate_problems(steps)
+            self.problems += endless_aggregates(steps)
             kept = ", ".join(s.text().split("(")[0] for s in stateful)
             return ReadPath.STREAM, f"{kept} keeps state between batches"
         rows = isinstance(sink, IcebergSink) and sink.flush_rows is not None
@@ -323,116 +310,30 @@ class _Lowering:
             return ReadPath.MICRO_BATCHES, bound
         return ReadPath.STREAM, "several followed sources that are not all Iceberg"
 
-    def aggregate_problems(self, steps: Sequence[Step]) -> None:
-        marked = False
-        for step in steps:
-            marked = marked or isinstance(step, Watermark)
-            if isinstance(step, Aggregate) and not marked:
-                self.problems.append(
-                    DeclarationError(
-                        f"{step.text()}: an aggregate over a followed source has no end, so it cannot be appended.",
-                        where=step.origin,
-                        fix='append behind a watermark: watermark("ts", "10 minutes") before a window("ts", ...), '
-                        "or read the source once, without .incremental().",
-                    )
-                )
-            elif isinstance(step, Aggregate) and step.window is None:
-                self.problems.append(
-                    DeclarationError(
-                        f"{step.text()}: behind a watermark an aggregate needs a time window to end.",
-                        where=step.origin,
-                        fix='write window("ts", "1 hour").group_by(...).agg(...).',
-                    )
-                )
-
     def trigger(self, sink: Sink) -> Trigger:
         if isinstance(sink, IcebergSink) and sink.flush_every is not None:
             return Trigger(every=sink.flush_every, why="flush(every=)")
         polls = [p for r in self.reads if (p := getattr(r.source, "poll", None)) is not None]
         return Trigger(every=min(polls, default=DEFAULT_POLL), why="the smallest poll of the sources")
 
-    def checkpoint(self, sink: Sink, write: WritePlan, pipeline: Pipeline) -> str:
-        given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
-        base = warehouse(write.table.catalog)
-        identity = _folder(pipeline.name or write.table.text)
-        location = given or (f"{base.rstrip('/')}/_helios/checkpoints/{identity}" if base else "")
+    def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
+        location = given or self.default_checkpoint(write, identity)
         scheme = urlsplit(location).scheme or "file"
         if location and scheme not in CHECKPOINT_SCHEMES:
+            example = f'.checkpoint("/shared/checkpoints/{_folder(identity)}")'
             self.problems.append(
                 ConfigError(
                     f"Spark's own jars cannot keep a checkpoint on {scheme}://.",
                     where=sink.origin,
-                    fix=f'give one on {", ".join(CHECKPOINT_SCHEMES)}: .checkpoint("/shared/checkpoints/{identity}").',
+                    fix=f"give one on {', '.join(CHECKPOINT_SCHEMES)}: {example}.",
                 )
             )
         return location
 
-
-def is_streaming(flow: Flow) -> bool:
-    """Whether a flow, with what its joins and unions bring in, never ends."""
-    return any(inner.source.streaming for inner in flows(flow))
-
-
-def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """Partition fields whose column is missing, or whose transform does not fit the column's type."""
-    problems: list[HeliosError] = []
-    for item in sink.partitioning or ():
-        column = schema.get(item.column)
-        if column is None:
-            problems.append(
-                NotFound(
-                    f"partition_by({item}): no column {item.column!r}. {near_miss(item.column, schema.names)}",
-                    where=sink.origin,
-                )
-            )
-        elif not _fits(item.transform, column.type):
-            problems.append(
-                DeclarationError(
-                    f"partition_by({item}): {item.transform} does not take {column.type}.",
-                    where=sink.origin,
-                    fix=f"it takes {FITS[item.transform]}.",
-                )
-            )
-    return problems
-
-
-FITS = {
-    "year": "date, timestamp or timestamp_ntz",
-    "month": "date, timestamp or timestamp_ntz",
-    "day": "date, timestamp or timestamp_ntz",
-    "hour": "timestamp or timestamp_ntz",
-    "bucket": "int, bigint, decimal, date, timestamp, timestamp_ntz, string or binary",
-    "truncate": "int, bigint, decimal, string or binary",
-    "identity": "any plain type, not a struct, array or map",
-}
-"""The source types of each transform (Iceberg specification, partition transforms)."""
-
-
-def _fits(transform: str, spark_type: str) -> bool:
-    base = spark_type.split("(", maxsplit=1)[0].split("<", maxsplit=1)[0]
-    if base == "unknown":
-        return True
-    if transform == "identity":
-        return base not in ("struct", "array", "map")
-    return base in FITS[transform].replace(" or ", ", ").split(", ")
-
-
-def spec_fields(table: Table) -> tuple[PartitionField, ...]:
-    """The current partition spec of a PyIceberg table as declared fields."""
-    schema = table.schema()
-    fields = []
-    for item in table.spec().fields:
-        name, _, width = str(item.transform).partition("[")
-        fields.append(
-            PartitionField(
-                name, schema.find_column_name(item.source_id) or "", int(width.rstrip("]")) if width else None
-            )
-        )
-    return tuple(f for f in fields if f.transform != "void")
-
-
-def show_fields(fields: Iterable[PartitionField]) -> str:
-    return ", ".join(str(f) for f in fields)
+    def default_checkpoint(self, write: WritePlan, identity: str) -> str:
+        """Beside the tables in the warehouse; empty for a catalog in memory, whose checkpoint goes with the process."""
+        base = warehouse(write.table.catalog)
+        return f"{base.rstrip('/')}/_helios/checkpoints/{_folder(identity)}" if base else ""
 
 
 def _folder(identity: str) -> str:

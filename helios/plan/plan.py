@@ -102,6 +102,7 @@ class Plan:
     write: WritePlan
     trigger: Trigger | None
     checkpoint: str
+    former_checkpoint: str | None
     catalogs: tuple[Catalog, ...]
     components: tuple[str, ...]
     declared: Pipeline

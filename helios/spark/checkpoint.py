@@ -71,6 +71,14 @@ class Files:
     def delete(self, name: str) -> None:
         self._fs.delete(self._at(name), True)
 
+    def move(self, to: Files) -> None:
+        """Renames the root to another one's, which must not exist or be empty."""
+        target = self._path(to.root)
+        self._fs.mkdirs(target.getParent())
+        self._fs.delete(target, False)
+        if not self._fs.rename(self._path(self.root), target):
+            raise CheckpointError(f"the checkpoint {self.root} cannot be moved to {to.root}.", fix="move it by hand.")
+
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
         if not self._fs.exists(self._at(folder)):
@@ -159,6 +167,10 @@ class Checkpoint:
 
     def create(self, identity: Identity) -> None:
         self.files.write("helios/identity.json", identity.as_json())
+
+    def move(self, to: Checkpoint) -> None:
+        """Moves the whole folder to another place, which must be empty."""
+        self.files.move(to.files)
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""

@@ -64,6 +64,8 @@ class Claim:
         plan = self.plan
         if self.anew:
             self._refuse_anew()
+        elif plan.former_checkpoint is not None:
+            self._move(plan.former_checkpoint)
         existing = None if self.anew else self.checkpoint.identity()
         table = writing.load_table(self.spark, plan.write.table)
         if existing is not None:
@@ -139,14 +141,26 @@ class Claim:
 
     def _refuse_lost(self, table: Any) -> None:
         plan = self.plan
-        record = Ledger(table, plan.pipeline, "", "").load()
-        if record is not None and record.batch >= 0:
+        records = {name: Ledger(table, name, "", "").load() for name in (plan.pipeline, plan.was) if name}
+        name, record = next(((n, r) for n, r in records.items() if r is not None and r.batch >= 0), (None, None))
+        if record is not None:
             raise CheckpointError(
-                f"{plan.write.table.text} holds batch {record.batch} of {plan.pipeline}, but its checkpoint "
+                f"{plan.write.table.text} holds batch {record.batch} of {name}, but its checkpoint "
                 f"{self.checkpoint.location} is lost.",
                 where=plan.declared.sink.origin,
                 fix="restore the checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
             )
+
+    def _move(self, former: str) -> None:
+        """Takes over the checkpoint of the pipeline's old name, once."""
+        old = Checkpoint(self.spark, former)
+        if self.checkpoint.identity() is not None or (found := old.identity()) is None:
+            return
+        if found.pipeline == self.plan.was:
+            lease = Lease(old)
+            lease.acquire()  # nobody may be at work on it
+            lease.release()
+            old.move(self.checkpoint)
 
     # what is made
 
@@ -196,7 +210,19 @@ class Claim:
 
     def _begin_anew(self, old: Record | None) -> None:
         """Empties the checkpoint, and notes where the target says that the pipeline stood."""
+        stood = {e["source"]: e.get("to") for e in old.position["sources"]} if old and old.position else {}
+        # A position inside a snapshot, or one of other sources, is no place to begin.
+        if (
+            stood
+            and self.sources
+            and (set(stood) != set(self.sources) or any(isinstance(t, dict) for t in stood.values()))
+        ):
+            raise InputError(
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch read "
+                f"{', '.join(stood)} on another path or from other sources.",
+                where=self.plan.origin,
+                fix="put the sources and flush(rows=) back, or run under a new name into a new target.",
+            )
         self.checkpoint.clear()
-        if old is not None and old.position is not None and self.sources:
-            stood = {entry["source"]: entry for entry in old.position["sources"]}
-            self.checkpoint.write_start([{"snapshot": stood[name]["to"], "state": False} for name in self.sources])
+        if stood and self.sources:
+            self.checkpoint.write_start([{"snapshot": stood[name], "state": False} for name in self.sources])

@@ -113,6 +113,7 @@ class Ledger:
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = PREFIX + pipeline
+        self._head: Any = None  # the snapshot at which a batch was last looked up
 
     # the record
 
@@ -166,6 +167,7 @@ class Ledger:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
         """
         record = self.load()
+        self._head = self.table.currentSnapshot()
         if record is None:
             if planned:
                 raise LedgerError(
@@ -230,7 +232,7 @@ class Ledger:
         *,
         before: Callable[[], None] = lambda: None,
     ) -> Commit:
-        """Adds data files as a batch, atomically with its stamps and its record.
+        """Adds data files as a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
             files: Data files of the JVM, not yet in the table.
@@ -257,7 +259,7 @@ class Ledger:
         added = list(files)
         for _ in range(COMMIT_TRIES):
             before()
-            head = self.table.currentSnapshot()
+            head = self._head
             try:
                 transaction = self.transaction(added, summary, batch, position, head)
                 snapshot = int(transaction.table().currentSnapshot().snapshotId())

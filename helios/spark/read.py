@@ -140,7 +140,9 @@ def read_stream(spark: SparkSession, read: ReadPlan, *, max_rows: int | None = N
     source = read.source
     if isinstance(source, FilesSource):
         schema = source.declared_schema or read_batch(spark, read).schema
-        reader = spark.readStream.format(source.format).options(**source.reader_options()).schema(schema)
+        # Spark's week would silently leave out a file that arrives with an older time stamp.
+        options = {"maxFileAge": "36500d", **source.reader_options()}
+        reader = spark.readStream.format(source.format).options(**options).schema(schema)
         if source.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files)
         return reader.load(source.path)

@@ -193,6 +193,20 @@ def test_a_renamed_pipeline_moves_its_ledger_once(world: Any, copy: Pipeline) ->
     assert "helios.ledger.local.a.t" not in properties
 
 
+def test_a_renamed_pipeline_takes_its_default_checkpoint_along(world: Any, copy: Pipeline) -> None:
+    old = world.checkpoint(copy)
+    renamed = copy.named("copy", was="local.a.t")
+    world.fill("a.s", [20])
+    world.run(renamed)
+    world.fill("a.s", [21])
+    world.run(copy.named("copy"))
+    assert world.ids("a.t") == list(range(22))
+    assert not old.exists()
+    shutil.rmtree(world.checkpoint(renamed))
+    with pytest.raises(CheckpointError, match=r"holds batch \d+ of copy, but its checkpoint .* is lost"):
+        world.run(copy.named("other", was="copy"))
+
+
 def test_a_second_live_driver_is_refused_and_a_dead_ones_lease_is_not_honoured(world: Any, copy: Pipeline) -> None:
     lease = Lease(Checkpoint(world.spark, world.plan(copy).checkpoint))
     lease.acquire()
@@ -241,6 +255,7 @@ def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy:
     zombie_files, zombie = staged(world, [20])
     files, replacement = staged(world, [20])
     assert zombie.find(2, position, planned=True) is None
+    assert replacement.find(2, position, planned=True) is None
     assert not replacement.commit(files, 2, position, {}, []).again
     landed = zombie.commit(zombie_files, 2, position, {}, [])
     assert landed.again

@@ -151,6 +151,27 @@ def test_aggregates_over_a_stream_need_a_watermark_and_a_window(context: Context
     assert "needs a time window" in problems[0]
 
 
+def test_exactly_once_refuses_steps_that_are_another_each_time(context: Context) -> None:
+    for shape in (
+        where("rand() < 0.5"),
+        with_columns(key="uuid()"),
+        select("id") >> with_columns(n="Shuffle(array(1))"),
+    ):
+        _, problems = compiled(context, ORDERS >> shape >> Iceberg.sink("a.t").exactly_once())
+        assert "gives other values when a batch is run again" in problems[0]
+        assert compiled(context, ORDERS >> shape >> SINK)[1] == []
+    fine = where("name <> 'rand()'") >> with_columns(brand="concat(name, ' uuid()')")
+    assert compiled(context, ORDERS >> fine >> SINK.exactly_once())[1] == []
+
+
+def test_two_catalogs_of_one_name_are_refused(context: Context, tmp_path: Path) -> None:
+    lake, other = (Catalog.local("lake", path=tmp_path / name) for name in ("x", "y"))
+    _, problems = compiled(
+        context, ORDERS >> Iceberg.sink("a.t", catalog=lake), ORDERS >> Iceberg.sink("a.u", catalog=other)
+    )
+    assert "two different catalogs are called 'lake'" in problems[0]
+
+
 def test_a_union_of_followed_and_read_once_is_refused(context: Context) -> None:
     _, problems = compiled(context, FOLLOWED >> union(ORDERS) >> SINK)
     assert "one side is followed and the other is read once" in problems[0]
