@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -60,18 +61,20 @@ def run(
       helios run pipeline.py:orders --profile prod --set day=2026-01-01
     """
     from helios.engine import runnable
-    from helios.plan import compile_pipelines
+    from helios.plan import compile_pipelines, components_ahead
 
     loaded = options.load(target, profile, values)
     if master is not None:
         config = replace(loaded.context.config, master=master)
         loaded = replace(loaded, context=replace(loaded.context, config=config))
-    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     shown = _progress(log_format, err=as_json)
     signals = Signals(shown)
     debug = options.settings().debug
     try:
-        session = _start(loaded, plans, shown, debug=debug)
+        # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
+        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
+        plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+        session = launch.session(plans)
     except BaseException:
         if isinstance(shown, progress.Board):
             shown.hide()
@@ -100,22 +103,47 @@ def _progress(log_format: str, *, err: bool) -> progress.Progress:
     return progress.Lines(err=err)
 
 
-def _start(loaded: Loaded, plans: list[Plan], shown: progress.Progress, *, debug: bool) -> SparkSession:
-    from helios.spark import jars, java, session
-    from helios.spark.usercode import ship
+class Launch:
+    """A Spark session on its way, in a thread of its own."""
 
-    config = loaded.context.config
-    components = session.components_of(plans)
-    notice = java.find_java().notice
-    if notice:
-        output.say("note", notice, "yellow")
-    version, _ = jars.installed_spark()
-    jars.ensure(components, spark_version=version, progress=shown.note)
-    shown.note(f"starting Spark {version} on {config.master} ...")
-    started = session.start(config, components, debug=debug)
-    session.declare_catalogs(started, plans)
-    ship(loaded.script.module)
-    return started
+    def __init__(self, loaded: Loaded, components: Sequence[str], shown: progress.Progress, *, debug: bool) -> None:
+        self._loaded = loaded
+        self._components = components
+        self._shown = shown
+        self._debug = debug
+        self._made: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="helios-launch", daemon=True)
+        self._thread.start()
+
+    def session(self, plans: list[Plan]) -> SparkSession:
+        """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
+        from helios.spark import jars, java, session
+        from helios.spark.usercode import ship
+
+        notice = java.find_java().notice
+        if notice:
+            output.say("note", notice, "yellow")
+        self._shown.note(f"starting Spark {jars.installed_spark()[0]} on {self._loaded.context.config.master} ...")
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._made is not None
+        session.declare_catalogs(self._made, plans)
+        ship(self._loaded.script.module)
+        return self._made
+
+    def _run(self) -> None:
+        from helios.spark import archive, jars, java, session
+
+        try:
+            version, _ = jars.installed_spark()
+            if jars.missing(self._components, spark_version=version):
+                jars.ensure(self._components, spark_version=version, progress=self._shown.note)
+                archive.ensure(java.find_java(), version, self._shown.note)
+            self._made = session.start(self._loaded.context.config, self._components, debug=self._debug)
+        except BaseException as error:
+            self._error = error
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:

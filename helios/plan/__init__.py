@@ -1,6 +1,16 @@
 """A pure compiler from declared pipelines to a `Plan` that can be printed, compared and tested without a JVM."""
 
-from helios.plan.lower import Context, compile_pipelines, infer_schema
+from helios.plan.lower import Context, compile_pipelines, components_ahead, infer_schema
 from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
 
-__all__ = ["Context", "Plan", "ReadPath", "ReadPlan", "Trigger", "WritePlan", "compile_pipelines", "infer_schema"]
+__all__ = [
+    "Context",
+    "Plan",
+    "ReadPath",
+    "ReadPlan",
+    "Trigger",
+    "WritePlan",
+    "compile_pipelines",
+    "components_ahead",
+    "infer_schema",
+]

@@ -85,6 +85,19 @@ def compile_pipelines(
     return plans, _once(problems)
 
 
+def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
+    """The jar components that pipelines will need, told from their names alone, before anything is compiled."""
+    found: dict[str, None] = {}
+    for pipeline in pipelines:
+        for node in (pipeline.sink, *(inner.source for inner in flows(pipeline.stream))):
+            if isinstance(node, (IcebergSource, IcebergSink)):
+                try:
+                    found |= dict.fromkeys(components(_resolve(node, context).catalog))
+                except InputError:
+                    continue  # told with the other problems, by compile_pipelines
+    return tuple(found)
+
+
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
     """The columns that a flow carries, None where only a run can tell.
 

@@ -19,9 +19,10 @@ from helios.catalog.operations import prepare
 from helios.config import Config
 from helios.errors import EnvironmentProblem
 from helios.plan.plan import Plan
-from helios.spark import jars, java
+from helios.spark import archive, jars, java
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 DEFAULTS = {
@@ -47,25 +48,36 @@ def components_of(plans: Iterable[Plan]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(c for plan in plans for c in plan.components))
 
 
-def start(config: Config, components: Sequence[str], *, debug: bool = False) -> SparkSession:
+def start(
+    config: Config, components: Sequence[str], *, debug: bool = False, java_options: str | None = None
+) -> SparkSession:
     """Starts a session, or returns the running one, with Iceberg's extensions and the jars of the components.
+
+    Args:
+        config: Master and conf.
+        components: The jar components that the session needs.
+        debug: Whether Spark's own log is shown.
+        java_options: Options of the JVM; by default those that use the class archive, when there is one.
 
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
     """
     version, _ = jars.installed_spark()
     paths = jars.ensure(components, spark_version=version)
-    os.environ.update(java.environment(java.find_java()))
-    level = "debug" if debug else "quiet"
-    options = f"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()} -Dhelios.log={LOG_LEVELS[level]}"
+    found = java.find_java()
+    os.environ.update(java.environment(found))
+    level = LOG_LEVELS["debug" if debug else "quiet"]
+    faster = archive.options(found, version) if java_options is None else java_options
+    given = config.spark_conf.get(JAVA_OPTIONS, "")
+    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'
     local = config.master.startswith("local")
     conf = {
         **DEFAULTS,
         **(LOCAL_DEFAULTS if local else {}),
         "spark.jars": ",".join(str(p) for p in paths),
         "spark.sql.extensions": EXTENSIONS,
-        "spark.driver.extraJavaOptions": options,
         **config.spark_conf,
+        JAVA_OPTIONS: options.strip(),
     }
     spark_conf = SparkConf().setMaster(config.master).setAppName("helios").setAll(list(conf.items()))
     with tempfile.TemporaryFile() as log:

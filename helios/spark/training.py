@@ -1,0 +1,51 @@
+"""`python -m helios.spark.training ARCHIVE`: a small pipeline in the working directory, whose JVM archives its classes.
+
+What runs here decides which classes later starts find: a batch, a followed table, a join, a filter and an aggregate.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from helios import Catalog, Iceberg, Memory, aggregate, bucket, join, where
+from helios.config import load
+from helios.plan import Context, compile_pipelines
+from helios.spark import session
+from helios.spark.archive import QUIET
+from helios.spark.run import PipelineRun
+
+
+def main(archive: str) -> None:
+    """Runs the pipelines, ends the JVM and waits until it has written its archive."""
+    folder = Path.cwd()
+    catalog = Catalog.local(path=folder / "catalog")
+    context = Context(config=load(folder), catalogs={"local": catalog})
+    rows = Memory.source([{"id": i, "name": f"name {i}"} for i in range(100)])
+    table = Iceberg.source("training.rows")
+    pipelines = (
+        rows >> Iceberg.sink("training.rows").partition_by(bucket(2, "id")),
+        table.incremental() >> where("id > 1") >> join(table, on="id", how="semi") >> Iceberg.sink("training.copy"),
+        table >> aggregate("name", n="count(*)") >> Iceberg.sink("training.counts"),
+    )
+    spark = None
+    for pipeline in pipelines:
+        (plan,), _ = compile_pipelines([pipeline], context)
+        spark = spark or session.start(
+            context.config, plan.components, java_options=f'"-XX:ArchiveClassesAtExit={archive}" {QUIET}'
+        )
+        session.declare_catalogs(spark, [plan])
+        PipelineRun(plan, spark, once=True).start().await_termination()
+    gateway = SparkContext._gateway
+    assert spark is not None
+    assert gateway is not None
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
