@@ -201,6 +201,8 @@ def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: st
     shown = _dotted(namespace)
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
+    elif what:  # somebody looks for a table in it
+        fix = f"see what there is with `helios tables {catalog.name}`."
     else:
         fix = f'make it with .create_namespace("{shown}").'
     return NotFound(
