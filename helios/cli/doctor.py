@@ -86,7 +86,7 @@ def doctor(
 @options.common
 @options.json_option
 def jars(target: Target | None, values: dict[str, str], profile: str | None, as_json: bool) -> None:
-    """Fetch the jars that a run needs into the cache, and prepare a faster start of Spark.
+    """Fetch the jars that a run needs, and prepare a faster start.
 
     The jars are those of the catalogs of the script, else of helios.toml. The faster start is an archive of Java's
     classes (some 180 MB beside the jars), made once by a small pipeline in a temporary folder.

@@ -33,6 +33,9 @@ SHOW_CURSOR = "\x1b[?25h"
 @options.set_option
 @click.option("--master", metavar="URL", help="Spark's master, before that of helios.toml.")
 @click.option("--new-checkpoint", is_flag=True, help="Start a new checkpoint where the target says that it stood.")
+@click.option(
+    "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
+)
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, stop the others.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @options.common
@@ -46,6 +49,7 @@ def run(
     values: dict[str, str],
     master: str | None,
     new_checkpoint: bool,
+    full_refresh: bool,
     fail_fast: bool,
     log_format: str,
     profile: str | None,
@@ -63,6 +67,8 @@ def run(
     from helios.engine import runnable
     from helios.plan import compile_pipelines, components_ahead
 
+    if new_checkpoint and full_refresh:
+        raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
     loaded = options.load(target, profile, values)
     if master is not None:
         config = replace(loaded.context.config, master=master)
@@ -74,6 +80,8 @@ def run(
         # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+        if full_refresh:
+            _confirm(plans)
         session = launch.session(plans)
     except BaseException:
         if isinstance(shown, progress.Board):
@@ -82,7 +90,15 @@ def run(
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.runner import Runner
 
-    runner = Runner(plans, session, once=once, new_checkpoint=new_checkpoint, fail_fast=fail_fast, tell=shown.tell)
+    runner = Runner(
+        plans,
+        session,
+        tell=shown.tell,
+        once=once,
+        new_checkpoint=new_checkpoint,
+        full_refresh=full_refresh,
+        fail_fast=fail_fast,
+    )
     try:
         shown.open([plan.pipeline for plan in plans])
         signals.stop = runner.stop
@@ -101,6 +117,14 @@ def _progress(log_format: str, *, err: bool) -> progress.Progress:
     if (sys.stderr if err else sys.stdout).isatty():
         return progress.Board(err=err)
     return progress.Lines(err=err)
+
+
+def _confirm(plans: list[Plan]) -> None:
+    """Has the user write the name of every target that is to be emptied."""
+    for table in (plan.write.table.text for plan in plans):
+        written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
+        if written.strip() != table:
+            raise InputError(f"{written!r} is not {table!r}: nothing was deleted.", fix="write the name as shown.")
 
 
 class Launch:

@@ -46,6 +46,7 @@ class Handle(Protocol):
     spark: SparkSession
     once: bool
     new_checkpoint: bool
+    full_refresh: bool
     error: BaseException | None
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None: ...
@@ -108,8 +109,8 @@ class Attempt:
 
     def claim(self, df: DataFrame) -> Claimed:
         """Takes the pipeline's claim on its checkpoint and its target."""
-        anew = self.handle.new_checkpoint
-        self.held = Claim(self.plan, self.spark, self.checkpoint, anew=anew).take(df)
+        anew, refresh = self.handle.new_checkpoint, self.handle.full_refresh
+        self.held = Claim(self.plan, self.spark, self.checkpoint, anew=anew, refresh=refresh).take(df)
         return self.held
 
     # running

@@ -41,13 +41,15 @@ class Claim:
         spark: The session.
         checkpoint: Its checkpoint.
         anew: Whether a new checkpoint is to resume at the position that the target remembers.
+        refresh: Whether the target is to be emptied, and filled from the beginning.
     """
 
-    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, *, anew: bool) -> None:
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, *, anew: bool, refresh: bool) -> None:
         self.plan = plan
         self.spark = spark
         self.checkpoint = checkpoint
         self.anew = anew
+        self.refresh = refresh
         self.sources = tuple(read.name for read in plan.reads if read.source.streaming)
 
     def take(self, df: DataFrame) -> Claimed:
@@ -66,13 +68,15 @@ class Claim:
             self._refuse_anew()
         elif plan.former_checkpoint is not None:
             self._move(plan.former_checkpoint)
-        existing = None if self.anew else self.checkpoint.identity()
+        existing = None if self.anew or self.refresh else self.checkpoint.identity()
         table = writing.load_table(self.spark, plan.write.table)
         if existing is not None:
             self._compare(existing, table)
+        elif table is not None and self.refresh:
+            self._refuse_others(table)
         elif table is not None and not self.anew:
             self._refuse_lost(table)
-        if not self.anew:
+        if not self.anew and not self.refresh:
             self.checkpoint.verify()
         if table is not None:  # a batch that does not fit is refused before anything is touched
             writing.align(df, plan.write, writing.target_schema(self.spark, table), plan.declared.sink.origin)
@@ -139,6 +143,28 @@ class Claim:
                 fix="put flush(rows=) and the steps back, or give the pipeline a new name and a new target.",
             )
 
+    def _refuse_others(self, table: Any) -> None:
+        """Emptying a table must not take the rows of others along."""
+        names = {name for name in (self.plan.pipeline, self.plan.was) if name}
+        snapshot = table.currentSnapshot()
+        while snapshot is not None:
+            if str(snapshot.operation()) != "replace" and snapshot.summary().get("helios.pipeline") not in names:
+                why = f"snapshot {snapshot.snapshotId()} is not this pipeline's"
+                break
+            parent = snapshot.parentId()
+            if parent is None:
+                return
+            snapshot = table.snapshot(parent)
+            why = f"snapshot {parent} has expired, so that nobody can tell whose it was"
+        else:
+            if table.currentSnapshot() is None:
+                return
+        raise InputError(
+            f"--full-refresh would empty {self.plan.write.table.text}, and {why}.",
+            where=self.plan.declared.sink.origin,
+            fix="delete the pipeline's own rows by hand, or run under a new name into a new table.",
+        )
+
     def _refuse_lost(self, table: Any) -> None:
         plan = self.plan
         records = {name: Ledger(table, name, "", "").load() for name in (plan.pipeline, plan.was) if name}
@@ -175,10 +201,15 @@ class Claim:
             state=plan.state,
             path=plan.path.value,
         )
-        old = Ledger(table, plan.pipeline, identity.id, "").load() if table is not None else None
+        old = Ledger(table, plan.pipeline, identity.id, "").load() if table is not None and not self.refresh else None
         if existing is None:
             if self.anew:
                 self._begin_anew(old)
+            elif self.refresh:
+                # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
+                if table is not None:
+                    Ledger(table, plan.pipeline, identity.id, plan.fingerprint).empty()
+                self.checkpoint.clear()
             # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
             self.checkpoint.create(identity)
         # A new checkpoint keeps what the old one read, by which a batch pipeline knows identical inputs.

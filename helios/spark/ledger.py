@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
 
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.plan import VERSION
@@ -136,11 +137,21 @@ class Ledger:
             update = update.remove(PREFIX + forget)
         update.commit()
 
+    def empty(self) -> None:
+        """Deletes all rows and forgets all batches, in one commit, and claims the table for this checkpoint."""
+        transaction = self.table.newTransaction()
+        delete = transaction.newDelete().deleteFromRowFilter(_always_true())
+        delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
+        transaction.updateProperties().set(
+            self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
+        ).commit()
+        transaction.commitTransaction()
+
     def _newest_stamp(self) -> Record | None:
         snapshot = self.table.currentSnapshot()
         while snapshot is not None:
             summary = snapshot.summary()
-            if summary.get("helios.pipeline") == self.pipeline:
+            if summary.get("helios.pipeline") == self.pipeline and summary.get("helios.batch") is not None:
                 return Record(
                     checkpoint=summary.get("helios.checkpoint"),
                     batch=int(summary.get("helios.batch")),
@@ -218,7 +229,7 @@ class Ledger:
             )
 
     def _ancestors(self) -> set[int]:
-        return {entry.snapshotId() for entry in _each(_util(self.table).currentAncestors(self.table))}
+        return {entry.snapshotId() for entry in _each(_util().currentAncestors(self.table))}
 
     # committing
 
@@ -392,10 +403,15 @@ def _each(iterable: Any) -> Iterable[Any]:
         yield items.next()
 
 
-def _util(table: Any) -> Any:
-    from pyspark import SparkContext
-
+def _jvm() -> Any:
     context = SparkContext._active_spark_context
     assert context is not None
-    jvm: Any = context._jvm
-    return jvm.org.apache.iceberg.util.SnapshotUtil
+    return context._jvm
+
+
+def _util() -> Any:
+    return _jvm().org.apache.iceberg.util.SnapshotUtil
+
+
+def _always_true() -> Any:
+    return _jvm().org.apache.iceberg.expressions.Expressions.alwaysTrue()

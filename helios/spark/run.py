@@ -44,6 +44,7 @@ class PipelineRun:
         spark: The session.
         once: Drain what is there now, then end.
         new_checkpoint: Start a new checkpoint at the position that the target remembers.
+        full_refresh: Empty the target in one snapshot, and fill it from the beginning.
         tell: Called with every event, from the run's own threads.
     """
 
@@ -54,12 +55,14 @@ class PipelineRun:
         *,
         once: bool = False,
         new_checkpoint: bool = False,
+        full_refresh: bool = False,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
         self.spark = spark
         self.once = once
         self.new_checkpoint = new_checkpoint
+        self.full_refresh = full_refresh
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = 0

@@ -27,13 +27,15 @@ class Runner:
         *,
         once: bool = False,
         new_checkpoint: bool = False,
+        full_refresh: bool = False,
         fail_fast: bool = False,
         tell: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
-        self.runs = [PipelineRun(plan, spark, once=once, new_checkpoint=new_checkpoint, tell=tell) for plan in plans]
+        options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+        self.runs = [PipelineRun(plan, spark, tell=tell, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stop = threading.Event()
 

@@ -397,3 +397,34 @@ def test_unread_snapshots_that_expired_stop_the_run(world: Any, copy: Pipeline) 
     with pytest.raises(LedgerError, match=r"has expired before it was read"):
         world.run(copy)
     assert world.ids("a.t") == list(range(20))
+
+
+def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world: Any, copy: Pipeline) -> None:
+    world.sql("DELETE FROM local.a.s WHERE id < 5")
+    changed = world.source("a.s").incremental(poll=1) >> where("id % 2 = 0") >> world.sink("a.t")
+    world.run(changed, full_refresh=True)
+    assert world.ids("a.t") == list(range(6, 20, 2))
+    operations = [s.operation for s in world.catalog.load("a.t").snapshots()]
+    assert operations == ["append", "append", "delete", "append"]
+    world.fill("a.s", [20, 21])
+    world.run(changed)
+    assert world.ids("a.t") == list(range(6, 22, 2))
+
+
+def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: Any, copy: Pipeline) -> None:
+    Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", "").empty()
+    world.fill("a.s", [20])
+    with pytest.raises(LeaseError, match="driven from another checkpoint"):
+        world.run(copy)
+    world.run(copy, full_refresh=True)
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_a_full_refresh_does_not_take_the_rows_of_others_along(world: Any, copy: Pipeline) -> None:
+    world.fill("a.t", [500])
+    with pytest.raises(InputError, match=r"would empty local\.a\.t, and snapshot \d+ is not this pipeline's"):
+        world.run(copy, full_refresh=True)
+    world.expire("a.t")
+    with pytest.raises(InputError, match=r"--full-refresh would empty"):
+        world.run(copy, full_refresh=True)
+    assert world.ids("a.t") == [*range(20), 500]
