@@ -261,7 +261,7 @@ class _Lowering:
         if exists is None:
             return write
         if not exists:
-            if not sink.creates and table.text not in self.produced - {table.text}:
+            if not sink.creates:
                 self.problems.append(self.missing(table, sink))
             return replace(write, exists=False)
         return self.existing_target(write, sink, schema)

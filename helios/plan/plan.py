@@ -13,10 +13,10 @@ from helios.catalog.spec import Catalog
 from helios.config import TableName
 from helios.errors import Origin
 from helios.model.files import FilesSource
-from helios.model.flow import Flow, Pipeline, Source, Stream
+from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.iceberg import IcebergSource
 from helios.model.partition import PartitionField
-from helios.model.steps import STATEFUL, Join
+from helios.model.steps import STATEFUL, Join, Sql
 from helios.plan.schema import Schema
 
 VERSION = 1
@@ -122,7 +122,8 @@ class Plan:
         """What a stateful stream's checkpoint depends on, as text: its keyed steps, joins and sources."""
         if self.path is not ReadPath.STREAM:
             return ()
-        keyed = [s.text() for s in self.stream.steps if isinstance(s, (*STATEFUL, Join))]
+        steps = [step for flow in flows(self.stream) for step in flow.steps]
+        keyed = [s.text() for s in steps if isinstance(s, (*STATEFUL, Join, Sql))]
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
 
     def as_json(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +35,10 @@ STATEFUL_OPERATORS = (
 """Logical operators of Spark that keep state in a streaming plan (UnsupportedOperationChecker names them)."""
 
 
+Pins: TypeAlias = dict[str, Any]
+"""The snapshots at which a batch reads its joined tables, by the source's number in the plan."""
+
+
 class Stopped(Exception):
     """Ends a batch that began after a stop was asked for."""
 
@@ -47,7 +51,6 @@ class Handle(Protocol):
     once: bool
     new_checkpoint: bool
     full_refresh: bool
-    error: BaseException | None
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None: ...
 
@@ -122,8 +125,8 @@ class Attempt:
         """A batch pipeline: one batch, told from the last run by what its sources give."""
         plan = self.plan
         record = self.held.ledger.load()
-        sources = [reading.batch_position(self.spark, read) for read in plan.reads]
-        position = {"sources": sources, "steps": plan.fingerprint}
+        read = [reading.read_pinned(self.spark, one) for one in plan.reads]
+        sources = [position for _, position in read]
         if record is not None:
             self.held.ledger.refuse_rollback(record)
             if reading_same(record, sources):
@@ -137,30 +140,37 @@ class Attempt:
                 self.handle.batch(record.batch, lambda: Commit(snapshot=record.snapshot, again=True))
                 return
         number = record.batch + 1 if record is not None else 0
-        pins = {str(i): s.get("snapshot") for i, s in enumerate(sources)}
-        batch_df = reading.build(plan, lambda index, read: reading.read_batch(self.spark, read, pins.get(str(index))))
-        self.handle.batch(number, lambda: self._write(batch_df, number, position, planned=True))
+
+        def work() -> Commit | None:
+            position = {"sources": sources}
+            found = self.held.ledger.find(number, position, planned=True)
+            return found or self._write(reading.build(plan, lambda index, _: read[index][0]), number, position)
+
+        self.handle.batch(number, work)
 
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""
         starts = self._starts()
 
-        def rows(spark: SparkSession, number: int) -> tuple[DataFrame | None, dict[str, Any]]:
-            spans = self._spans(number, starts)
-            pins = self._pins(spark, number)
-            changed = False
+        def position(number: int) -> list[dict[str, Any]]:
+            return [
+                {"source": self.plan.reads[index].name, **span.as_json()}
+                for index, span in self._spans(number, starts).items()
+            ]
+
+        def rows(tick: DataFrame, number: int, pins: Pins) -> DataFrame | None:
+            spark, spans = tick.sparkSession, self._spans(number, starts)
+            parts = {index: reading.read_range(spark, self.plan.reads[index], span) for index, span in spans.items()}
+            if all(part is None for part in parts.values()):
+                return None
 
             def of(index: int, read: ReadPlan) -> DataFrame:
-                nonlocal changed
                 if not read.source.streaming:
-                    return reading.read_batch(spark, read, pins.get(str(index)))
-                part = reading.read_range(spark, read, spans[index])
-                changed = changed or part is not None
-                return part if part is not None else reading.read_batch(spark, read).limit(0)
+                    return self._still(spark, index, read, pins)
+                part = parts[index]
+                return part if part is not None else reading.read_state(spark, read, None)
 
-            built = reading.build(self.plan, of)
-            position = {"sources": self._span_json(spans), "pins": pins}
-            return (built if changed else None), position
+            return reading.build(self.plan, of)
 
         if self.handle.once and not self._anything_new(starts):
             return
@@ -168,9 +178,7 @@ class Attempt:
         while True:
             ticker = reading.read_ticker(self.spark, self.followed)
             try:
-                self._stream(
-                    ticker, lambda tick, number: rows(tick.sparkSession, number), lambda: self._anything_new(starts)
-                )
+                self._stream(ticker, position, rows, watch=lambda: self._anything_new(starts))
                 return
             except RunError as error:
                 # The snapshot where the stream stood expired under it: go on from the same place by another name.
@@ -181,50 +189,66 @@ class Attempt:
         """A stateless pipeline over one followed source: Spark's own micro-batch goes through the steps."""
         source = self.followed[0]
         self._refuse_partial(source)
+        columns = self._columns()
         stream = reading.read_stream(self.spark, source, max_rows=self.plan.write.max_rows)
 
-        def rows(raw: DataFrame, number: int) -> tuple[DataFrame, dict[str, Any]]:
-            pins = self._pins(raw.sparkSession, number)
-            built = reading.build(
+        def rows(raw: DataFrame, number: int, pins: Pins) -> DataFrame:
+            self._refuse_new_columns(columns)
+            return reading.build(
                 self.plan,
-                lambda index, read: (
-                    raw if read.source.streaming else reading.read_batch(raw.sparkSession, read, pins.get(str(index)))
-                ),
+                lambda index, read: raw if read.source.streaming else self._still(raw.sparkSession, index, read, pins),
             )
-            return built, {"sources": self._offset_json(number), "pins": pins}
 
-        self._stream(stream, rows)
+        self._stream(stream, self._offset_json, rows)
 
     def in_state(self, df: DataFrame) -> None:
         """Spark runs the whole pipeline as a stream; what it emits is written."""
         for read in self.followed:
             self._refuse_partial(read)
-        self._stream(df, lambda raw, number: (raw, {"sources": self._offset_json(number)}))
+        columns = self._columns()
+
+        def rows(raw: DataFrame, number: int, pins: Pins) -> DataFrame:
+            self._refuse_new_columns(columns)
+            return raw
+
+        self._stream(df, self._offset_json, rows)
 
     def _stream(
         self,
         df: DataFrame,
-        rows: Callable[[DataFrame, int], tuple[DataFrame | None, dict[str, Any]]],
+        position: Callable[[int], list[dict[str, Any]]],
+        rows: Callable[[DataFrame, int, Pins], DataFrame | None],
         watch: Callable[[], object] = lambda: None,
     ) -> None:
+        """Runs a stream whose batches are looked up, and built and written where they are not there.
+
+        Args:
+            df: The stream that gives the rhythm.
+            position: What a batch reads of the followed sources.
+            rows: Builds a batch; None when it adds nothing.
+            watch: Looks after the sources between batches.
+        """
         plan, handle = self.plan, self.handle
+        failure: list[BaseException] = []
 
         def on_batch(raw: DataFrame, number: int) -> None:
             def work() -> Commit | None:
                 self.held.lease.verify()
-                built, position = rows(raw, number)
-                if built is None:
-                    return None
-                commit = self._write(built, number, position, planned=number <= self.held.planned)
-                if commit is not None and commit.again and plan.path is ReadPath.STREAM:
-                    # The rows are there already, but Spark's state of this batch is built by running it.
-                    raw.write.format("noop").mode("overwrite").save()
-                return commit
+                read = {"sources": position(number)}
+                found = self.held.ledger.find(number, read, planned=number <= self.held.planned)
+                if found is not None:
+                    if plan.path is ReadPath.STREAM:
+                        # The rows are there already, but Spark's state of this batch is built by running it.
+                        raw.write.format("noop").mode("overwrite").save()
+                    return found
+                pins = self._pins(raw.sparkSession, number) if plan.path is not ReadPath.STREAM else {}
+                built = rows(raw, number, pins)
+                return self._write(built, number, {**read, "pins": pins}) if built is not None else None
 
             try:
                 handle.batch(number, work)
             except BaseException as error:
-                handle.error = error
+                failure.append(error)
                 raise
 
         writer = df.writeStream.foreachBatch(on_batch).option("checkpointLocation", self.checkpoint.location)
@@ -237,15 +261,11 @@ class Attempt:
         try:
             handle.follow(writer.start(), watch, plan.trigger.every)
         except StreamingQueryException as error:
-            if isinstance(handle.error, Stopped):
-                handle.error = None
-                return
-            raise handle.error or engine_failure(error, plan) from error
+            # Spark tells of a batch's error as text; this is the error itself.
+            raise (failure[0] if failure else engine_failure(error, plan)) from error
 
-    def _write(self, df: DataFrame, number: int, position: dict[str, Any], *, planned: bool) -> Commit | None:
-        found = self.held.ledger.find(number, position, planned=planned)
-        if found is not None:
-            return found
+    def _write(self, df: DataFrame, number: int, position: dict[str, Any]) -> Commit | None:
+        """Writes a batch that was looked up and is not there; None when it has no rows."""
         target = writing.target_schema(self.spark, self.held.table)
         batch = writing.align(df, self.plan.write, target, self.plan.declared.sink.origin)
         staged = writing.stage(batch, self.held.table, self.plan.write.table)
@@ -337,23 +357,40 @@ class Attempt:
             for index, start, old, new in zip(indexes, starts, before, ends, strict=True)
         }
 
-    def _span_json(self, spans: dict[int, reading.Range]) -> list[dict[str, Any]]:
-        return [{"source": self.plan.reads[index].name, **span.as_json()} for index, span in spans.items()]
-
     def _offset_json(self, number: int) -> list[dict[str, Any]]:
         ends = self.checkpoint.offsets(number)
         return [{"source": read.name, "to": end} for read, end in zip(self.followed, ends, strict=True)]
 
-    def _pins(self, spark: SparkSession, number: int) -> dict[str, Any]:
+    def _pins(self, spark: SparkSession, number: int) -> Pins:
         """The snapshots of the joined tables that a batch reads, the same again when it is replayed."""
         still = {i: r for i, r in enumerate(self.plan.reads) if r.table is not None and not r.source.streaming}
         if not still:
             return {}
         pinned = self.checkpoint.pins(number)
-        if pinned is None:
-            pinned = {str(i): reading.batch_position(spark, read)["snapshot"] for i, read in still.items()}
+        if pinned is None or not all(reading.is_there(spark, r, pinned[str(i)]) for i, r in still.items()):
+            pinned = {str(i): reading.head(spark, read) for i, read in still.items()}
             self.checkpoint.pin(number, pinned)
         return pinned
+
+    def _still(self, spark: SparkSession, index: int, read: ReadPlan, pins: Pins) -> DataFrame:
+        """A source that is read once a batch: a table at its pin, anything else as it is now."""
+        if read.table is None:
+            return reading.read_batch(spark, read)
+        return reading.read_state(spark, read, pins[str(index)])
+
+    def _columns(self) -> dict[str, int]:
+        """The followed tables' schemas when a stream of Spark's own starts: it never looks at them again."""
+        tables = [read for read in self.followed if read.table is not None]
+        return {r.name: int(reading.source_table(self.spark, r).schema().schemaId()) for r in tables}
+
+    def _refuse_new_columns(self, known: dict[str, int]) -> None:
+        changed = [name for name, schema in self._columns().items() if schema != known[name]]
+        if changed:
+            raise RunError(
+                f"the columns of {changed[0]} have changed since the run began, and would be left out silently.",
+                where=self.plan.origin,
+                fix="run again: a new run reads the columns that are there.",
+            )
 
     def _refuse_partial(self, read: ReadPlan) -> None:
         if read.table is not None and self.held.planned < 0:

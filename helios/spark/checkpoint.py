@@ -19,7 +19,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LeaseError
@@ -38,8 +38,10 @@ class Files:
         self._path = jvm.org.apache.hadoop.fs.Path
         base = self._path(root)
         session: Any = spark._jsparkSession
-        self._fs = base.getFileSystem(session.sessionState().newHadoopConf())
-        self.root = str(self._fs.makeQualified(base).toString())
+        system = base.getFileSystem(session.sessionState().newHadoopConf())
+        # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
+        self._fs = system.getRawFileSystem() if system.getScheme() == "file" else system
+        self.root = str(system.makeQualified(base).toString())
 
     def _at(self, name: str) -> Any:
         return self._path(f"{self.root}/{name}")
@@ -64,12 +66,19 @@ class Files:
         stream = self._fs.create(draft, True)
         stream.write(text.encode())
         stream.close()
+        self._fs.delete(self._checksum(name), False)  # Spark's own, which would not fit any more
         if not self._fs.rename(draft, target):
             self._fs.delete(target, False)
             self._fs.rename(draft, target)
 
     def delete(self, name: str) -> None:
+        """Deletes a file or a folder, with the checksum that Spark may have left beside it."""
         self._fs.delete(self._at(name), True)
+        self._fs.delete(self._checksum(name), False)
+
+    def _checksum(self, name: str) -> Any:
+        folder, _, base = name.rpartition("/")
+        return self._at(f"{folder}/.{base}.crc" if folder else f".{base}.crc")
 
     def move(self, to: Files) -> None:
         """Renames the root to another one's, which must not exist or be empty."""
@@ -231,10 +240,6 @@ class Checkpoint:
         """Tells Iceberg's stream where to begin, in the file where it looks for that itself."""
         self.files.write(f"sources/{source}/offsets/0", json.dumps(offset))
 
-    def seeded(self, source: int) -> dict[str, Any] | None:
-        text = self.files.read(f"sources/{source}/offsets/0")
-        return json.loads(text) if text else None
-
     # where the pipeline first began
 
     def start(self) -> list[dict[str, Any]] | None:
@@ -315,10 +320,13 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 4):
-            holder = self._holder()
-            if holder is None or holder.get("owner") != self.owner:
-                return  # the next batch's verify() says so
-            self._sign()
+            try:
+                holder = self._holder()
+                if holder is None or holder.get("owner") != self.owner:
+                    return  # the next batch's verify() says so
+                self._sign()
+            except Py4JError:
+                continue  # the file system is away: the lease lasts for three more tries
 
     def _holder(self) -> dict[str, Any] | None:
         text = self._files.read("helios/lease.json")

@@ -50,7 +50,10 @@ class Claim:
         self.checkpoint = checkpoint
         self.anew = anew
         self.refresh = refresh
-        self.sources = tuple(read.name for read in plan.reads if read.source.streaming)
+        self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
+        # Rows in memory have no name; a batch pipeline is told apart by all that it reads.
+        read = tuple("memory" if r.kind == "memory" else r.name for r in plan.reads)
+        self.sources = self.followed if plan.streaming else read
 
     def take(self, df: DataFrame) -> Claimed:
         """Takes the claim; the caller releases the lease.
@@ -68,15 +71,17 @@ class Claim:
             self._refuse_anew()
         elif plan.former_checkpoint is not None:
             self._move(plan.former_checkpoint)
-        existing = None if self.anew or self.refresh else self.checkpoint.identity()
+        replaced = self.anew or self.refresh
+        existing = self._identity(lenient=replaced)
+        if existing is not None:
+            self._refuse_foreign(existing)
+        existing = None if replaced else existing
         table = writing.load_table(self.spark, plan.write.table)
         if existing is not None:
             self._compare(existing, table)
-        elif table is not None and self.refresh:
-            self._refuse_others(table)
-        elif table is not None and not self.anew:
+        elif table is not None and not replaced:
             self._refuse_lost(table)
-        if not self.anew and not self.refresh:
+        if not replaced:
             self.checkpoint.verify()
         if table is not None:  # a batch that does not fit is refused before anything is touched
             writing.align(df, plan.write, writing.target_schema(self.spark, table), plan.declared.sink.origin)
@@ -103,7 +108,16 @@ class Claim:
                 fix="restore the checkpoint from a backup, or run under a new name into a new target.",
             )
 
-    def _compare(self, existing: Identity, table: Any | None) -> None:
+    def _identity(self, *, lenient: bool) -> Identity | None:
+        """Whose checkpoint it is; a lost identity is what a new checkpoint and a full refresh are for."""
+        try:
+            return self.checkpoint.identity()
+        except CheckpointError:
+            if lenient:
+                return None
+            raise
+
+    def _refuse_foreign(self, existing: Identity) -> None:
         plan, location = self.plan, self.checkpoint.location
         if existing.pipeline not in (plan.pipeline, plan.was):
             raise CheckpointError(
@@ -112,6 +126,16 @@ class Claim:
                 fix=f'give each pipeline its own .checkpoint(...); for a renamed one write .named("{plan.pipeline}", '
                 f'was="{existing.pipeline}").',
             )
+        if existing.target != plan.write.table.text:
+            raise CheckpointError(
+                f"pipeline {existing.pipeline!r} writes {existing.target}, not {plan.write.table.text}, says the "
+                f"checkpoint {location}.",
+                where=plan.declared.sink.origin,
+                fix="give this pipeline a name of its own.",
+            )
+
+    def _compare(self, existing: Identity, table: Any | None) -> None:
+        plan, location = self.plan, self.checkpoint.location
         uuid_now = str(table.uuid()) if table is not None else None
         if existing.target_uuid and uuid_now != existing.target_uuid:
             became = "is gone" if table is None else "was replaced by another table"
@@ -122,8 +146,8 @@ class Claim:
             )
         if existing.sources != self.sources:
             raise CheckpointError(
-                f"the checkpoint {location} follows {', '.join(existing.sources) or 'nothing'}; the pipeline now "
-                f"follows {', '.join(self.sources) or 'nothing'}.",
+                f"the checkpoint {location} is of a pipeline that reads {', '.join(existing.sources) or 'nothing'}; it "
+                f"now reads {', '.join(self.sources) or 'nothing'}.",
                 where=plan.origin,
                 fix="put the sources back, or give the pipeline a new name and a new target.",
             )
@@ -133,7 +157,8 @@ class Claim:
                 f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
                 f"{'; '.join(plan.state) or 'no stateful step'}.",
                 where=plan.origin,
-                fix="put the steps back, or give the pipeline a new name and a new target.",
+                fix="put the steps back, fill the target anew with `helios run --full-refresh`, or give the pipeline "
+                "a new name and a new target.",
             )
         if existing.path != plan.path.value:
             raise CheckpointError(
@@ -145,6 +170,7 @@ class Claim:
 
     def _refuse_others(self, table: Any) -> None:
         """Emptying a table must not take the rows of others along."""
+        table.refresh()
         names = {name for name in (self.plan.pipeline, self.plan.was) if name}
         snapshot = table.currentSnapshot()
         while snapshot is not None:
@@ -167,11 +193,10 @@ class Claim:
 
     def _refuse_lost(self, table: Any) -> None:
         plan = self.plan
-        records = {name: Ledger(table, name, "", "").load() for name in (plan.pipeline, plan.was) if name}
-        name, record = next(((n, r) for n, r in records.items() if r is not None and r.batch >= 0), (None, None))
-        if record is not None:
+        record = self._remembered(table)
+        if record is not None and record.position is not None:
             raise CheckpointError(
-                f"{plan.write.table.text} holds batch {record.batch} of {name}, but its checkpoint "
+                f"{plan.write.table.text} holds rows of {plan.pipeline}, but its checkpoint "
                 f"{self.checkpoint.location} is lost.",
                 where=plan.declared.sink.origin,
                 fix="restore the checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
@@ -201,13 +226,14 @@ class Claim:
             state=plan.state,
             path=plan.path.value,
         )
-        old = Ledger(table, plan.pipeline, identity.id, "").load() if table is not None and not self.refresh else None
+        old = self._remembered(table) if table is not None and not self.refresh else None
         if existing is None:
             if self.anew:
-                self._begin_anew(old)
+                self._begin_anew(old, table)
             elif self.refresh:
                 # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
                 if table is not None:
+                    self._refuse_others(table)
                     Ledger(table, plan.pipeline, identity.id, plan.fingerprint).empty()
                 self.checkpoint.clear()
             # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
@@ -226,34 +252,53 @@ class Claim:
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         planned = self.checkpoint.batches("offsets")
-        return Claimed(lease=lease, table=table, ledger=ledger, planned=planned[-1] if planned else -1)
+        claimed = Claimed(lease=lease, table=table, ledger=ledger, planned=planned[-1] if planned else -1)
+        self._refuse_behind(claimed)
+        return claimed
+
+    def _remembered(self, table: Any) -> Record | None:
+        """The target's record of the pipeline, or of its old name."""
+        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
+        return next((record for name in names if (record := Ledger(table, name, "", "").load()) is not None), None)
+
+    def _refuse_behind(self, claimed: Claimed) -> None:
+        """Spark logs what a batch reads before it runs: a batch that is in the target and not in the log was lost."""
+        record = claimed.ledger.load()
+        mine = record is not None and record.checkpoint == claimed.ledger.checkpoint
+        if self.followed and record is not None and mine and record.batch > claimed.planned:
+            raise claimed.ledger.behind(record)
 
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
         """Sees that the target's record names this checkpoint, before the first batch."""
         was = self.plan.was
         if was is not None and identity.pipeline == was:
             moved = Ledger(ledger.table, was, identity.id, "").load()
-            ledger.claim(moved or claim, forget=was)
+            ledger.claim(moved or ledger.load() or claim, forget=was)
         elif not identity.target_uuid:
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
-                ledger.claim(claim)
+                ledger.claim(claim, forget=was)
 
-    def _begin_anew(self, old: Record | None) -> None:
+    def _begin_anew(self, old: Record | None, table: Any | None) -> None:
         """Empties the checkpoint, and notes where the target says that the pipeline stood."""
-        stood = {e["source"]: e.get("to") for e in old.position["sources"]} if old and old.position else {}
+        stood = list(old.position["sources"]) if old and old.position else []
+        if self.followed and not stood and table is not None and table.currentSnapshot() is not None:
+            raise InputError(
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: {self.plan.write.table.text} holds rows, and "
+                "remembers no position of it.",
+                where=self.plan.origin,
+                fix="restore the checkpoint, fill the target anew with `helios run --full-refresh`, or run under a new "
+                "name into a new table.",
+            )
         # A position inside a snapshot, or one of other sources, is no place to begin.
-        if (
-            stood
-            and self.sources
-            and (set(stood) != set(self.sources) or any(isinstance(t, dict) for t in stood.values()))
-        ):
+        inside = any(isinstance(entry.get("to"), dict) for entry in stood)
+        if stood and self.followed and (inside or [entry["source"] for entry in stood] != list(self.followed)):
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch read "
-                f"{', '.join(stood)} on another path or from other sources.",
+                f"{', '.join(entry['source'] for entry in stood)} on another path or from other sources.",
                 where=self.plan.origin,
                 fix="put the sources and flush(rows=) back, or run under a new name into a new target.",
             )
         self.checkpoint.clear()
-        if stood and self.sources:
-            self.checkpoint.write_start([{"snapshot": stood[name], "state": False} for name in self.sources])
+        if stood and self.followed:
+            self.checkpoint.write_start([{"snapshot": entry["to"], "state": False} for entry in stood])

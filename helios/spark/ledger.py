@@ -77,8 +77,9 @@ class _Ancestry:
     Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
     """
 
-    def __init__(self, pipeline: str, head: int | None) -> None:
+    def __init__(self, pipeline: str, checkpoint: str, head: int | None) -> None:
         self._pipeline = pipeline
+        self._checkpoint = checkpoint
         self._head = head
 
     def validate(self, ancestors: Any) -> bool:
@@ -87,12 +88,31 @@ class _Ancestry:
             snapshot = snapshots.next()
             if snapshot.snapshotId() == self._head:
                 return True
-            if snapshot.summary().get("helios.pipeline") == self._pipeline:
+            summary = snapshot.summary()
+            # A pipeline that was renamed meanwhile still has its checkpoint.
+            if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
                 return False
         return self._head is None
 
     def errorMessage(self) -> str:
         return f"pipeline {self._pipeline} has committed since this batch was looked up"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+
+
+class _Unchanged:
+    """Rejects a commit onto any other snapshot than the one that was looked at."""
+
+    def __init__(self, head: int | None) -> None:
+        self._head = head
+
+    def validate(self, ancestors: Any) -> bool:
+        snapshots = ancestors.iterator()
+        return (snapshots.next().snapshotId() if snapshots.hasNext() else None) == self._head
+
+    def errorMessage(self) -> str:
+        return "somebody has written to the table meanwhile"
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
@@ -138,9 +158,14 @@ class Ledger:
         update.commit()
 
     def empty(self) -> None:
-        """Deletes all rows and forgets all batches, in one commit, and claims the table for this checkpoint."""
+        """Deletes all rows and forgets all batches, in one commit, and claims the table for this checkpoint.
+
+        The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
+        """
+        head = self.table.currentSnapshot()
         transaction = self.table.newTransaction()
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
+        delete.validateWith(_Unchanged(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
@@ -184,7 +209,8 @@ class Ledger:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
                     f"batch {batch} is absent; nothing was written.",
-                    fix=f"restore the table property {self.key}, or start anew with `helios run --new-checkpoint`.",
+                    fix=f"restore the table property {self.key} from an older metadata file, or fill the target anew "
+                    "with `helios run --full-refresh`.",
                 )
             return None
         if record.checkpoint != self.checkpoint:
@@ -198,13 +224,7 @@ class Ledger:
             return None
         same = record.batch == batch and reads(record.position) == reads(position)
         if not same and (record.batch == batch or not planned):
-            raise LedgerError(
-                f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of "
-                f"{self.pipeline} with another source position; nothing was written. A checkpoint restored from a "
-                "backup looks like this.",
-                fix="restore the newest checkpoint, or resume at the target's position with "
-                "`helios run --new-checkpoint`.",
-            )
+            raise self.behind(record)
         return Commit(snapshot=record.snapshot if record.batch == batch else None, again=True)
 
     def refuse_rollback(self, record: Record) -> None:
@@ -217,7 +237,7 @@ class Ledger:
             return
         head = self.table.currentSnapshot()
         if self.table.snapshot(record.snapshot) is not None:
-            gone = head is None or record.snapshot not in self._ancestors()
+            gone = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
         else:  # expired: a head that is older than the batch cannot descend from it
             gone = head is None or head.sequenceNumber() < record.sequence
         if gone:
@@ -228,8 +248,13 @@ class Ledger:
                 "back, with `helios run --new-checkpoint`.",
             )
 
-    def _ancestors(self) -> set[int]:
-        return {entry.snapshotId() for entry in _each(_util().currentAncestors(self.table))}
+    def behind(self, record: Record) -> LedgerError:
+        """The refusal of a checkpoint that knows less than its target."""
+        return LedgerError(
+            f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of {self.pipeline} "
+            "with another source position; nothing was written. A checkpoint restored from a backup looks like this.",
+            fix="restore the newest checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
+        )
 
     # committing
 
@@ -305,7 +330,7 @@ class Ledger:
             append.appendFile(file)
         for key, value in summary.items():
             append.set(key, value)
-        append.validateWith(_Ancestry(self.pipeline, head.snapshotId() if head is not None else None))
+        append.validateWith(_Ancestry(self.pipeline, self.checkpoint, head.snapshotId() if head is not None else None))
         append.commit()
         snapshot = int(transaction.table().currentSnapshot().snapshotId())
         record = Record(
@@ -395,12 +420,6 @@ def java_message(error: Py4JJavaError) -> str:
     """The first line of the Java exception's message."""
     text = str(error.java_exception.getMessage() or java_class(error))
     return text.splitlines()[0]
-
-
-def _each(iterable: Any) -> Iterable[Any]:
-    items = iterable.iterator()
-    while items.hasNext():
-        yield items.next()
 
 
 def _jvm() -> Any:

@@ -18,8 +18,8 @@ from helios.model.flow import Flow
 from helios.model.iceberg import IcebergSource
 from helios.model.memory import MemorySource
 from helios.plan.plan import Plan, ReadPlan
-from helios.spark.steps import apply
-from helios.spark.write import load_table
+from helios.spark.steps import apply, quoted
+from helios.spark.write import load_table, target_schema
 
 BEFORE = "helios_before"
 """The mark of an offset in Spark's log that stands before its snapshot rather than at its end; Iceberg ignores it."""
@@ -42,20 +42,40 @@ def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> DataFrame:
 # once
 
 
-def read_batch(spark: SparkSession, read: ReadPlan, snapshot: int | None = None) -> DataFrame:
-    """All rows of a source; of an Iceberg table the given snapshot, or the current one."""
-    return BATCH[type(read.source)](spark, read, snapshot)
+def read_batch(spark: SparkSession, read: ReadPlan) -> DataFrame:
+    """All rows of a source, as it is now."""
+    return BATCH[type(read.source)](spark, read)
 
 
-def _iceberg(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+def read_state(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+    """The rows of an Iceberg table at a snapshot, none at None, in the columns that the table has now.
+
+    Spark gives a snapshot the columns of its own time; the later ones, found by their field ids, keep a reader's steps
+    right after an ALTER TABLE.
+    """
     assert read.table is not None
-    reader = spark.read
-    if snapshot is not None:
-        reader = reader.option("versionAsOf", snapshot)
-    return reader.table(read.table.sql)
+    if snapshot is None:
+        return read_batch(spark, read).limit(0)
+    table = source_table(spark, read)
+    made = table.snapshot(snapshot)
+    then = table.schemas().get(made.schemaId()) if made is not None else None
+    df = spark.read.option("versionAsOf", snapshot).table(read.table.sql)
+    if then is None or then.schemaId() == table.schema().schemaId():
+        return df
+    columns = []
+    for field, now in zip(table.schema().columns(), target_schema(spark, table).fields, strict=True):
+        old = then.findColumnName(field.fieldId())
+        value = F.col(quoted(old)) if old is not None else F.lit(None)
+        columns.append(value.cast(now.dataType).alias(now.name))
+    return df.select(*columns)
 
 
-def _files(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+def _iceberg(spark: SparkSession, read: ReadPlan) -> DataFrame:
+    assert read.table is not None
+    return spark.read.table(read.table.sql)
+
+
+def _files(spark: SparkSession, read: ReadPlan) -> DataFrame:
     source = read.source
     assert isinstance(source, FilesSource)
     reader = spark.read.format(source.format).options(**source.reader_options())
@@ -73,34 +93,42 @@ def _files(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFra
         ) from error
 
 
-def _memory(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+def _memory(spark: SparkSession, read: ReadPlan) -> DataFrame:
     source = read.source
     assert isinstance(source, MemorySource)
     schema: Any = source.declared_schema or list(source.columns)
     return spark.createDataFrame(list(source.rows), schema)
 
 
-BATCH: dict[type, Callable[[SparkSession, ReadPlan, int | None], DataFrame]] = {
+BATCH: dict[type, Callable[[SparkSession, ReadPlan], DataFrame]] = {
     IcebergSource: _iceberg,
     FilesSource: _files,
     MemorySource: _memory,
 }
 
 
-def batch_position(spark: SparkSession, read: ReadPlan) -> dict[str, Any]:
-    """What a batch read of a source would give now: by this two runs are told to have identical inputs."""
+def read_pinned(spark: SparkSession, read: ReadPlan) -> tuple[DataFrame, dict[str, Any]]:
+    """All rows of a source, and what they are: by this two runs are told to have identical inputs."""
     source = read.source
     if read.table is not None:
-        table = source_table(spark, read)
-        head = table.currentSnapshot()
-        return {
-            "source": read.name,
-            "uuid": str(table.uuid()),
-            "snapshot": int(head.snapshotId()) if head is not None else None,
-        }
+        snapshot = head(spark, read)
+        uuid = str(source_table(spark, read).uuid())
+        return read_state(spark, read, snapshot), {"source": read.name, "uuid": uuid, "snapshot": snapshot}
+    df = read_batch(spark, read)
     if isinstance(source, MemorySource):
-        return {"source": "memory", "digest": _digest(repr((source.columns, source.rows)))}
-    return {"source": read.name, "digest": _digest(json.dumps(_listing(spark, read_batch(spark, read))))}
+        return df, {"source": "memory", "digest": _digest(repr((source.columns, source.rows)))}
+    return df, {"source": read.name, "digest": _digest(json.dumps(_listing(spark, df)))}
+
+
+def is_there(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
+    """Whether a table still has a snapshot."""
+    return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
+
+
+def head(spark: SparkSession, read: ReadPlan) -> int | None:
+    """The current snapshot of a table; None for an empty one."""
+    snapshot = source_table(spark, read).currentSnapshot()
+    return int(snapshot.snapshotId()) if snapshot is not None else None
 
 
 def _digest(text: str) -> str:
@@ -285,10 +313,10 @@ def has_news(spark: SparkSession, read: ReadPlan, start: Mapping[str, Any], stoo
         RunError: A commit in between rewrote or deleted rows.
     """
     table = source_table(spark, read)
-    head = table.currentSnapshot()
-    if head is None:
+    latest = table.currentSnapshot()
+    if latest is None:
         return False
-    span = range_of(table, start, stood, {"snapshot_id": head.snapshotId()})
+    span = range_of(table, start, stood, {"snapshot_id": latest.snapshotId()})
     if list(_appends(table, span, read)):
         return True
     state = table.snapshot(span.state) if span.state is not None else None
@@ -329,7 +357,7 @@ def read_range(spark: SparkSession, read: ReadPlan, span: Range) -> DataFrame | 
         state = after = appended.pop()
     parts = []
     if state is not None:
-        parts.append(read_batch(spark, read, state))
+        parts.append(read_state(spark, read, state))
     if appended:
         reader = spark.read.option("start-snapshot-id", after).option("end-snapshot-id", span.to)
         parts.append(reader.table(read.table.sql))

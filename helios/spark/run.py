@@ -70,6 +70,7 @@ class PipelineRun:
         self.last: Commit | None = None
         self._tell = tell
         self._stop = threading.Event()
+        self._halted = False
         self._busy = threading.Lock()
         self._thread: threading.Thread | None = None
         self._query: Any = None
@@ -134,8 +135,10 @@ class PipelineRun:
                 self.state = "running"
                 self._say("started")
                 attempt.run(df)
-            self.state = "stopped" if self._stop.is_set() and not self.once else "finished"
-            self._say(self.state)
+            self._end("stopped" if self._stop.is_set() else "finished")
+        except Stopped:
+            self.error = None
+            self._end("stopped")
         except BaseException as error:
             self.error = plain(error, self.plan)
             self.state = "failed"
@@ -143,6 +146,10 @@ class PipelineRun:
         finally:
             if lease is not None:
                 lease.release()
+
+    def _end(self, state: str) -> None:
+        self.state = state
+        self._say(state)
 
     def _say(self, kind: str, **details: Any) -> None:
         self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
@@ -159,21 +166,23 @@ class PipelineRun:
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
             if self._stop.is_set():
                 with self._busy:
-                    query.stop()
+                    pass  # the batch at work ends; one that waits here ends itself
+                query.stop()
             elif time.monotonic() - looked > every:
-                with self._busy:
-                    try:
+                try:
+                    with self._busy:
                         watch()
-                    except HeliosError:
-                        query.stop()
-                        raise
+                except BaseException:
+                    self._halted = True
+                    query.stop()
+                    raise
                 looked = time.monotonic()
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
-        if self._stop.is_set():
-            raise Stopped
         with self._busy:
+            if self._stop.is_set() or self._halted:
+                raise Stopped
             began = time.monotonic()
             commit = work()
             seconds = time.monotonic() - began
@@ -195,10 +204,6 @@ class PipelineRun:
         else:
             self._say("idle", batch=number, seconds=seconds)
         return commit
-
-    @property
-    def stopping(self) -> bool:
-        return self._stop.is_set()
 
 
 def plain(error: BaseException, plan: Plan) -> BaseException:

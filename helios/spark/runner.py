@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 
 from helios.plan.plan import Plan
 from helios.spark.run import Event, PipelineRun
-from helios.spark.write import load_table
 
 
 class Runner:
@@ -37,38 +36,40 @@ class Runner:
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
         self.runs = [PipelineRun(plan, spark, tell=tell, **options) for plan in plans]
         self._waiting = list(self.runs)
-        self._stop = threading.Event()
+        self._stopping = False
 
     def stop(self) -> None:
         """Asks every run to end after its batch at work; those that wait do not begin."""
-        self._stop.set()
+        self._stopping = True  # a plain flag: this is called from a signal handler
         for run in self.runs:
             run.stop()
 
     def run(self) -> bool:
         """Runs until all have ended; returns whether none failed."""
         while self._waiting or any(run.active for run in self.runs):
-            if self._stop.is_set():
+            if self._stopping:
                 self._waiting.clear()
             for run in [r for r in self._waiting if self._ready(r)]:
                 self._waiting.remove(run)
                 run.start()
             if self.fail_fast and any(run.error for run in self.runs):
                 self.stop()
-            self._stop.wait(0.05) if not self._stop.is_set() else threading.Event().wait(0.05)
+            time.sleep(0.1)
         return not any(run.error for run in self.runs)
 
     def status(self) -> list[dict[str, Any]]:
         return [run.status() for run in self.runs]
 
     def _ready(self, run: PipelineRun) -> bool:
-        wanted = {read.name: read for read in run.plan.reads if read.table is not None}
+        wanted = {read.name for read in run.plan.reads if read.table is not None}
         writers = [r for r in self.runs if r is not run and r.plan.write.table.text in wanted]
-        if self.once:
-            return all(self._ended(writer) for writer in writers) or self._circular(run)
-        return all(
-            load_table(self.spark, writer.plan.write.table) is not None or self._ended(writer) for writer in writers
-        )
+        complete = self.once or not run.plan.streaming  # what is read once is read when it is whole
+        ready = all(self._ended(w) if complete else self._begun(w) for w in writers)
+        return ready or self._circular(run)
+
+    def _begun(self, writer: PipelineRun) -> bool:
+        """Whether a writer's table is there, and is no longer about to be emptied."""
+        return self._ended(writer) or writer.state == "running"
 
     def _ended(self, run: PipelineRun) -> bool:
         return run not in self._waiting and not run.active

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -64,6 +65,9 @@ def start(
     """
     version, _ = jars.installed_spark()
     paths = jars.ensure(components, spark_version=version)
+    if not debug:
+        # pyspark writes every failed query's Java stack trace to stderr, as JSON.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
     found = java.find_java()
     os.environ.update(java.environment(found))
     level = LOG_LEVELS["debug" if debug else "quiet"]

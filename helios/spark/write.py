@@ -62,9 +62,11 @@ def create_table(spark: SparkSession, write: WritePlan, schema: StructType, prop
     catalog, identifier = _catalog(spark, write.table)
     namespace = identifier.namespace()
     try:
-        catalog.createNamespace(namespace)
-    except Py4JJavaError as error:
-        if java_class(error) != "AlreadyExistsException":
+        if not catalog.namespaceExists(namespace):
+            catalog.createNamespace(namespace)
+    except Py4JJavaError:
+        # A catalog tells of two that create at once in its own way: what counts is that the namespace is there.
+        if not catalog.namespaceExists(namespace):
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
     iceberg_schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
@@ -76,8 +78,8 @@ def create_table(spark: SparkSession, write: WritePlan, schema: StructType, prop
         builder = builder.withProperty(key, value)
     try:
         return builder.create()
-    except Py4JJavaError as error:
-        if java_class(error) != "AlreadyExistsException":
+    except Py4JJavaError:
+        if not catalog.tableExists(identifier):
             raise
         return catalog.loadTable(identifier)
 

@@ -202,3 +202,39 @@ def test_a_failing_row_fails_the_run_and_writes_nothing(world: Any) -> None:
     with pytest.raises(HeliosError, match="DIVIDE_BY_ZERO"):
         world.run(pipeline)
     assert world.catalog.load("a.t").snapshots() == []
+
+
+def test_a_column_added_to_the_source_without_a_commit_is_known(world: Any) -> None:
+    world.fill("a.s", [1, 2])
+    world.sql("ALTER TABLE local.a.s ADD COLUMN note string")
+    world.sql("ALTER TABLE local.a.s ALTER COLUMN id COMMENT 'the key'")
+    world.run(world.source("a.s") >> where("note IS NULL") >> world.sink("a.once"))
+    world.run(world.source("a.s").incremental(poll=1) >> where("note IS NULL") >> world.sink("a.followed"))
+    assert world.rows("a.once", "id", "note") == world.rows("a.followed", "id", "note") == {(1, None): 1, (2, None): 1}
+
+
+@pytest.mark.parametrize("rows", [None, 10])
+def test_a_column_added_under_a_running_pipeline_stops_it(world: Any, rows: int | None) -> None:
+    world.fill("a.s", [1])
+    sink = world.sink("a.t").flush(rows=rows) if rows else world.sink("a.t")
+    run = world.start(world.source("a.s").incremental(poll="200ms") >> sink)
+    while run.batches < 1:
+        assert run.active
+        time.sleep(0.05)
+    world.sql("ALTER TABLE local.a.s ADD COLUMN note string")
+    world.sql("INSERT INTO local.a.s VALUES (2, 'two')")
+    with pytest.raises(HeliosError, match=r"columns .* (have changed since|does not have: note)"):
+        run.await_termination(60)
+    assert world.ids("a.t") == [1]
+
+
+def test_an_overwrite_under_a_running_pipeline_stops_it(world: Any) -> None:
+    world.fill("a.s", [1, 2])
+    run = world.start(world.source("a.s").incremental(poll="300ms") >> world.sink("a.t"))
+    while run.batches < 1:
+        assert run.active
+        time.sleep(0.05)
+    world.sql("DELETE FROM local.a.s WHERE id = 1")
+    with pytest.raises(RunError, match=r"is a (overwrite|delete) commit"):
+        run.await_termination(60)
+    assert world.spark.streams.active == []

@@ -126,7 +126,7 @@ def test_a_checkpoint_restored_from_a_backup_is_refused(world: Any, copy: Pipeli
 def test_a_lost_checkpoint_is_refused_and_resumed(world: Any, copy: Pipeline) -> None:
     shutil.rmtree(world.checkpoint(copy))
     world.fill("a.s", [20])
-    with pytest.raises(CheckpointError, match=r"holds batch 1 of local\.a\.t, but its checkpoint .* is lost"):
+    with pytest.raises(CheckpointError, match=r"holds rows of local\.a\.t, but its checkpoint .* is lost"):
         world.run(copy)
     assert not world.checkpoint(copy).exists()
     world.run(copy, new_checkpoint=True)
@@ -170,7 +170,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline)
 def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) -> None:
     world.fill("a.more", [1])
     changed = world.source("a.more").incremental(poll=1) >> world.sink("a.t")
-    with pytest.raises(CheckpointError, match=r"follows local\.a\.s; the pipeline now follows local\.a\.more"):
+    with pytest.raises(CheckpointError, match=r"reads local\.a\.s; it now reads local\.a\.more"):
         world.run(changed)
 
 
@@ -203,7 +203,7 @@ def test_a_renamed_pipeline_takes_its_default_checkpoint_along(world: Any, copy:
     assert world.ids("a.t") == list(range(22))
     assert not old.exists()
     shutil.rmtree(world.checkpoint(renamed))
-    with pytest.raises(CheckpointError, match=r"holds batch \d+ of copy, but its checkpoint .* is lost"):
+    with pytest.raises(CheckpointError, match=r"holds rows of other, but its checkpoint .* is lost"):
         world.run(copy.named("other", was="copy"))
 
 
@@ -427,4 +427,83 @@ def test_a_full_refresh_does_not_take_the_rows_of_others_along(world: Any, copy:
     world.expire("a.t")
     with pytest.raises(InputError, match=r"--full-refresh would empty"):
         world.run(copy, full_refresh=True)
+    assert world.ids("a.t") == [*range(20), 500]
+
+
+def test_a_folders_checkpoint_restored_from_a_backup_is_refused(world: Any) -> None:
+    from helios import Files
+
+    folder = world.folder / "in"
+    folder.mkdir()
+    pipeline = Files.source(str(folder), "csv", schema="id bigint").incremental(poll=1) >> world.sink("a.t")
+    (folder / "a.csv").write_text("id\n0\n")
+    world.run(pipeline)
+    checkpoint = world.checkpoint(pipeline)
+    shutil.copytree(checkpoint, world.folder / "backup")
+    (folder / "b.csv").write_text("id\n1\n")
+    world.run(pipeline)
+    shutil.rmtree(checkpoint)
+    shutil.copytree(world.folder / "backup", checkpoint)
+    (folder / "c.csv").write_text("id\n2\n")
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="checkpoint is behind its target"):
+            world.run(pipeline)
+    assert world.ids("a.t") == [0, 1]
+
+
+def test_a_lost_checkpoint_of_a_renamed_pipeline_is_resumed(world: Any, copy: Pipeline) -> None:
+    shutil.rmtree(world.checkpoint(copy))
+    renamed = copy.named("new", was="local.a.t")
+    world.fill("a.s", [20])
+    with pytest.raises(CheckpointError, match="is lost"):
+        world.run(renamed)
+    world.run(renamed, new_checkpoint=True)
+    world.run(copy.named("new"))
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_a_new_checkpoint_without_a_known_position_is_refused(world: Any, copy: Pipeline) -> None:
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    world.compact("a.t")
+    world.expire("a.t")
+    with pytest.raises(InputError, match="remembers no position of it"):
+        world.run(copy, new_checkpoint=True)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_a_checkpoint_lost_after_an_idle_new_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
+    world.run(copy, new_checkpoint=True)
+    shutil.rmtree(world.checkpoint(copy))
+    with pytest.raises(CheckpointError, match="is lost"):
+        world.run(copy)
+    world.run(copy, new_checkpoint=True)
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_two_scripts_that_fill_one_table_by_one_name_are_refused(world: Any) -> None:
+    world.fill("a.one", [1])
+    world.fill("a.two", [2])
+    world.run(world.source("a.one") >> world.sink("a.t"))
+    with pytest.raises(CheckpointError, match=r"reads local\.a\.one; it now reads local\.a\.two"):
+        world.run(world.source("a.two") >> world.sink("a.t"))
+    world.run((world.source("a.two") >> world.sink("a.t")).named("two"))
+    world.run(world.source("a.one") >> world.sink("a.t"))
+    assert world.ids("a.t") == [1, 2]
+
+
+def test_one_name_on_two_targets_is_refused_whatever_is_asked(world: Any, copy: Pipeline) -> None:
+    world.run(copy.named("daily", was="local.a.t"))
+    other = (world.source("a.s").incremental(poll=1) >> world.sink("a.other")).named("daily")
+    for options in ({}, {"new_checkpoint": True}, {"full_refresh": True}):
+        with pytest.raises(CheckpointError, match=r"pipeline 'daily' writes local\.a\.t, not local\.a\.other"):
+            world.run(other, **options)
+    world.run(copy.named("daily"))
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, copy: Pipeline) -> None:
+    ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
+    world.fill("a.t", [500])
+    with pytest.raises(Exception, match="somebody has written to the table meanwhile"):
+        ledger.empty()
     assert world.ids("a.t") == [*range(20), 500]

@@ -14,7 +14,7 @@ from helios import Iceberg, Memory, where, with_columns
 def test_a_fan_out_fills_both_targets(world: Any) -> None:
     stream = Memory.source([{"id": 1}, {"id": 2}]) >> where("id > 1")
     runner = world.runner(stream >> [world.sink("a.one"), world.sink("a.two")], once=True)
-    assert runner.run()
+    assert runner.run(), runner.status()
     assert world.ids("a.one") == world.ids("a.two") == [2]
 
 
@@ -83,3 +83,27 @@ def test_duckdb_and_polars_read_what_was_written(world: Any, monkeypatch: pytest
     assert connection.sql("SELECT count(*), sum(id) FROM t").fetchall() == [(5, 10)]
     assert duckdb.__version__
     assert polars.scan_iceberg(table).select(polars.col("id").sum()).collect().item() == 10
+
+
+def test_pipelines_that_read_each_others_targets_begin(world: Any) -> None:
+    world.fill("a.x", [1])
+    world.fill("a.y", [2])
+    there = (world.source("a.x").incremental(poll="200ms") >> where("id < 2") >> world.sink("a.y")).named("there")
+    back = (world.source("a.y").incremental(poll="200ms") >> where("id = 2") >> world.sink("a.x")).named("back")
+    runner = world.runner([there, back])
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while world.kinds().count("batch") < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    runner.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert world.ids("a.x") == world.ids("a.y") == [1, 2]
+
+
+def test_a_stop_before_the_first_batch_is_no_failure(world: Any) -> None:
+    run = world.start(Memory.source([{"id": 1}]) >> world.sink("a.t"))
+    run.stop()
+    assert run.await_termination(60)
+    assert run.state == "stopped"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helios import aggregate, dedupe, join, step, watermark, where, window
+from helios import aggregate, dedupe, join, sql, step, watermark, where, window
 from helios.errors import CheckFailed, CheckpointError, InputError
 
 AT = "timestamp_seconds(1767225600 + id * 600)"
@@ -126,3 +126,16 @@ def test_a_filter_before_the_state(world: Any) -> None:
     pipeline = world.source("a.s").incremental(poll=1) >> where("id <> 2") >> dedupe("id") >> world.sink("a.t")
     world.run(pipeline)
     assert world.ids("a.t") == [1, 3]
+
+
+def test_a_changed_query_that_groups_is_refused(world: Any) -> None:
+    world.fill("a.s", range(20), ts=AT, a="'a'", b="'b'")
+
+    def counted(key: str) -> Any:
+        query = f"SELECT {key} AS k, count(*) AS n FROM input GROUP BY window(ts, '1 hour'), {key}"
+        shape = step(lambda df: df.withWatermark("ts", "1 hour")) >> sql(query)
+        return world.source("a.s").incremental(poll=1) >> shape >> world.sink("a.t")
+
+    world.run(counted("a"))
+    with pytest.raises(CheckpointError, match=r"the state in the checkpoint .* was built by"):
+        world.run(counted("b"))
