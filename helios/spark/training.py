@@ -10,8 +10,12 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from helios import Catalog, Iceberg, Memory, aggregate, bucket, join, where
+from helios.catalog.spec import Catalog
 from helios.config import load
+from helios.model.iceberg import Iceberg
+from helios.model.memory import Memory
+from helios.model.partition import bucket
+from helios.model.steps import aggregate, join, where
 from helios.plan import Context, compile_pipelines
 from helios.spark import session
 from helios.spark.archive import QUIET
