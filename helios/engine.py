@@ -107,9 +107,4 @@ class DefaultEngine:
     def _session(self, config: Config, plans: list[Plan], spark: SparkSession | None) -> SparkSession:
         from helios.spark import session
 
-        if spark is not None:
-            return session.clone(spark, plans)
-        # A session of its own: Spark would go on with an earlier run's catalog of the same name.
-        started = session.start(config, session.components_of(plans)).newSession()
-        session.declare_catalogs(started, plans)
-        return started
+        return session.for_run(config, plans, spark)

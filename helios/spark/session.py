@@ -122,6 +122,19 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
             session.conf.set(key, value)
 
 
+def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
+    """A session for runs from Python: a clone of the one given or already at work here, else one that is started.
+
+    Each run has its own: Spark would go on with an earlier run's catalog of the same name.
+    """
+    there = given or SparkSession.getActiveSession()
+    if there is not None:
+        return clone(there, plans)
+    started = start(config, components_of(plans)).newSession()
+    declare_catalogs(started, plans)
+    return started
+
+
 def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     """A clone of a session that the user passed in, with the catalogs of the plans; the user's is not altered.
 
