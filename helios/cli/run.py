@@ -21,7 +21,9 @@ from helios.errors import HeliosError, InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from helios.endpoint import Endpoint
     from helios.plan import Plan
+    from helios.spark.run import PipelineRun
     from helios.spark.runner import Runner
 
 SHOW_CURSOR = "\x1b[?25h"
@@ -37,6 +39,12 @@ SHOW_CURSOR = "\x1b[?25h"
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, stop the others.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Serve /metrics and /healthz on this port of 127.0.0.1 while the run lasts; 0 takes a free one.",
+)
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @options.common
 @options.json_option
@@ -51,6 +59,7 @@ def run(
     new_checkpoint: bool,
     full_refresh: bool,
     fail_fast: bool,
+    metrics_port: int | None,
     log_format: str,
     profile: str | None,
     as_json: bool,
@@ -73,6 +82,9 @@ def run(
     if master is not None:
         config = replace(loaded.context.config, master=master)
         loaded = replace(loaded, context=replace(loaded.context, config=config))
+    # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
+    observed: list[PipelineRun] = []
+    endpoint = _endpoint(ctx, observed, metrics_port) if metrics_port is not None else None
     shown = _progress(log_format, err=as_json)
     signals = Signals(shown)
     debug = options.settings().debug
@@ -101,6 +113,9 @@ def run(
     )
     try:
         shown.open([plan.pipeline for plan in plans])
+        observed += runner.runs
+        if endpoint is not None:
+            shown.note(f"metrics at {endpoint.url}/metrics")
         signals.stop = runner.stop
         runner.run()
     finally:
@@ -109,6 +124,13 @@ def run(
     if as_json:
         output.to_json(runner.status())
     ctx.exit(_conclude(runner, debug=debug))
+
+
+def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int) -> Endpoint:
+    """Serves the metrics of the runs that will be there, until the command ends."""
+    from helios.endpoint import Endpoint
+
+    return ctx.with_resource(Endpoint(observed, port=port))
 
 
 def _progress(log_format: str, *, err: bool) -> progress.Progress:

@@ -12,6 +12,7 @@ from helios.model.values import caller, duration, show_seconds
 
 Pairs = tuple[tuple[str, str], ...]
 
+ON_FAIL = ("fail", "drop", "quarantine")
 JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti", "cross")
 
 
@@ -125,6 +126,17 @@ class Union(Step):
         return f"union({self.other.text()})"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Expect(Step):
+    """Conditions that every row must meet, and what becomes of a row that does not."""
+
+    conditions: Pairs
+    on_fail: str
+
+    def text(self) -> str:
+        return f"expect({_pairs(self.conditions)}, on_fail={self.on_fail})"
+
+
 def _pairs(pairs: Pairs) -> str:
     return ", ".join(f"{name}={expression}" for name, expression in pairs)
 
@@ -134,6 +146,7 @@ STATEFUL: tuple[type[Step], ...] = (Watermark, Aggregate, Dedupe)
 
 CONCRETE: tuple[type[Step], ...] = (
     Call, Where, Select, WithColumns, Rename, Drop, Cast, Sql, Watermark, Aggregate, Dedupe, Join, Union,
+    Expect,
 )  # fmt: skip
 """Every step that a lowering must know."""
 
@@ -292,3 +305,19 @@ def union(other: Flow) -> Transform:
             fix='write union(Iceberg.source("ns.more")).',
         )
     return _one(Union(other=other))
+
+
+def expect(conditions: Mapping[str, str], *, on_fail: str = "fail") -> Transform:
+    """Conditions that every row must meet: `expect({"positive": "amount > 0"}, on_fail="drop")`.
+
+    Args:
+        conditions: Name and SQL condition; a row for which it is false or null fails.
+        on_fail: What becomes of such a row: "fail" stops the run before anything of the batch is written, "drop"
+            leaves the row out and counts it, "quarantine" writes it to the sink's `.quarantine(table)`.
+
+    Raises:
+        DeclarationError: No condition, or `on_fail` is unknown.
+    """
+    if on_fail not in ON_FAIL:
+        raise DeclarationError(f"expect(on_fail={on_fail!r}) is unknown. {near_miss(on_fail, ON_FAIL)}", where=caller())
+    return _one(Expect(conditions=_mapping(conditions, "expect"), on_fail=on_fail))

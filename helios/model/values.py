@@ -95,6 +95,43 @@ def show_seconds(seconds: float) -> str:
     return f"{seconds:.12g} s"
 
 
+_BYTES = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+
+
+def size(value: int | str, what: str) -> int:
+    """Bytes, from a number of bytes or a text such as "128MB"; a kilobyte is 1,024 bytes.
+
+    Args:
+        value: The size; text is a number and a unit (B, KB, MB, GB, TB, or KiB and so on).
+        what: The name of the argument, for the error.
+
+    Raises:
+        DeclarationError: The text does not parse, or the size is not positive.
+
+    Examples:
+        >>> size("128MB", "target_file_size"), size("1.5 GiB", "target_file_size")
+        (134217728, 1610612736)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    if isinstance(value, bool) or not (isinstance(value, int) or match):
+        raise DeclarationError(
+            f"{what}={value!r} is not a size.", where=caller(), fix='write it as "128MB", "1GB" or a number of bytes.'
+        )
+    number = float(value) if match is None else float(match.group(1))
+    if match is not None and match.group(2):
+        unit = match.group(2).lower().replace("ib", "b")
+        unit = unit if unit.endswith("b") else f"{unit}b"
+        if unit not in _BYTES:
+            known = [u.upper() for u in _BYTES]
+            raise DeclarationError(
+                f"{what}={value!r}: unknown unit {match.group(2)!r}. {near_miss(match.group(2), known)}", where=caller()
+            )
+        number *= _BYTES[unit]
+    if number < 1:
+        raise DeclarationError(f"{what}={value!r} is not a positive size.", where=caller(), fix="give at least a byte.")
+    return int(number)
+
+
 _BAD_PART = re.compile(r"[/\\\x00-\x1f\x7f]")
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.flow import Call, Flow, Pipeline, Step, flows
-from helios.model.iceberg import IcebergSink
+from helios.model.files import FilesSource
+from helios.model.flow import Call, Pipeline, Source, flows
+from helios.model.modes import Overwrite
 from helios.model.partition import PartitionField
-from helios.model.steps import Aggregate, Join, Union, Watermark
-from helios.plan.plan import Plan
+from helios.model.sink import IcebergSink
+from helios.model.steps import Expect, Join, Union
+from helios.plan.plan import Plan, ReadPath
 from helios.plan.schema import Schema
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
     """Two pipelines of one identity would share a ledger record."""
     what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
-        what = f"two pipelines write {plan.write.table.text} (the other is at {first.origin})"
+        branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
+        what = f"two pipelines write {plan.write.table.text}{branch} (the other is at {first.origin})"
     return DeclarationError(
         f"{what}: each needs an identity of its own.",
         where=second.origin,
@@ -64,52 +67,74 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
     ]
 
 
-def endless_aggregates(steps: Sequence[Step]) -> list[HeliosError]:
-    """Aggregates over a followed source that no watermark and window ends."""
+def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
+    """What `.exactly_once()` demands: steps and expressions that give the same rows when a batch is run again."""
+    steps = [step for inner in flows(pipeline.stream) for step in inner.steps]
+    texts = [(step.text(), step.origin) for step in steps if not isinstance(step, Call | Join | Union)]
+    texts.append((sink.mode.text(), sink.origin))
+    if sink.routing is not None:
+        texts.append((f"route({sink.routing})", sink.origin))
     problems: list[HeliosError] = []
-    marked = False
-    for step in steps:
-        marked = marked or isinstance(step, Watermark)
-        if isinstance(step, Aggregate) and not marked:
-            problems.append(
-                DeclarationError(
-                    f"{step.text()}: an aggregate over a followed source has no end, so it cannot be appended.",
-                    where=step.origin,
-                    fix='append behind a watermark: watermark("ts", "10 minutes") before a window("ts", ...), '
-                    "or read the source once, without .incremental().",
-                )
-            )
-        elif isinstance(step, Aggregate) and step.window is None:
-            problems.append(
-                DeclarationError(
-                    f"{step.text()}: behind a watermark an aggregate needs a time window to end.",
-                    where=step.origin,
-                    fix='write window("ts", "1 hour").group_by(...).agg(...).',
-                )
-            )
-    return problems
-
-
-def broken_demands(pipeline: Pipeline) -> list[HeliosError]:
-    """What `.exactly_once()` demands: steps that give the same rows when a batch is run again."""
-    problems: list[HeliosError] = []
-    for step in (step for inner in flows(pipeline.stream) for step in inner.steps):
-        called = [] if isinstance(step, Call | Join | Union) else RANDOM.findall(QUOTED.sub("''", step.text()))
+    for text, origin in texts:
+        called = RANDOM.findall(QUOTED.sub("''", text))
         if called:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: {called[0].lower()}() gives other values when a batch is run again, so "
+                    f"{text}: {called[0].lower()}() gives other values when a batch is run again, so "
                     ".exactly_once() cannot be kept.",
-                    where=step.origin,
+                    where=origin,
                     fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",
                 )
             )
     return problems
 
 
-def is_streaming(flow: Flow) -> bool:
-    """Whether a flow, with what its joins and unions bring in, never ends."""
-    return any(inner.source.streaming for inner in flows(flow))
+def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
+    """A bound on rows where nobody counts them."""
+    if sink.flush_rows is None or not any(isinstance(s, FilesSource) and s.streaming for s in sources):
+        return []
+    return [
+        DeclarationError(
+            "flush(rows=) cannot bound a file source, whose rows are not counted before they are read.",
+            where=sink.origin,
+            fix="bound its files: Files.source(...).incremental(max_files=100).",
+        )
+    ]
+
+
+def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
+    """What a sink asks of the sources and steps in front of it."""
+    problems: list[HeliosError] = []
+    if isinstance(sink.mode, Overwrite) and sink.mode.filter is None and path is not ReadPath.BATCH:
+        problems.append(
+            DeclarationError(
+                "overwrite() of the whole table from a followed source: each batch would erase the one before it.",
+                where=sink.origin,
+                fix='read the source once, without .incremental(); or name what is replaced: overwrite("d = DATE '
+                "'2026-01-01'\"), overwrite_partitions(), upsert(...).",
+            )
+        )
+    for step in (step for inner in flows(pipeline.stream) for step in inner.steps):
+        if not isinstance(step, Expect) or step.on_fail != "quarantine":
+            continue
+        if sink.quarantine_table is None:
+            problems.append(
+                DeclarationError(
+                    f"{step.text()}: {sink.label()} has no quarantine for the rows that fail.",
+                    where=step.origin,
+                    fix='add .quarantine("ns.rejected") to the sink, or write on_fail="drop" or "fail".',
+                )
+            )
+        if path is ReadPath.STREAM:
+            problems.append(
+                DeclarationError(
+                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, out of which no rows "
+                    "can be set aside.",
+                    where=step.origin,
+                    fix='write on_fail="drop", or split the pipeline: write the expected rows to a table first.',
+                )
+            )
+    return problems
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:

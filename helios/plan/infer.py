@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model import steps as s
 from helios.model.flow import Call, Step
 from helios.plan.expression import (
@@ -19,10 +19,10 @@ from helios.plan.expression import (
     value,
     with_alias,
 )
-from helios.plan.kinds import Scope, window_bound
+from helios.plan.kinds import Scope, safe_kind_of, window_bound
 from helios.plan.query import query_schema
 from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import KNOWN, UNKNOWN, TypeProblem, parse_type, stored, wider
+from helios.plan.sparktype import KNOWN, UNKNOWN, SparkType, TypeProblem, parse_type, stored, wider
 
 __all__ = ["INFERRED", "UnparsedExpression", "infer"]
 
@@ -51,6 +51,40 @@ def _call(step: Call, schema: Schema | None, other: Schema | None) -> Result:
 def _where(step: s.Where, schema: Schema | None, other: Schema | None) -> Result:
     _, problems = _project(step, [(None, step.condition)], Scope(schema))
     return schema, problems
+
+
+def _expect(step: s.Expect, schema: Schema | None, other: Schema | None) -> Result:
+    named = ((label(_verb(step), f"{name}={condition}"), condition) for name, condition in step.conditions)
+    return schema, [p for name, condition in named for p in condition_problems(condition, name, schema, step.origin)]
+
+
+def condition_problems(text: str, named: str, schema: Schema | None, where: Origin | None) -> list[HeliosError]:
+    """What is wrong with a condition: columns that are missing, or a value that is certainly neither true nor false."""
+    kind, problems = typed(text, named, schema, where)
+    if not problems and kind.name not in ("boolean", "unknown", "void"):
+        what = f"{named}: this is {kind}, not a condition."
+        problems.append(DeclarationError(what, where=where, fix='write a condition, such as "amount > 0".'))
+    return problems
+
+
+def typed(text: str, named: str, schema: Schema | None, where: Origin | None) -> tuple[SparkType, list[HeliosError]]:
+    """The type of one expression, `unknown` where only a run can tell, and what is wrong with it.
+
+    Args:
+        text: The expression.
+        named: How messages name it.
+        schema: The columns that it may use.
+        where: The line to blame.
+    """
+    plain = plain_column(text, schema)
+    if plain is not None:
+        return plain.kind, []
+    try:
+        node = parse(text, named, where)
+    except UnparsedExpression as problem:
+        return UNKNOWN, [problem]
+    scope = Scope(schema)
+    return safe_kind_of(node, scope), [*missing(node, scope, named, where)]
 
 
 def _select(step: s.Select, schema: Schema | None, other: Schema | None) -> Result:
@@ -300,5 +334,6 @@ INFERRED: dict[type[Step], Callable[[Any, Schema | None, Schema | None], Result]
     s.Dedupe: _dedupe,
     s.Join: _join,
     s.Union: _union,
+    s.Expect: _expect,
 }
 """The rule of every step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,26 +11,26 @@ from helios.catalog.conf import components, warehouse
 from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName, resolve
-from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError, NotFound
+from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
-from helios.model.iceberg import DEFAULT_POLL, IcebergSink, IcebergSource
+from helios.model.iceberg import DEFAULT_POLL, IcebergSource
 from helios.model.memory import MemorySource
+from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Join, Union
+from helios.plan.aggregates import endless_aggregates, is_streaming, streaming_steps, upserts_groups
 from helios.plan.check import (
     ambiguous_catalogs,
     broken_demands,
-    endless_aggregates,
-    is_streaming,
-    partition_problems,
+    pipeline_problems,
     same_identity,
     shared_checkpoint,
-    show_fields,
-    spec_fields,
+    uncounted_rows,
 )
 from helios.plan.infer import UnparsedExpression, infer
 from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
 from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+from helios.plan.target import plan_write
 
 CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
 """File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
@@ -64,7 +64,7 @@ def compile_pipelines(
     """
     problems: list[HeliosError] = []
     plans: list[Plan] = []
-    produced = _targets(pipelines, context)
+    produced = _Produced.by(pipelines, context)
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
@@ -92,9 +92,11 @@ def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[s
         for node in (pipeline.sink, *(inner.source for inner in flows(pipeline.stream))):
             if isinstance(node, (IcebergSource, IcebergSink)):
                 try:
-                    found |= dict.fromkeys(components(_resolve(node, context).catalog))
+                    tables: list[TableName | None] = [_resolve(node, context)]
+                    tables += [_quarantine(node, context)] if isinstance(node, IcebergSink) else []
                 except InputError:
                     continue  # told with the other problems, by compile_pipelines
+                found |= dict.fromkeys(c for table in tables if table for c in components(table.catalog))
     return tuple(found)
 
 
@@ -104,22 +106,45 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     Raises:
         CheckFailed: With the problems found.
     """
-    lowering = _Lowering(None, context, frozenset())
+    lowering = _Lowering(None, context, _Produced())
     schema = lowering.schema_of(flow)
     if lowering.problems:
         raise CheckFailed(lowering.problems)
     return schema
 
 
-def _targets(pipelines: Iterable[Pipeline], context: Context) -> frozenset[str]:
-    names = set()
-    for pipeline in pipelines:
-        if isinstance(pipeline.sink, IcebergSink):
+@dataclass(frozen=True)
+class _Produced:
+    """The tables that the pipelines of a call write; routed ones are known by how their names begin."""
+
+    tables: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    @classmethod
+    def by(cls, pipelines: Iterable[Pipeline], context: Context) -> _Produced:
+        tables: list[TableName | None] = []
+        prefixes: list[str] = []
+        for sink in (p.sink for p in pipelines if isinstance(p.sink, IcebergSink)):
             try:
-                names.add(_resolve(pipeline.sink, context).text)
+                target = _resolve(sink, context)
+                tables += [target, _quarantine(sink, context)]
             except HeliosError:
                 continue  # reported where the pipeline itself is compiled
-    return frozenset(names)
+            prefixes += [f"{target.text}_"] if sink.routing is not None else []
+        return cls(frozenset(table.text for table in tables if table is not None), tuple(prefixes))
+
+    def __contains__(self, table: TableName) -> bool:
+        return table.text in self.tables or table.text.startswith(self.prefixes)
+
+
+def _quarantine(sink: IcebergSink, context: Context) -> TableName | None:
+    """Where rows go that fail: in the sink's own catalog, unless the name begins with a declared one."""
+    name = sink.quarantine_table
+    if name is None:
+        return None
+    named = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
+    catalog = None if named else sink.catalog
+    return resolve(name, catalog, context.catalogs, context.config, sink.origin)
 
 
 def _resolve(node: IcebergSource | IcebergSink, context: Context) -> TableName:
@@ -132,7 +157,7 @@ def _once(problems: list[HeliosError]) -> list[HeliosError]:
 
 
 class _Lowering:
-    def __init__(self, pipeline: Pipeline | None, context: Context, produced: frozenset[str]) -> None:
+    def __init__(self, pipeline: Pipeline | None, context: Context, produced: _Produced) -> None:
         self.pipeline = pipeline
         self.context = context
         self.produced = produced
@@ -146,16 +171,20 @@ class _Lowering:
         sink = pipeline.sink
         write = SINKS[type(sink)](self, sink, schema)
         path, why = self.path(pipeline, sink)
-        if isinstance(sink, IcebergSink) and sink.demands_exactly_once:
-            self.problems += broken_demands(pipeline)
+        if isinstance(sink, IcebergSink):
+            self.problems += pipeline_problems(pipeline, sink, path)
+            self.problems += uncounted_rows(sink, [read.source for read in self.reads])
+            self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
         if write is None:
             return None
         given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
-        checkpoint = self.checkpoint(given, sink, write, pipeline.name or write.table.text)
-        catalogs = dict.fromkeys([*(read.table.catalog for read in self.reads if read.table), write.table.catalog])
+        identity = pipeline.name or write.identity
+        checkpoint = self.checkpoint(given, sink, write, identity)
+        tables = [*(read.table for read in self.reads), write.table, write.quarantine]
+        catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = dict.fromkeys(c for catalog in catalogs for c in components(catalog))
         return Plan(
-            pipeline=pipeline.name or write.table.text,
+            pipeline=identity,
             was=pipeline.was,
             origin=pipeline.origin,
             stream=pipeline.stream,
@@ -164,7 +193,7 @@ class _Lowering:
             why=why,
             schema=schema,
             write=write,
-            trigger=self.trigger(sink) if path is not ReadPath.BATCH else None,
+            trigger=self.trigger(pipeline, sink) if path is not ReadPath.BATCH else None,
             checkpoint=checkpoint,
             former_checkpoint=self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None,
             catalogs=tuple(catalogs),
@@ -209,9 +238,9 @@ class _Lowering:
         if self.context.offline:
             return ReadPlan(source=source, table=table)
         if not table.catalog.exists(table.within):
-            if table.text in self.produced:
+            if table in self.produced:
                 return ReadPlan(source=source, table=table)
-            raise self.missing(table, source)
+            raise missing_table(table.catalog, table.within, source.origin)
         loaded = table.catalog.load(table.within)
         metadata = loaded.iceberg.metadata
         return ReadPlan(
@@ -221,9 +250,6 @@ class _Lowering:
             snapshot=metadata.current_snapshot_id,
             schema=from_pyiceberg(loaded.iceberg.schema()),
         )
-
-    def missing(self, table: TableName, node: IcebergSource | IcebergSink) -> NotFound:
-        return missing_table(table.catalog, table.within, node.origin)
 
     def files_source(self, source: FilesSource) -> ReadPlan:
         if source.declared_schema is not None:
@@ -240,60 +266,13 @@ class _Lowering:
     def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
         try:
             table = _resolve(sink, self.context)
+            quarantine = _quarantine(sink, self.context)
         except InputError as problem:
             self.problems.append(problem)
             return None
-        write = WritePlan(
-            table=table,
-            mode="append",
-            exists=None,
-            uuid=None,
-            creates=sink.creates,
-            format_version=sink.format,
-            partitioning=sink.partitioning,
-            properties=sink.properties,
-            stamps=sink.stamps,
-            max_rows=sink.flush_rows,
-        )
-        exists = None if self.context.offline else table.catalog.exists(table.within)
-        if sink.partitioning and schema is not None and not exists:
-            self.problems += partition_problems(sink, schema)
-        if exists is None:
-            return write
-        if not exists:
-            if not sink.creates:
-                self.problems.append(self.missing(table, sink))
-            return replace(write, exists=False)
-        return self.existing_target(write, sink, schema)
-
-    def existing_target(self, write: WritePlan, sink: IcebergSink, schema: Schema | None) -> WritePlan:
-        iceberg = write.table.catalog.load(write.table.within).iceberg
-        target = from_pyiceberg(iceberg.schema())
-        actual = spec_fields(iceberg)
-        if sink.partitioning is not None and actual != sink.partitioning:
-            self.problems.append(
-                DeclarationError(
-                    f"{write.table.text} is partitioned by [{show_fields(actual)}], not by "
-                    f"[{show_fields(sink.partitioning)}].",
-                    where=sink.origin,
-                    fix="declare the partitioning that it has, or leave partition_by out: a table keeps its own.",
-                )
-            )
-        if schema is not None:
-            extra = [c for c in schema.columns if target.get(c.name) is None]
-            if extra:
-                shown = ", ".join(f"{c.name} {c.type}" for c in extra)
-                self.problems.append(
-                    DeclarationError(
-                        f"the stream carries columns that {write.table.text} does not have: {shown}. "
-                        f"The table has: {', '.join(target.names)}.",
-                        where=sink.origin,
-                        fix=f'add them to the table, or leave them out with drop("{extra[0].name}").',
-                    )
-                )
-        version = iceberg.metadata.format_version
-        uuid = str(iceberg.metadata.table_uuid)
-        return replace(write, exists=True, uuid=uuid, partitioning=actual, format_version=version)
+        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline)
+        self.problems += problems
+        return write
 
     # how it runs
 
@@ -301,33 +280,55 @@ class _Lowering:
         followed = [read.source for read in self.reads if read.source.streaming]
         if not followed:
             return ReadPath.BATCH, "no source is followed: one batch, then done"
-        steps = [step for flow in flows(pipeline.stream) for step in flow.steps if is_streaming(flow)]
-        stateful = [s for s in steps if isinstance(s, STATEFUL) or (isinstance(s, Join) and is_streaming(s.other))]
+        stateful = self.stateful(pipeline)
         if stateful:
-            self.problems += endless_aggregates(steps)
+            self.problems += endless_aggregates(pipeline.stream, sink)
             kept = ", ".join(s.text().split("(")[0] for s in stateful)
-            return ReadPath.STREAM, f"{kept} keeps state between batches"
-        rows = isinstance(sink, IcebergSink) and sink.flush_rows is not None
-        if rows and any(isinstance(source, FilesSource) for source in followed):
-            self.problems.append(
-                DeclarationError(
-                    "flush(rows=) cannot bound a file source, whose rows are not counted before they are read.",
-                    where=sink.origin,
-                    fix="bound its files: Files.source(...).incremental(max_files=100).",
-                )
-            )
-        if all(isinstance(source, IcebergSource) for source in followed) and not rows:
+            groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, sink) else ""
+            return ReadPath.STREAM, f"{kept} keeps state between batches{groups}"
+        rows, bound = self.bound(pipeline, sink)
+        if all(isinstance(source, IcebergSource) for source in followed) and rows is None:
             return ReadPath.RANGES, "stateless over Iceberg: each batch reads its snapshots as a columnar batch"
         if len(followed) == 1:
-            bound = "flush(rows=) bounds batches inside a snapshot" if rows else "stateless, one followed source"
-            return ReadPath.MICRO_BATCHES, bound
-        return ReadPath.STREAM, "several followed sources that are not all Iceberg"
+            return ReadPath.MICRO_BATCHES, (
+                f"{bound} bounds batches inside a snapshot" if rows else "stateless, one followed source"
+            )
+        return ReadPath.STREAM, "several followed sources" + (
+            f", whose batches {bound} bounds" if rows else " that are not all Iceberg"
+        )
 
-    def trigger(self, sink: Sink) -> Trigger:
-        if isinstance(sink, IcebergSink) and sink.flush_every is not None:
-            return Trigger(every=sink.flush_every, why="flush(every=)")
+    def stateful(self, pipeline: Pipeline) -> list[Step]:
+        """The steps that keep state between the batches of a stream."""
+        return [
+            step
+            for step in streaming_steps(pipeline.stream)
+            if isinstance(step, STATEFUL) or (isinstance(step, Join) and is_streaming(step.other))
+        ]
+
+    def bound(self, pipeline: Pipeline, sink: Sink) -> tuple[int | None, str]:
+        """The rows that bound a batch, and the setting that says so.
+
+        A profile's rows hold neither for files, whose rows are not counted before they are read, nor for stateful
+        streams.
+        """
+        if not isinstance(sink, IcebergSink) or sink.max_rows is None:
+            return None, ""
+        if sink.flush_rows is not None:
+            return sink.flush_rows, "flush(rows=)"
+        files = any(isinstance(read.source, FilesSource) for read in self.reads if read.source.streaming)
+        if files or self.stateful(pipeline):
+            return None, ""
+        return sink.max_rows, f"tune({sink.tuning})"
+
+    def trigger(self, pipeline: Pipeline, sink: Sink) -> Trigger:
         polls = [p for r in self.reads if (p := getattr(r.source, "poll", None)) is not None]
-        return Trigger(every=min(polls, default=DEFAULT_POLL), why="the smallest poll of the sources")
+        every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
+        if isinstance(sink, IcebergSink) and sink.profile is not None:
+            every, why = sink.profile.every, f"tune({sink.tuning})"
+        if isinstance(sink, IcebergSink) and sink.flush_every is not None:
+            every, why = sink.flush_every, "flush(every=)"
+        rows, bound = self.bound(pipeline, sink)
+        return Trigger(every=every, why=why, max_rows=rows, bound=bound)
 
     def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
         location = given or self.default_checkpoint(write, identity)
@@ -350,7 +351,7 @@ class _Lowering:
 
 
 def _folder(identity: str) -> str:
-    return "".join(c if c.isalnum() or c in "_-." else "_" for c in identity)
+    return "".join(c if c.isalnum() or c in "_-.@" else "_" for c in identity)
 
 
 def _parquet_schema(source: FilesSource) -> Schema | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -15,8 +15,12 @@ from helios.errors import Origin
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.iceberg import IcebergSource
+from helios.model.modes import Mode
 from helios.model.partition import PartitionField
+from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Join, Sql
+from helios.plan.aggregates import upserts_groups
+from helios.plan.properties import presented
 from helios.plan.schema import Schema
 
 VERSION = 1
@@ -65,26 +69,57 @@ class ReadPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """The rhythm of a stream, in seconds, and which setting decided it."""
+    """The rhythm of a stream and the size of its batches, each with the setting that decided it.
+
+    Attributes:
+        every: Seconds between batches.
+        why: What decided that.
+        max_rows: About how many rows a batch has at most; None where nothing bounds them.
+        bound: What decided that; empty when nothing did.
+    """
 
     every: float
     why: str
+    max_rows: int | None = None
+    bound: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The target and how rows get there."""
+    """The target and how rows get there.
+
+    Attributes:
+        table: The resolved table; with `.route` the one whose name the routed tables begin with.
+        sink: What was declared.
+        exists: Whether the table is there; None when no catalog was looked at.
+        uuid: Its UUID, when it is.
+        format_version: Its own, or that of the table to be made.
+        partitioning: Its own, or that of the table to be made.
+        file_format: Of its data files.
+        changes: What a run will alter before it writes, as text.
+        left_out: Columns that serve only `order_by` and `delete_when`, and are not stored.
+        quarantine: The resolved table of rows that fail.
+    """
 
     table: TableName
-    mode: str
+    sink: IcebergSink
     exists: bool | None
     uuid: str | None
-    creates: bool
     format_version: int
     partitioning: tuple[PartitionField, ...] | None
-    properties: tuple[tuple[str, str], ...]
-    stamps: tuple[tuple[str, str], ...]
-    max_rows: int | None
+    file_format: str = "parquet"
+    changes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    quarantine: TableName | None = None
+
+    @property
+    def mode(self) -> Mode:
+        return self.sink.mode
+
+    @property
+    def identity(self) -> str:
+        """The name of a pipeline that was given none: its table, and its branch beside main."""
+        return f"{self.table.text}@{self.sink.branch_name}" if self.sink.branch_name else self.table.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +147,12 @@ class Plan:
         return self.path is not ReadPath.BATCH
 
     @property
+    def output_mode(self) -> str:
+        """What a streaming aggregate emits: "update" gives each changed group again, for an upsert; else "append"."""
+        updates = self.path is ReadPath.STREAM and upserts_groups(self.stream, self.write.sink)
+        return "update" if updates else "append"
+
+    @property
     def fingerprint(self) -> str:
         """Changes when a declared step changes; the bodies of callables are not compared."""
         text = "\n".join(step_texts(self.stream))
@@ -124,6 +165,8 @@ class Plan:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
         keyed = [s.text() for s in steps if isinstance(s, (*STATEFUL, Join, Sql))]
+        # Spark keeps a query's output mode with its checkpoint.
+        keyed += [self.output_mode] if self.output_mode != "append" else []
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
 
     def as_json(self) -> dict[str, Any]:
@@ -150,13 +193,23 @@ class Plan:
             "target": {
                 "table": write.table.text,
                 "exists": write.exists,
-                "mode": write.mode,
+                "mode": write.mode.text(),
+                "branch": write.sink.branch_name,
                 "format_version": write.format_version,
                 "partitioning": [str(f) for f in write.partitioning or ()],
-                "properties": dict(write.properties),
-                "snapshot_properties": dict(write.stamps),
+                "properties": dict(write.sink.properties),
+                "writer": presented(write.sink, write.file_format),
+                "snapshot_properties": dict(write.sink.stamps),
+                "changes": list(write.changes),
+                "left_out": list(write.left_out),
+                "routed_by": write.sink.routing,
+                "quarantine": write.quarantine.text if write.quarantine else None,
+                "audits": dict(write.sink.audits),
+                "maintenance": asdict(write.sink.maintenance) if write.sink.maintenance else None,
+                "retry": asdict(write.sink.retrying),
             },
-            "trigger": {"every": self.trigger.every, "why": self.trigger.why} if self.trigger else None,
+            "emits": self.output_mode if self.path is ReadPath.STREAM else None,
+            "trigger": asdict(self.trigger) if self.trigger else None,
             "checkpoint": self.checkpoint,
             "spark_conf": {k: v for catalog in self.catalogs for k, v in shown_spark_conf(catalog).items()},
             "jars": list(self.components),

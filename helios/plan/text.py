@@ -2,44 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from helios.model.files import FilesSource
+from helios.model.maintenance import Maintenance
+from helios.model.sink import IcebergSink, Retry
 from helios.model.values import show_seconds
-from helios.plan.plan import Plan
+from helios.plan.plan import Plan, WritePlan
+from helios.plan.properties import created
 
 KNOWN_AT_RUN = "known at run"
 
 
 def render(plan: Plan) -> str:
     """The plan as `helios plan` prints it."""
-    write = plan.write
-    lines = [f"pipeline {plan.pipeline}  ({plan.origin})"]
+    head = f"pipeline {plan.pipeline}  ({plan.origin})"
+    return "\n".join([head, *(f"  {label:<10}{text}" for label, text in _lines(plan))])
+
+
+def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Every line as its label, empty where it goes on with the line above, and its text."""
     for read in plan.reads:
-        lines.append(f"  read      {read.source.label()}")
+        yield "read", read.source.label()
         if read.table is not None:
             state = f"snapshot {read.snapshot}" if read.snapshot else ("empty" if read.uuid else "made by this script")
-            lines.append(f"            {read.table.text}, {state}")
-    lines.append(f"  path      {plan.path.value}: {plan.why}")
+            yield "", f"{read.table.text}, {state}"
+    yield "path", f"{plan.path.value}: {plan.why}"
     for step in plan.stream.steps:
-        lines.append(f"  step      {step.text()}")
-    missing = "will be created" if write.creates else "is missing"
-    found = {True: "exists", False: missing, None: "not looked up"}[write.exists]
-    lines.append(f"  write     {write.table.text}, {write.mode}, exactly once; {found}")
-    lines.append(f"            format v{write.format_version}, " + _partitioning(plan))
-    if write.properties:
-        lines.append("            properties " + ", ".join(f"{k}={v}" for k, v in write.properties))
-    if write.stamps:
-        lines.append("            snapshot properties " + ", ".join(f"{k}={v}" for k, v in write.stamps))
-    if plan.schema is None:
-        lines.append(f"  schema    {KNOWN_AT_RUN}")
-    else:
-        lines.append("  schema    " + ", ".join(f"{c.name} {c.type}" for c in plan.schema.columns))
+        yield "step", step.text()
+    yield from _write(plan.write)
+    known = plan.schema.columns if plan.schema is not None else None
+    yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else KNOWN_AT_RUN
     if plan.trigger is not None:
-        bound = f", at most about {write.max_rows} rows a batch" if write.max_rows else ""
-        lines.append(f"  trigger   every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){bound}")
-    lines.append(f"  progress  {plan.checkpoint or 'a temporary folder (the catalog is in memory)'}")
-    lines.append(f"  jars      {', '.join(plan.components)}")
-    return "\n".join(lines)
+        yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
+    yield "progress", plan.checkpoint or "a temporary folder (the catalog is in memory)"
+    yield "jars", ", ".join(plan.components)
 
 
-def _partitioning(plan: Plan) -> str:
-    fields = plan.write.partitioning
+def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
+    sink = write.sink
+    branch = f", branch {sink.branch_name}" if sink.branch_name else ""
+    yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_found(write)}"
+    yield "", f"format v{write.format_version}, {_partitioning(write)}"
+    yield "", ", ".join(_files(write))
+    if sink.properties:
+        yield "", "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
+    if sink.stamps:
+        yield "", "snapshot properties " + ", ".join(f"{k}={v}" for k, v in sink.stamps)
+    for change in write.changes:
+        yield "change", change
+    if write.left_out:
+        yield (
+            "left out",
+            f"{', '.join(write.left_out)}: the order and the deletes alone use them, and the table has none",
+        )
+    if sink.routing is not None:
+        yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
+    if write.quarantine is not None:
+        yield "failed", f"rows go to {write.quarantine.text}"
+    for name, condition in sink.audits:
+        yield "audit", f"{name}: {condition}, before main shows the batch"
+    if sink.maintenance is not None:
+        yield "maintain", ", ".join(_upkeep(sink.maintenance))
+    if sink.retrying != Retry():
+        yield "retry", ", ".join(_retries(sink.retrying))
+
+
+def _found(write: WritePlan) -> str:
+    if write.sink.routing is not None:
+        return "tables are created as their values come" if write.sink.creates else "tables that are there"
+    missing = "will be created" if write.sink.creates else "is missing"
+    return {True: "exists", False: missing, None: "not looked up"}[write.exists]
+
+
+def _partitioning(write: WritePlan) -> str:
+    fields = write.partitioning
+    if not fields and write.exists is None and write.sink.routing is None:
+        return "partitioned as the table is"
     return "partitioned by " + ", ".join(str(f) for f in fields) if fields else "unpartitioned"
+
+
+def _files(write: WritePlan) -> Iterator[str]:
+    """How data files are written, and whose word that is."""
+    sink = write.sink
+    size = sink.bytes_per_file
+    if size is not None:
+        said = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"
+        yield f"{write.file_format} files of about {show_bytes(size)} ({said})"
+    elif write.exists is False or sink.routing is not None:
+        made = int(created(sink)["write.target-file-size-bytes"])
+        yield f"{write.file_format} files of about {show_bytes(made)}"
+    else:
+        yield f"{write.file_format} files as large as the table says"
+    yield from _settings(sink)
+
+
+def _settings(sink: IcebergSink) -> Iterator[str]:
+    if sink.codec is not None:
+        yield sink.codec if sink.codec_level is None else f"{sink.codec} level {sink.codec_level}"
+    if sink.distributes is not None:
+        yield f"distribution {sink.distributes}"
+    if sink.sort:
+        yield f"sorted by {', '.join(sink.sort)}"
+    if sink.row_changes is not None:
+        yield f"changes {sink.row_changes}"
+
+
+def _bounds(plan: Plan) -> str:
+    assert plan.trigger is not None
+    rows, bound = plan.trigger.max_rows, plan.trigger.bound
+    found = [f"at most about {rows} rows a batch ({bound})"] if rows is not None else []
+    for source in (read.source for read in plan.reads):
+        if isinstance(source, FilesSource) and source.max_files is not None:
+            found.append(f"at most {source.max_files} files a batch (max_files=)")
+    return "".join(f", {text}" for text in found)
+
+
+def _upkeep(asked: Maintenance) -> Iterator[str]:
+    if asked.compact is not None:
+        yield f"compact small files to {show_bytes(asked.compact) if asked.compact else 'the target file size'}"
+    if asked.expire is not None:
+        kept = f", but for the readers at {', '.join(asked.readers)}" if asked.readers else ""
+        yield f"expire snapshots after {show_seconds(asked.expire)}{kept}"
+    if asked.orphans is not None:
+        yield f"delete orphan files after {show_seconds(asked.orphans)}"
+
+
+def _retries(retry: Retry) -> Iterator[str]:
+    if retry.retries:
+        pauses = [show_seconds(retry.backoff * 2**n) for n in range(min(retry.retries, 3))]
+        more = ", ..." if retry.retries > 3 else ""
+        yield f"conflicts {retry.retries} times (after {', '.join(pauses)}{more})"
+    else:
+        yield "conflicts never"
+    yield f"outages for {show_seconds(retry.outage)}" if retry.outage else "outages never"
+
+
+def show_bytes(count: int) -> str:
+    """A size as one would say it.
+
+    Examples:
+        >>> show_bytes(128 << 20), show_bytes(1536), show_bytes(3 << 30)
+        ('128 MB', '1.5 KB', '3 GB')
+    """
+    for power, unit in ((40, "TB"), (30, "GB"), (20, "MB"), (10, "KB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.4g} {unit}"
+    return f"{count} B"

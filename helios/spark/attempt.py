@@ -12,11 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.errors import InputError, RunError
 from helios.plan.plan import Plan, ReadPath, ReadPlan
 from helios.spark import read as reading
-from helios.spark import write as writing
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.ledger import Commit, Record
+from helios.spark.read import Built
 from helios.spark.steps import refusal
+from helios.spark.target import Site, Work
 
 EXPIRED = "Cannot load current offset at snapshot"
 """How Iceberg's stream says that the snapshot of its last offset has expired."""
@@ -54,6 +55,10 @@ class Handle(Protocol):
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None: ...
 
+    def retried(self) -> None: ...
+
+    def failed(self, rows: int) -> None: ...
+
     def follow(self, query: Any, watch: Callable[[], object], every: float) -> None: ...
 
 
@@ -77,8 +82,8 @@ class Attempt:
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         if self.plan.path is ReadPath.BATCH:
-            return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read))
-        max_rows = self.plan.write.max_rows
+            return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
+        max_rows = self.plan.write.sink.max_rows
         df = reading.build(
             self.plan,
             lambda _, read: (
@@ -86,7 +91,7 @@ class Attempt:
                 if read.source.streaming
                 else reading.read_batch(self.spark, read)
             ),
-        )
+        ).df
         if not df.isStreaming:
             raise InputError(
                 "a callable turned the stream into a batch DataFrame.",
@@ -101,7 +106,8 @@ class Attempt:
     def _refuse_unsupported(self, df: DataFrame) -> None:
         jvm: Any = self.spark._jvm
         plan = df._jdf.queryExecution().analyzed()
-        mode = jvm.org.apache.spark.sql.streaming.OutputMode.Append()
+        modes = jvm.org.apache.spark.sql.streaming.OutputMode
+        mode = modes.Update() if self.plan.output_mode == "update" else modes.Append()
         try:
             jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
         except AnalysisException as error:
@@ -113,7 +119,15 @@ class Attempt:
     def claim(self, df: DataFrame) -> Claimed:
         """Takes the pipeline's claim on its checkpoint and its target."""
         anew, refresh = self.handle.new_checkpoint, self.handle.full_refresh
-        self.held = Claim(self.plan, self.spark, self.checkpoint, anew=anew, refresh=refresh).take(df)
+        handle = self.handle
+        site = Site(
+            plan=self.plan,
+            spark=self.spark,
+            checkpoint=self.checkpoint,
+            retried=handle.retried,
+            failed=handle.failed,
+        )
+        self.held = Claim(site, anew=anew, refresh=refresh).take(df)
         return self.held
 
     # running
@@ -123,28 +137,28 @@ class Attempt:
 
     def once_over(self, df: DataFrame) -> None:
         """A batch pipeline: one batch, told from the last run by what its sources give."""
-        plan = self.plan
-        record = self.held.ledger.load()
+        plan, target = self.plan, self.held.target
+        record = target.last()
         read = [reading.read_pinned(self.spark, one) for one in plan.reads]
         sources = [position for _, position in read]
-        if record is not None:
-            self.held.ledger.refuse_rollback(record)
-            if reading_same(record, sources):
-                if record.steps != plan.fingerprint:
-                    raise InputError(
-                        f"{plan.write.table.text} holds the rows that {plan.pipeline} made from these inputs with "
-                        "other steps: appending them again would double rows.",
-                        where=plan.origin,
-                        fix="run the changed pipeline under a new name into a new table.",
-                    )
-                self.handle.batch(record.batch, lambda: Commit(snapshot=record.snapshot, again=True))
-                return
+        if record is not None and not plan.write.mode.reruns and reading_same(record, sources):
+            if record.steps != plan.fingerprint:
+                raise InputError(
+                    f"{plan.write.table.text} holds the rows that {plan.pipeline} made from these inputs with "
+                    "other steps: appending them again would double rows.",
+                    where=plan.origin,
+                    fix="run the changed pipeline under a new name into a new table.",
+                )
+            self.handle.batch(record.batch, lambda: Commit(snapshot=record.snapshot, again=True))
+            return
         number = record.batch + 1 if record is not None else 0
 
         def work() -> Commit | None:
             position = {"sources": sources}
-            found = self.held.ledger.find(number, position, planned=True)
-            return found or self._write(reading.build(plan, lambda index, _: read[index][0]), number, position)
+            found = target.find(number, position, planned=True)
+            return found or self._write(
+                reading.build(plan, lambda index, _: read[index][0]), number, position, planned=True
+            )
 
         self.handle.batch(number, work)
 
@@ -158,7 +172,7 @@ class Attempt:
                 for index, span in self._spans(number, starts).items()
             ]
 
-        def rows(tick: DataFrame, number: int, pins: Pins) -> DataFrame | None:
+        def rows(tick: DataFrame, number: int, pins: Pins) -> Built | None:
             spark, spans = tick.sparkSession, self._spans(number, starts)
             parts = {index: reading.read_range(spark, self.plan.reads[index], span) for index, span in spans.items()}
             if all(part is None for part in parts.values()):
@@ -190,9 +204,9 @@ class Attempt:
         source = self.followed[0]
         self._refuse_partial(source)
         columns = self._columns()
-        stream = reading.read_stream(self.spark, source, max_rows=self.plan.write.max_rows)
+        stream = reading.read_stream(self.spark, source, max_rows=self.plan.write.sink.max_rows)
 
-        def rows(raw: DataFrame, number: int, pins: Pins) -> DataFrame:
+        def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
             self._refuse_new_columns(columns)
             return reading.build(
                 self.plan,
@@ -207,9 +221,9 @@ class Attempt:
             self._refuse_partial(read)
         columns = self._columns()
 
-        def rows(raw: DataFrame, number: int, pins: Pins) -> DataFrame:
+        def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
             self._refuse_new_columns(columns)
-            return raw
+            return Built(raw, [])
 
         self._stream(df, self._offset_json, rows)
 
@@ -217,7 +231,7 @@ class Attempt:
         self,
         df: DataFrame,
         position: Callable[[int], list[dict[str, Any]]],
-        rows: Callable[[DataFrame, int, Pins], DataFrame | None],
+        rows: Callable[[DataFrame, int, Pins], Built | None],
         watch: Callable[[], object] = lambda: None,
     ) -> None:
         """Runs a stream whose batches are looked up, and built and written where they are not there.
@@ -235,7 +249,8 @@ class Attempt:
             def work() -> Commit | None:
                 self.held.lease.verify()
                 read = {"sources": position(number)}
-                found = self.held.ledger.find(number, read, planned=number <= self.held.planned)
+                planned = number <= self.held.planned
+                found = self.held.target.find(number, read, planned=planned)
                 if found is not None:
                     if plan.path is ReadPath.STREAM:
                         # The rows are there already, but Spark's state of this batch is built by running it.
@@ -243,7 +258,7 @@ class Attempt:
                     return found
                 pins = self._pins(raw.sparkSession, number) if plan.path is not ReadPath.STREAM else {}
                 built = rows(raw, number, pins)
-                return self._write(built, number, {**read, "pins": pins}) if built is not None else None
+                return self._write(built, number, {**read, "pins": pins}, planned=planned) if built else None
 
             try:
                 handle.batch(number, work)
@@ -251,7 +266,11 @@ class Attempt:
                 failure.append(error)
                 raise
 
-        writer = df.writeStream.foreachBatch(on_batch).option("checkpointLocation", self.checkpoint.location)
+        writer = (
+            df.writeStream.outputMode(plan.output_mode)
+            .foreachBatch(on_batch)
+            .option("checkpointLocation", self.checkpoint.location)
+        )
         assert plan.trigger is not None
         writer = (
             writer.trigger(availableNow=True)
@@ -264,24 +283,10 @@ class Attempt:
             # Spark tells of a batch's error as text; this is the error itself.
             raise (failure[0] if failure else engine_failure(error, plan)) from error
 
-    def _write(self, df: DataFrame, number: int, position: dict[str, Any]) -> Commit | None:
-        """Writes a batch that was looked up and is not there; None when it has no rows."""
-        target = writing.target_schema(self.spark, self.held.table)
-        batch = writing.align(df, self.plan.write, target, self.plan.declared.sink.origin)
-        staged = writing.stage(batch, self.held.table, self.plan.write.table)
-        if not staged.files:
-            return None
-        commit = self.held.ledger.commit(
-            staged.files,
-            number,
-            position,
-            dict(self.plan.write.stamps),
-            [{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in self.plan.reads],
-            before=self.held.lease.verify,
-        )
-        if commit.again:
-            staged.discard()
-        return commit
+    def _write(self, built: Built, number: int, position: dict[str, Any], *, planned: bool) -> Commit | None:
+        """Hands a batch to its target."""
+        work = Work(df=built.df, rejected=built.rejected, number=number, position=position, planned=planned)
+        return self.held.target.write(work)
 
     # positions
 

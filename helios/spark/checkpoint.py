@@ -6,6 +6,8 @@
   helios/start.json                   where the followed tables stood at the first start
   helios/lease.json                   which driver is alive on it
   helios/pins/N.json                  the snapshots that batch N read, written before it is
+  helios/tables.json                  the tables that its rows were routed into
+  helios/keys/                        what an upsert remembers of its keys (see keys.py)
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LeaseError
 from helios.plan.plan import VERSION
+
+SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
 LEASE_SECONDS = 60.0
 """How long the lease of a driver on another host is honoured after its last sign of life."""
@@ -183,7 +187,12 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
-        for name in ("offsets", "commits", "sources", "state", "metadata", "helios/start.json", "helios/pins"):
+        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/tables.json", "helios/keys"):
+            self.files.delete(name)
+
+    def rewind(self) -> None:
+        """Forgets where Spark stood; what was learned of keys and tables stays."""
+        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins"):
             self.files.delete(name)
 
     # Spark's logs
@@ -248,6 +257,16 @@ class Checkpoint:
 
     def write_start(self, starts: list[dict[str, Any]]) -> None:
         self.files.write("helios/start.json", json.dumps(starts))
+
+    # the tables beside the target
+
+    def tables(self) -> list[str]:
+        """The routed tables that this checkpoint has claimed."""
+        text = self.files.read("helios/tables.json")
+        return list(json.loads(text)) if text else []
+
+    def write_tables(self, names: list[str]) -> None:
+        self.files.write("helios/tables.json", json.dumps(names))
 
     # pins
 

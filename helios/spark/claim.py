@@ -6,14 +6,19 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from helios.errors import CheckpointError, InputError
 from helios.model.iceberg import IcebergSource
-from helios.plan.plan import Plan, ReadPath
+from helios.plan.plan import ReadPath
+from helios.plan.sinks import left_out, stores
 from helios.spark import write as writing
+from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint, Identity, Lease
+from helios.spark.fit import Fit, columns_of
 from helios.spark.ledger import Ledger, Record
+from helios.spark.modes import stored_schema
+from helios.spark.target import RoutedTarget, Site, TableTarget, Target, create, shape
 
 
 @dataclass(frozen=True)
@@ -22,14 +27,12 @@ class Claimed:
 
     Attributes:
         lease: Its lease on the checkpoint.
-        table: Iceberg's table object of the target.
-        ledger: Its record in the target.
+        target: Where its batches go.
         planned: The last batch that an earlier process may have written; -1 for none.
     """
 
     lease: Lease
-    table: Any
-    ledger: Ledger
+    target: Target
     planned: int
 
 
@@ -37,19 +40,21 @@ class Claim:
     """Matches the parts, and makes what is new: the checkpoint's identity, the table, the record in it.
 
     Args:
-        plan: What is to run, with the read path that it takes.
-        spark: The session.
-        checkpoint: Its checkpoint.
+        site: What is to run, and where; the lease and the checkpoint's id are found here.
         anew: Whether a new checkpoint is to resume at the position that the target remembers.
         refresh: Whether the target is to be emptied, and filled from the beginning.
     """
 
-    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, *, anew: bool, refresh: bool) -> None:
+    def __init__(self, site: Site, *, anew: bool, refresh: bool) -> None:
+        plan = site.plan
+        self.site = site
         self.plan = plan
-        self.spark = spark
-        self.checkpoint = checkpoint
+        self.spark = site.spark
+        self.checkpoint = site.checkpoint
         self.anew = anew
         self.refresh = refresh
+        self.routed = plan.write.sink.routing is not None
+        self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
         # Rows in memory have no name; a batch pipeline is told apart by all that it reads.
         read = tuple("memory" if r.kind == "memory" else r.name for r in plan.reads)
@@ -67,7 +72,7 @@ class Claim:
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
-        if self.anew:
+        if self.anew or self.refresh:
             self._refuse_anew()
         elif plan.former_checkpoint is not None:
             self._move(plan.former_checkpoint)
@@ -76,16 +81,17 @@ class Claim:
         if existing is not None:
             self._refuse_foreign(existing)
         existing = None if replaced else existing
-        table = writing.load_table(self.spark, plan.write.table)
+        # Routed tables are looked at when a value brings them up.
+        table = writing.load_table(self.spark, plan.write.table) if not self.routed else None
         if existing is not None:
             self._compare(existing, table)
         elif table is not None and not replaced:
             self._refuse_lost(table)
         if not replaced:
             self.checkpoint.verify()
-        if table is not None:  # a batch that does not fit is refused before anything is touched
-            writing.align(df, plan.write, writing.target_schema(self.spark, table), plan.declared.sink.origin)
-        elif not plan.write.creates:
+        if table is not None:
+            self._refuse_misfit(table, df)
+        elif not self.routed and not (plan.write.sink.creates and stores(plan.write.mode)):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         lease = Lease(self.checkpoint)
         lease.acquire()
@@ -97,7 +103,23 @@ class Claim:
 
     # what is refused
 
+    def _refuse_misfit(self, table: Any, df: DataFrame) -> None:
+        """A batch that the table cannot take is refused before anything is touched."""
+        write = self.plan.write
+        if stores(write.mode):
+            out = left_out(write.sink, columns_of(df.schema), columns_of(writing.target_schema(self.spark, table)))
+            Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
+
     def _refuse_anew(self) -> None:
+        if self.routed:
+            raise InputError(
+                f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its routed tables "
+                "stands at a batch of its own.",
+                where=self.plan.origin,
+                fix="restore the checkpoint from a backup, or route into tables of another name.",
+            )
+        if self.refresh:
+            return
         followed = [read for read in self.plan.reads if read.source.streaming]
         resumable = self.plan.path is ReadPath.RANGES and all(isinstance(r.source, IcebergSource) for r in followed)
         if followed and not resumable:
@@ -227,6 +249,8 @@ class Claim:
             path=plan.path.value,
         )
         old = self._remembered(table) if table is not None and not self.refresh else None
+        if table is not None:
+            shape(self.spark, plan, table)
         if existing is None:
             if self.anew:
                 self._begin_anew(old, table)
@@ -234,7 +258,7 @@ class Claim:
                 # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
                 if table is not None:
                     self._refuse_others(table)
-                    Ledger(table, plan.pipeline, identity.id, plan.fingerprint).empty()
+                    Ledger(table, plan.pipeline, identity.id, plan.fingerprint, self.branch).empty()
                 self.checkpoint.clear()
             # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
             self.checkpoint.create(identity)
@@ -244,35 +268,42 @@ class Claim:
             position=old.position if old else None,
             steps=old.steps if old else plan.fingerprint,
         )
+        site = replace(self.site, lease=lease, checkpoint_id=identity.id)
+        planned = self.checkpoint.batches("offsets")
+        last = planned[-1] if planned else -1
+        if self.routed:
+            if identity.pipeline != plan.pipeline:
+                self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
+            return Claimed(lease=lease, target=RoutedTarget(site), planned=last)
         if table is None:
-            key = Ledger(None, plan.pipeline, identity.id, "").key
-            table = writing.create_table(self.spark, plan.write, df.schema, {key: claim.as_json()})
-        ledger = Ledger(table, plan.pipeline, identity.id, plan.fingerprint)
+            table = create(self.spark, plan, plan.write.table, df, {site.ledger(None).key: claim.as_json()})
+            shape(self.spark, plan, table)
+        ledger = site.ledger(table, self.branch)
         self._record(ledger, identity, claim)
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
-        planned = self.checkpoint.batches("offsets")
-        claimed = Claimed(lease=lease, table=table, ledger=ledger, planned=planned[-1] if planned else -1)
-        self._refuse_behind(claimed)
-        return claimed
+        self._refuse_behind(ledger, last)
+        made = AuditedTarget if plan.write.sink.audits else TableTarget
+        return Claimed(lease=lease, target=made(site, plan.write.table, table, self.branch), planned=last)
 
     def _remembered(self, table: Any) -> Record | None:
         """The target's record of the pipeline, or of its old name."""
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
-        return next((record for name in names if (record := Ledger(table, name, "", "").load()) is not None), None)
+        found = (Ledger(table, name, "", "", self.branch).load() for name in names)
+        return next((record for record in found if record is not None), None)
 
-    def _refuse_behind(self, claimed: Claimed) -> None:
+    def _refuse_behind(self, ledger: Ledger, planned: int) -> None:
         """Spark logs what a batch reads before it runs: a batch that is in the target and not in the log was lost."""
-        record = claimed.ledger.load()
-        mine = record is not None and record.checkpoint == claimed.ledger.checkpoint
-        if self.followed and record is not None and mine and record.batch > claimed.planned:
-            raise claimed.ledger.behind(record)
+        record = ledger.load()
+        mine = record is not None and record.checkpoint == ledger.checkpoint
+        if self.followed and record is not None and mine and record.batch > planned:
+            raise ledger.behind(record)
 
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
         """Sees that the target's record names this checkpoint, before the first batch."""
         was = self.plan.was
         if was is not None and identity.pipeline == was:
-            moved = Ledger(ledger.table, was, identity.id, "").load()
+            moved = Ledger(ledger.table, was, identity.id, "", self.branch).load()
             ledger.claim(moved or ledger.load() or claim, forget=was)
         elif not identity.target_uuid:
             record = ledger.load()
@@ -299,6 +330,6 @@ class Claim:
                 where=self.plan.origin,
                 fix="put the sources and flush(rows=) back, or run under a new name into a new target.",
             )
-        self.checkpoint.clear()
+        self.checkpoint.rewind()
         if stood and self.followed:
             self.checkpoint.write_start([{"snapshot": entry["to"], "state": False} for entry in stood])

@@ -1,30 +1,35 @@
 """Exactly-once: what a target remembers of the pipelines that write it.
 
-Every batch is one Iceberg transaction that adds the data, stamps the snapshot's summary, and sets the pipeline's
+Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
 record in the table's properties. The three land together or not at all, so the record alone proves whether a batch is
 there: it survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry,
 which Iceberg runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit
-of a dead driver, let go after its replacement committed, is rejected there.
+of a dead driver, let go after its replacement committed, is rejected there, whatever the write mode.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
+from helios.model.sink import Retry
 from helios.plan.plan import VERSION
+from helios.spark.view import Transaction
 
 PREFIX = "helios.ledger."
 """The property `helios.ledger.<pipeline>` of the target holds the pipeline's record."""
 
-COMMIT_TRIES = 4
+CONFLICTS = ("ValidationException", "CommitFailedException")
+"""How Iceberg says that others have committed what does not go together with a change."""
+
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
 
@@ -59,9 +64,13 @@ class Commit:
 
     Attributes:
         snapshot: Its snapshot; None when that has expired.
-        rows: The rows it added, when it was made now.
+        rows: The rows it wrote, when it was made now.
         files: The data files it added, when it was made now.
+        bytes: Their size.
         again: Whether the batch was found there rather than written.
+        retries: How often its commit was tried again.
+        write_seconds: How long Spark wrote.
+        commit_seconds: How long the commit took.
     """
 
     snapshot: int | None
@@ -69,6 +78,32 @@ class Commit:
     files: int = 0
     bytes: int = 0
     again: bool = False
+    retries: int = 0
+    write_seconds: float = 0.0
+    commit_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How a batch is committed.
+
+    Attributes:
+        stamps: The user's own entries of the snapshot summary.
+        sources: The sources as JSON values, for `helios.sources`.
+        properties: What the writer follows, whatever the table itself says.
+        retry: What is tried again.
+        yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
+        before: Called before each try; raises to stop.
+        retried: Called for each try after the first.
+    """
+
+    stamps: Mapping[str, str] = field(default_factory=dict)
+    sources: object = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    retry: Retry = field(default_factory=Retry)
+    yields: bool = True
+    before: Callable[[], None] = lambda: None
+    retried: Callable[[], None] = lambda: None
 
 
 class _Ancestry:
@@ -126,15 +161,21 @@ class Ledger:
         pipeline: The pipeline's identity.
         checkpoint: The id of the checkpoint that drives it.
         steps: The fingerprint of its steps.
+        branch: The branch that it writes; None for main.
     """
 
-    def __init__(self, table: Any, pipeline: str, checkpoint: str, steps: str) -> None:
+    def __init__(self, table: Any, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
         self.table = table
+        self.branch = branch
         self.pipeline = pipeline
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = PREFIX + pipeline
         self._head: Any = None  # the snapshot at which a batch was last looked up
+
+    def head(self) -> Any | None:
+        """The newest snapshot of the branch; None for an empty one."""
+        return _util().latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     # the record
 
@@ -162,9 +203,11 @@ class Ledger:
 
         The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
         """
-        head = self.table.currentSnapshot()
+        head = self.head()
         transaction = self.table.newTransaction()
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
+        if self.branch:
+            delete.toBranch(self.branch)
         delete.validateWith(_Unchanged(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
@@ -173,7 +216,7 @@ class Ledger:
         transaction.commitTransaction()
 
     def _newest_stamp(self) -> Record | None:
-        snapshot = self.table.currentSnapshot()
+        snapshot = self.head()
         while snapshot is not None:
             summary = snapshot.summary()
             if summary.get("helios.pipeline") == self.pipeline and summary.get("helios.batch") is not None:
@@ -203,7 +246,7 @@ class Ledger:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
         """
         record = self.load()
-        self._head = self.table.currentSnapshot()
+        self._head = self.head()
         if record is None:
             if planned:
                 raise LedgerError(
@@ -235,7 +278,7 @@ class Ledger:
         """
         if record.snapshot is None:
             return
-        head = self.table.currentSnapshot()
+        head = self.head()
         if self.table.snapshot(record.snapshot) is not None:
             gone = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
         else:  # expired: a head that is older than the batch cannot descend from it
@@ -260,80 +303,112 @@ class Ledger:
 
     def commit(
         self,
-        files: Iterable[Any],
+        spark: SparkSession,
+        write: Callable[[Transaction], None],
         batch: int,
         position: Mapping[str, Any],
-        stamps: Mapping[str, str],
-        sources: object,
+        terms: Terms | None = None,
         *,
-        before: Callable[[], None] = lambda: None,
-    ) -> Commit:
-        """Adds data files as a batch that `find` did not find, atomically with its stamps and its record.
+        recorded: bool = True,
+    ) -> Commit | None:
+        """Writes a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
-            files: Data files of the JVM, not yet in the table.
+            spark: The session of the batch.
+            write: Writes the batch into a transaction on the table; called again where a conflict is tried again.
             batch: The batch's number.
             position: What it read.
-            stamps: The user's own entries of the snapshot summary.
-            sources: The sources as JSON values, for `helios.sources`.
-            before: Called before each try; raises to stop.
+            terms: How it is committed.
+            recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
+
+        Returns:
+            The commit; None when the batch changes nothing.
 
         Raises:
             LeaseError: Another driver has committed for this pipeline since the look-up.
             RunError: The commit failed, or its outcome stays unknown.
         """
+        terms = terms or Terms()
+        conflict: Py4JJavaError | None = None
+        for tried in range(terms.retry.retries + 1):
+            if tried:
+                terms.retried()
+                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
+            terms.before()
+            pending = self.begin(spark, batch, position, terms)
+            began = time.monotonic()
+            try:
+                write(pending)
+            except Py4JJavaError as error:
+                if java_class(error) not in CONFLICTS:
+                    raise
+                conflict = error
+                self._refuse_conflict(error, batch, terms)
+                if (found := self.find(batch, position, planned=True)) is not None:
+                    return found
+                continue
+            written = time.monotonic()
+            snapshot = pending.snapshot
+            if snapshot is None:
+                return None
+            made = int(snapshot.snapshotId())
+            files = Added(self.table, snapshot)
+            try:
+                if recorded:
+                    pending.record(self.key, self.record_of(batch, position, made).as_json())
+                pending.commit()
+            except Py4JJavaError as error:
+                found = self.look_again(error, batch, position)
+                if java_class(error) in CONFLICTS:  # any other failure may have landed
+                    files.delete()
+                if found is not None:
+                    return found
+                conflict = error
+                self._refuse_conflict(error, batch, terms)
+                continue
+            done = time.monotonic() - written
+            return replace(self._made(made), retries=tried, write_seconds=written - began, commit_seconds=done)
+        why = f": {java_message(conflict)}" if conflict is not None else ""
+        raise RunError(
+            f"batch {batch} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
+            f"{terms.retry.retries + 1} tries; nothing was written{why}",
+            fix="run again when the table is quieter, or allow more tries with .retry(retries=).",
+        ) from conflict
+
+    def begin(
+        self, spark: SparkSession, batch: int, position: Mapping[str, Any], terms: Terms | None = None
+    ) -> Transaction:
+        """A transaction on the table as it was when the batch was looked up: its operations are stamped and fenced."""
+        terms = terms or Terms()
         summary = {
-            **stamps,
+            **terms.stamps,
             "helios.v": str(VERSION),
             "helios.pipeline": self.pipeline,
             "helios.batch": str(batch),
             "helios.position": json.dumps(position, separators=(",", ":")),
-            "helios.sources": json.dumps(sources, separators=(",", ":")),
+            "helios.sources": json.dumps(terms.sources, separators=(",", ":")),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
         }
-        added = list(files)
-        for _ in range(COMMIT_TRIES):
-            before()
-            head = self._head
-            try:
-                transaction = self.transaction(added, summary, batch, position, head)
-                snapshot = int(transaction.table().currentSnapshot().snapshotId())
-                transaction.commitTransaction()
-            except Py4JJavaError as error:
-                found = self._after_failure(error, batch, position)
-                if found is not None:
-                    return found
-                continue
-            return self._made(snapshot)
-        raise RunError(
-            f"batch {batch} of {self.pipeline} could not be committed to {self.table.name()}: its history changed "
-            f"under each of {COMMIT_TRIES} tries; nothing was written.",
-            fix="run again when the table is quieter.",
-        )
+        head = self._head.snapshotId() if self._head is not None else None
 
-    def transaction(
-        self, files: Iterable[Any], summary: Mapping[str, str], batch: int, position: Mapping[str, Any], head: Any
-    ) -> Any:
-        """An Iceberg transaction with the data, the stamps and the record of a batch, ready to commit.
+        def prepare() -> Callable[[Any], None]:
+            fences = [_Ancestry(self.pipeline, self.checkpoint, head)]
 
-        Args:
-            files: Data files of the JVM.
-            summary: Entries of the snapshot summary.
-            batch: The batch's number.
-            position: What it read.
-            head: The snapshot at which the batch was found absent, None for an empty table.
-        """
-        transaction = self.table.newTransaction()
-        append = transaction.newAppend()
-        for file in files:
-            append.appendFile(file)
-        for key, value in summary.items():
-            append.set(key, value)
-        append.validateWith(_Ancestry(self.pipeline, self.checkpoint, head.snapshotId() if head is not None else None))
-        append.commit()
-        snapshot = int(transaction.table().currentSnapshot().snapshotId())
-        record = Record(
+            def prepared(operation: Any) -> None:
+                for key, value in summary.items():
+                    operation.set(key, value)
+                if fences:  # a second operation of the batch stands on the first, which has its stamps
+                    operation.validateWith(fences.pop())
+
+            return prepared
+
+        return Transaction(spark, self.table, prepare, self.branch, terms.properties)
+
+    def record_of(self, batch: int, position: Mapping[str, Any], snapshot: int) -> Record:
+        """The record of a batch that was looked up."""
+        head = self._head
+        return Record(
             checkpoint=self.checkpoint,
             batch=batch,
             position=position,
@@ -341,8 +416,14 @@ class Ledger:
             sequence=(head.sequenceNumber() + 1) if head is not None and head.sequenceNumber() else 0,
             steps=self.steps,
         )
-        transaction.updateProperties().set(self.key, record.as_json()).commit()
-        return transaction
+
+    def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms) -> None:
+        if not terms.yields:
+            raise RunError(
+                f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
+                f"{java_message(error)}; nothing was written.",
+                fix="look at what was written meanwhile; run again to replace it too.",
+            ) from error
 
     def _made(self, snapshot: int) -> Commit:
         self.table.refresh()
@@ -355,15 +436,17 @@ class Ledger:
             bytes=int(summary.get("added-files-size") or 0),
         )
 
-    def _after_failure(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
+    def look_again(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
         """What a failed commit means: found after all, worth another try (None), or an error to raise."""
         kind = java_class(error)
         message = java_message(error)
         if kind == "ValidationException":
-            # Somebody committed for this pipeline, or the history between the look-up and now is gone: look again.
+            # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone.
             found = self.find(batch, position, planned=True)
             return Commit(snapshot=found.snapshot, again=True) if found else None
-        if kind in ("CommitFailedException", "NoSuchTableException", "NotFoundException", "ForbiddenException"):
+        if kind == "CommitFailedException":
+            return None
+        if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
                 f"batch {batch} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was written.",
                 fix="run again: the batch is written once.",
@@ -381,6 +464,21 @@ class Ledger:
             f"{self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
+
+
+class Added:
+    """The files that a snapshot adds, read while its manifests are there."""
+
+    def __init__(self, table: Any, snapshot: Any) -> None:
+        self._io = table.io()
+        # Iceberg caches both lists in the snapshot: nothing is iterated unless the commit fails.
+        self._lists = [snapshot.addedDataFiles(self._io), snapshot.addedDeleteFiles(self._io)]
+
+    def delete(self) -> None:
+        """Deletes the files of a change that did not land."""
+        for files in self._lists:
+            for file in files:
+                self._io.deleteFile(file.location())
 
 
 def parse(text: str, key: str, table: str) -> Record:

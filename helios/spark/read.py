@@ -18,7 +18,7 @@ from helios.model.flow import Flow
 from helios.model.iceberg import IcebergSource
 from helios.model.memory import MemorySource
 from helios.plan.plan import Plan, ReadPlan
-from helios.spark.steps import apply, quoted
+from helios.spark.steps import POSITION, Scope, apply, quoted
 from helios.spark.write import load_table, target_schema
 
 BEFORE = "helios_before"
@@ -28,15 +28,24 @@ NO_SNAPSHOT = -1
 """The snapshot id of Iceberg's streaming offset for a table without snapshots."""
 
 
-def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> DataFrame:
+@dataclass(frozen=True)
+class Built:
+    """A pipeline's rows, and those that its expectations set aside."""
+
+    df: DataFrame
+    rejected: list[DataFrame]
+
+
+def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
     """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
     numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
 
     def flow(declared: Flow) -> DataFrame:
         df = rows(*next(numbered))
-        return apply(df, declared.steps, flow)
+        return apply(df, declared.steps, scope)
 
-    return flow(plan.stream)
+    scope = Scope(flow)
+    return Built(flow(plan.stream), scope.rejected)
 
 
 # once

@@ -178,6 +178,12 @@ class PipelineRun:
                     raise
                 looked = time.monotonic()
 
+    def retried(self) -> None:
+        """Counts a commit that is tried again."""
+
+    def failed(self, rows: int) -> None:
+        """Counts rows that were set aside."""
+
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
         with self._busy:

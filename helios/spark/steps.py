@@ -6,24 +6,46 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
 from helios.model.flow import Call, Flow, Step
 
-Read: TypeAlias = Callable[[Flow], DataFrame]
-"""How a step gets the rows of another flow: a join's or union's other side."""
+POSITION = "__helios_position"
+"""A hidden column where a row's source position is known: it tells which of two equal rows came later."""
+
+CARRYING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
+"""Steps that keep the hidden column; a callable, or SQL, would see it."""
+
+FAILED = "helios: expectation failed: "
+"""What the message of a failed expectation begins with, inside Spark's own."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What steps need beside their rows.
+
+    Attributes:
+        read: Gives the rows of another flow: a join's or union's other side.
+        rejected: Collects the rows that expectations set aside, as `payload`, `reason` and `step`.
+    """
+
+    read: Callable[[Flow], DataFrame]
+    rejected: list[DataFrame] = field(default_factory=list)
+
 
 # `sql()` calls its input by one name; a view of that name lives only while the query is analyzed.
 _VIEW = threading.Lock()
 
 
-def apply(df: DataFrame, steps: Iterable[Step], read: Read) -> DataFrame:
+def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
     """Applies steps in order.
 
     Raises:
@@ -31,7 +53,7 @@ def apply(df: DataFrame, steps: Iterable[Step], read: Read) -> DataFrame:
     """
     for step in steps:
         try:
-            df = LOWERED[type(step)](df, step, read)
+            df = LOWERED[type(step)](df, step, scope)
         except AnalysisException as error:
             raise refusal(step.text(), error, step.origin) from error
     return df
@@ -43,7 +65,7 @@ def refusal(what: str, error: AnalysisException, where: Origin | None) -> InputE
     return InputError(f"{what}: {text}", where=where)
 
 
-def _call(df: DataFrame, step: Call, read: Read) -> DataFrame:
+def _call(df: DataFrame, step: Call, scope: Scope) -> DataFrame:
     try:
         result = step.function(df)
     except (HeliosError, AnalysisException):
@@ -68,31 +90,32 @@ def _raised_at(error: BaseException) -> Origin | None:
     return Origin(mine[-1].filename, mine[-1].lineno or 0) if mine else None
 
 
-def _where(df: DataFrame, step: s.Where, read: Read) -> DataFrame:
+def _where(df: DataFrame, step: s.Where, scope: Scope) -> DataFrame:
     return df.where(step.condition)
 
 
-def _select(df: DataFrame, step: s.Select, read: Read) -> DataFrame:
-    return df.selectExpr(*step.expressions)
+def _select(df: DataFrame, step: s.Select, scope: Scope) -> DataFrame:
+    hidden = [POSITION] if POSITION in df.columns else []
+    return df.selectExpr(*step.expressions, *hidden)
 
 
-def _with_columns(df: DataFrame, step: s.WithColumns, read: Read) -> DataFrame:
+def _with_columns(df: DataFrame, step: s.WithColumns, scope: Scope) -> DataFrame:
     return df.withColumns({name: F.expr(expression) for name, expression in step.columns})
 
 
-def _rename(df: DataFrame, step: s.Rename, read: Read) -> DataFrame:
+def _rename(df: DataFrame, step: s.Rename, scope: Scope) -> DataFrame:
     return df.withColumnsRenamed(dict(step.names))
 
 
-def _drop(df: DataFrame, step: s.Drop, read: Read) -> DataFrame:
+def _drop(df: DataFrame, step: s.Drop, scope: Scope) -> DataFrame:
     return df.drop(*step.columns)
 
 
-def _cast(df: DataFrame, step: s.Cast, read: Read) -> DataFrame:
+def _cast(df: DataFrame, step: s.Cast, scope: Scope) -> DataFrame:
     return df.withColumns({name: df[quoted(name)].cast(spark_type) for name, spark_type in step.types})
 
 
-def _sql(df: DataFrame, step: s.Sql, read: Read) -> DataFrame:
+def _sql(df: DataFrame, step: s.Sql, scope: Scope) -> DataFrame:
     session = df.sparkSession
     with _VIEW:
         df.createOrReplaceTempView("input")
@@ -102,11 +125,11 @@ def _sql(df: DataFrame, step: s.Sql, read: Read) -> DataFrame:
             session.catalog.dropTempView("input")
 
 
-def _watermark(df: DataFrame, step: s.Watermark, read: Read) -> DataFrame:
+def _watermark(df: DataFrame, step: s.Watermark, scope: Scope) -> DataFrame:
     return df.withWatermark(step.column, f"{round(step.delay * 1000)} milliseconds")
 
 
-def _aggregate(df: DataFrame, step: s.Aggregate, read: Read) -> DataFrame:
+def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
     keys = [F.expr(e) for e in step.by]
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:
@@ -123,21 +146,67 @@ def _aggregate(df: DataFrame, step: s.Aggregate, read: Read) -> DataFrame:
     )
 
 
-def _dedupe(df: DataFrame, step: s.Dedupe, read: Read) -> DataFrame:
+def _dedupe(df: DataFrame, step: s.Dedupe, scope: Scope) -> DataFrame:
     if step.within is not None and df.isStreaming:
         return df.dropDuplicatesWithinWatermark(list(step.keys))
     return df.dropDuplicates(list(step.keys))
 
 
-def _join(df: DataFrame, step: s.Join, read: Read) -> DataFrame:
-    other = read(step.other)
+def _join(df: DataFrame, step: s.Join, scope: Scope) -> DataFrame:
+    other = scope.read(step.other)
     if step.how == "cross":
         return df.crossJoin(other)
     return df.join(other, on=list(step.on), how=step.how)
 
 
-def _union(df: DataFrame, step: s.Union, read: Read) -> DataFrame:
-    return df.unionByName(read(step.other))
+def _union(df: DataFrame, step: s.Union, scope: Scope) -> DataFrame:
+    return df.unionByName(scope.read(step.other))
+
+
+def _expect(df: DataFrame, step: s.Expect, scope: Scope) -> DataFrame:
+    met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
+    every = reduce(lambda a, b: a & b, met.values())
+    return ON_FAIL[step.on_fail](df, step, scope, met, every)
+
+
+Met: TypeAlias = "dict[str, Column]"
+
+
+def _fail(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+    message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
+    return df.where(F.when(every, True).otherwise(F.raise_error(message).cast("boolean")))
+
+
+def _leave_out(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+    return df.where(every)
+
+
+def _set_aside(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+    scope.rejected.append(rejected(df.where(~every), _reason(step, met), step.text()))
+    return df.where(every)
+
+
+def _reason(step: s.Expect, met: Met) -> Column:
+    broken = [F.when(~met[name], F.lit(f"{name} ({condition})")) for name, condition in step.conditions]
+    return F.concat_ws(", ", *broken)
+
+
+def payload(df: DataFrame) -> Column:
+    """A row as JSON, nulls included."""
+    columns = [quoted(name) for name in df.columns if name != POSITION]
+    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+
+
+def rejected(df: DataFrame, reason: Column, step: str) -> DataFrame:
+    """Rows on their way to the quarantine."""
+    return df.select(payload(df).alias("payload"), reason.alias("reason"), F.lit(step).alias("step"))
+
+
+ON_FAIL: dict[str, Callable[[DataFrame, s.Expect, Scope, Met, Column], DataFrame]] = {
+    "fail": _fail,
+    "drop": _leave_out,
+    "quarantine": _set_aside,
+}
 
 
 def quoted(column: str) -> str:
@@ -145,7 +214,7 @@ def quoted(column: str) -> str:
     return f"`{column.replace('`', '``')}`"
 
 
-LOWERED: dict[type[Step], Callable[[DataFrame, Any, Read], DataFrame]] = {
+LOWERED: dict[type[Step], Callable[[DataFrame, Any, Scope], DataFrame]] = {
     Call: _call,
     s.Where: _where,
     s.Select: _select,
@@ -159,4 +228,5 @@ LOWERED: dict[type[Step], Callable[[DataFrame, Any, Read], DataFrame]] = {
     s.Dedupe: _dedupe,
     s.Join: _join,
     s.Union: _union,
+    s.Expect: _expect,
 }

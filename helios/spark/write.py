@@ -1,48 +1,19 @@
-"""Writing a batch: Spark writes the data files, the ledger commits them.
-
-Iceberg's Spark writer commits by itself, with no room for a validation or a second update in the same commit. Its
-compaction, though, has the writer stage its files on the driver and commits them through the Java API
-(`FileRewriteCoordinator`); a batch takes the same road, so that its data, stamps and record are one transaction.
-"""
+"""Iceberg's own table objects: loading, creating, and bringing one to what a sink declares."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from py4j.java_gateway import JavaMember
-from py4j.protocol import STATIC_PREFIX, Py4JJavaError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from helios.config import TableName
-from helios.errors import CheckFailed, DeclarationError, HeliosError
 from helios.model.partition import PartitionField
-from helios.plan.plan import WritePlan
+from helios.plan.sinks import SortTerm
 from helios.spark.ledger import java_class
-from helios.spark.steps import quoted
-
-WRITE_OPTIONS = {
-    # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
-    "fanout-enabled": "false",
-}
-ROW_LINEAGE = ("_row_id", "_last_updated_sequence_number")
-
-
-@dataclass(frozen=True)
-class Staged:
-    """Data files that are written but in no snapshot."""
-
-    table: Any
-    files: list[Any]
-
-    def discard(self) -> None:
-        """Deletes the files, of a batch that turned out to be there already."""
-        for file in self.files:
-            self.table.io().deleteFile(file.location())
 
 
 def load_table(spark: SparkSession, table: TableName) -> Any | None:
@@ -56,10 +27,27 @@ def load_table(spark: SparkSession, table: TableName) -> Any | None:
         raise
 
 
-def create_table(spark: SparkSession, write: WritePlan, schema: StructType, properties: Mapping[str, str]) -> Any:
-    """Creates the namespace and the table that a plan names; a table made by somebody else meanwhile is loaded."""
+def create_table(
+    spark: SparkSession,
+    table: TableName,
+    schema: StructType,
+    properties: Mapping[str, str],
+    *,
+    partitioning: Sequence[PartitionField] = (),
+    sort: Sequence[SortTerm] = (),
+) -> Any:
+    """Creates a table and its namespace; a table made by somebody else meanwhile is loaded.
+
+    Args:
+        spark: The session.
+        table: Its name.
+        schema: Its columns; all become optional.
+        properties: Its properties, `format-version` among them.
+        partitioning: Its partition fields.
+        sort: Its sort order.
+    """
     jvm: Any = spark._jvm
-    catalog, identifier = _catalog(spark, write.table)
+    catalog, identifier = _catalog(spark, table)
     namespace = identifier.namespace()
     try:
         if not catalog.namespaceExists(namespace):
@@ -71,10 +59,13 @@ def create_table(spark: SparkSession, write: WritePlan, schema: StructType, prop
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
     iceberg_schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
     spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema)
-    for field in write.partitioning or ():
+    for field in partitioning:
         spec = _partition(spec, field)
     builder = catalog.buildTable(identifier, iceberg_schema).withPartitionSpec(spec.build())
-    for key, value in {"format-version": str(write.format_version), **dict(write.properties), **properties}.items():
+    if sort:
+        order = jvm.org.apache.iceberg.SortOrder.builderFor(iceberg_schema)
+        builder = builder.withSortOrder(_sorted(jvm, order, sort).build())
+    for key, value in properties.items():
         builder = builder.withProperty(key, value)
     try:
         return builder.create()
@@ -87,6 +78,58 @@ def create_table(spark: SparkSession, write: WritePlan, schema: StructType, prop
 def _partition(spec: Any, field: PartitionField) -> Any:
     method = getattr(spec, field.transform)
     return method(field.column) if field.width is None else method(field.column, field.width)
+
+
+def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
+    nulls = jvm.org.apache.iceberg.NullOrder
+    for term in terms:
+        add = order.desc if term.descending else order.asc
+        order = add(term.by.strip("` "), nulls.NULLS_FIRST if term.nulls_first else nulls.NULLS_LAST)
+    return order
+
+
+def repartition(spark: SparkSession, table: Any, partitioning: Sequence[PartitionField]) -> None:
+    """Gives a table another partition spec for what is written from now on; one commit, and none when it has it."""
+    jvm: Any = spark._jvm
+    table.refresh()
+    wanted = [_term(jvm, field) for field in partitioning]
+    update = table.updateSpec()
+    fields = [f for f in table.spec().fields() if str(f.transform()) != "void"]
+    now = {_show(table, field): str(field.name()) for field in fields}
+    texts = [str(field) for field in partitioning]
+    if list(now) == texts:
+        return
+    for text, name in now.items():
+        if text not in texts:
+            update = update.removeField(name)
+    for field, term in zip(partitioning, wanted, strict=True):
+        if str(field) not in now:
+            update = update.addField(term)
+    update.commit()
+
+
+def _term(jvm: Any, field: PartitionField) -> Any:
+    terms = jvm.org.apache.iceberg.expressions.Expressions
+    if field.transform == "identity":
+        return terms.ref(field.column)
+    method = getattr(terms, field.transform)
+    return method(field.column) if field.width is None else method(field.column, field.width)
+
+
+def _show(table: Any, field: Any) -> str:
+    """A field of a Java partition spec as `PartitionField` shows it."""
+    transform, _, width = str(field.transform().toString()).rstrip("]").partition("[")
+    column = str(table.schema().findColumnName(field.sourceId()))
+    return str(PartitionField(transform, column, int(width) if width else None))
+
+
+def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
+    """Gives a table a sort order for what is written from now on; no commit when it has it."""
+    jvm: Any = spark._jvm
+    table.refresh()
+    wanted = _sorted(jvm, jvm.org.apache.iceberg.SortOrder.builderFor(table.schema()), terms).build()
+    if not table.sortOrder().sameOrder(wanted):
+        _sorted(jvm, table.replaceSortOrder(), terms).commit()
 
 
 def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
@@ -102,89 +145,7 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.table)
 
 
-def align(df: DataFrame, write: WritePlan, target: StructType, where: Any) -> DataFrame:
-    """The batch with exactly the target's columns: matched by name without regard to case, missing ones null.
-
-    Raises:
-        CheckFailed: The batch has columns that the target lacks; they are never dropped silently.
-    """
-    theirs = {field.name.lower() for field in target.fields}
-    extra = [f for f in df.schema.fields if f.name.lower() not in theirs]
-    if extra:
-        problem: HeliosError = DeclarationError(
-            f"the stream carries columns that {write.table.text} does not have: "
-            + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in extra)
-            + f". The table has: {', '.join(target.names)}.",
-            where=where,
-            fix=f'add them to the table, or leave them out with drop("{extra[0].name}").',
-        )
-        raise CheckFailed([problem])
-    ours = {name.lower(): name for name in df.columns}
-    return df.select(
-        *[
-            F.col(quoted(ours[f.name.lower()])).alias(f.name)
-            if f.name.lower() in ours
-            else F.lit(None).cast(f.dataType).alias(f.name)
-            for f in target.fields
-        ]
-    )
-
-
 def target_schema(spark: SparkSession, table: Any) -> StructType:
     """The Spark schema of an Iceberg table object."""
     jvm: Any = spark._jvm
-    return StructType.fromJson(_json(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()))
-
-
-def _json(text: str) -> dict[str, Any]:
-    import json
-
-    value: dict[str, Any] = json.loads(text)
-    return value
-
-
-def stage(df: DataFrame, table: Any, name: TableName) -> Staged:
-    """Writes a batch's data files without committing them.
-
-    Args:
-        df: The batch, aligned with the table.
-        table: Iceberg's table object.
-        name: The table's name.
-    """
-    spark = df.sparkSession
-    jvm: Any = spark._jvm
-    group = str(uuid.uuid4())
-    minor = ".".join(spark.version.split(".")[:2])
-    coordinator = jvm.org.apache.iceberg.spark.FileRewriteCoordinator.get()
-    STAGING[minor](df, table, name, group)
-    try:
-        return Staged(table, list(coordinator.fetchNewFiles(table, group)))
-    finally:
-        coordinator.clearRewrite(table, group)
-
-
-def _stage_by_cache(df: DataFrame, table: Any, _: TableName, group: str) -> None:
-    jvm: Any = df.sparkSession._jvm
-    # The class has a static get() and a get(key), and py4j looks at whichever the JVM lists first: name the static one.
-    gateway: Any = df.sparkSession.sparkContext._gateway
-    name = f"{STATIC_PREFIX}org.apache.iceberg.spark.SparkTableCache"
-    cache = JavaMember("get", None, name, gateway._gateway_client)()
-    cache.add(group, table)
-    if jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table):
-        # A rewrite keeps its rows' lineage; new rows have none yet, and nulls inherit it from the commit.
-        df = df.select("*", *[F.lit(None).cast("bigint").alias(column) for column in ROW_LINEAGE])
-    try:
-        df.write.format("iceberg").mode("append").options(**WRITE_OPTIONS).save(group)
-    finally:
-        cache.remove(group)
-
-
-def _stage_by_option(df: DataFrame, table: Any, name: TableName, group: str) -> None:
-    df.writeTo(name.sql).options(**WRITE_OPTIONS, **{"rewritten-file-scan-task-set-id": group}).append()
-
-
-STAGING: dict[str, Callable[[DataFrame, Any, TableName, str], None]] = {
-    "4.0": _stage_by_option,
-    "4.1": _stage_by_cache,
-}
-"""How Iceberg's writer for each Spark version is told to stage (SparkRewriteTable since 4.1)."""
+    return StructType.fromJson(json.loads(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()))

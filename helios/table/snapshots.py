@@ -1,18 +1,24 @@
-"""A loaded table and its snapshots."""
+"""A loaded table: its snapshots, branches and tags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from helios.errors import DeclarationError, NotFound
+from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.values import caller
 
 if TYPE_CHECKING:
     import pyiceberg.table
     import pyiceberg.table.snapshots
+
+    from helios.table.maintenance import Expiry
+    from helios.table.refs import Rollback
+
+Point: TypeAlias = "int | str | datetime"
+"""A snapshot as a user names it: an id; a time (a datetime or ISO text); any other text is a branch or a tag."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 10
@@ -42,11 +48,23 @@ class Snapshot:
 
 
 class Table:
-    """A table as it was when it was loaded.
+    """A table as it was when it was loaded. What changes it reads it anew first.
 
     Args:
         name: The full name, catalog first.
         iceberg: PyIceberg's own table.
+
+    Examples:
+        >>> import pyarrow as pa
+        >>> from helios import Catalog
+        >>> catalog = Catalog.memory("snapshots")
+        >>> catalog.create_namespace("shop")
+        >>> table = catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]))
+        >>> table.iceberg.append(pa.table({"id": [1]}))
+        >>> first = table.tag("first")
+        >>> table.iceberg.append(pa.table({"id": [2]}))
+        >>> len(table.snapshots()), table.rollback_to("first").snapshot == first
+        (2, True)
     """
 
     def __init__(self, name: str, iceberg: pyiceberg.table.Table) -> None:
@@ -56,16 +74,18 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.name})"
 
+    # looking
+
     def snapshots(self) -> list[Snapshot]:
         """The retained snapshots of all branches, oldest first."""
         return sorted(
-            (_snapshot(raw) for raw in self.iceberg.metadata.snapshots), key=lambda snapshot: snapshot.timestamp
+            (as_snapshot(raw) for raw in self.iceberg.metadata.snapshots), key=lambda snapshot: snapshot.timestamp
         )
 
     def current_snapshot(self) -> Snapshot | None:
         """The snapshot that readers of main see; None for a table that was never written."""
         raw = self.iceberg.current_snapshot()
-        return _snapshot(raw) if raw else None
+        return as_snapshot(raw) if raw else None
 
     def snapshot(self, id: int) -> Snapshot:
         """The snapshot of an id.
@@ -90,7 +110,7 @@ class Table:
             NotFound: The time is before the first retained state of main.
             DeclarationError: The text is no time.
         """
-        moment = _moment(ts)
+        moment = as_moment(ts)
         # The log, not the list: after a rollback the newest snapshot by time is not the state.
         log = [(_time(e.timestamp_ms), e.snapshot_id) for e in self.iceberg.metadata.snapshot_log]
         past = [entry for entry in log if entry[0] <= moment]
@@ -99,8 +119,165 @@ class Table:
         first = f"its first state is of {_show(log[0][0])}" if log else "it has no snapshots"
         raise NotFound(f"table {self.name} had no snapshot at {_show(moment)}: {first}.", where=caller())
 
+    def tags(self) -> dict[str, int]:
+        """The snapshot ids of the tags, by name."""
+        return self._refs("tag")
 
-def _snapshot(raw: pyiceberg.table.snapshots.Snapshot) -> Snapshot:
+    def branches(self) -> dict[str, int]:
+        """The snapshot ids of the branches' heads, by name; `main` is one once the table has been written."""
+        return self._refs("branch")
+
+    def find(self, point: Point) -> Snapshot:
+        """The snapshot that a user means.
+
+        Args:
+            point: An id, a time of main (a datetime or ISO text), or the name of a branch or a tag.
+
+        Raises:
+            NotFound: There is no such snapshot, time, branch or tag.
+            DeclarationError: A text that is both a time and a name.
+        """
+        if isinstance(point, datetime):
+            return self.snapshot_at(point)
+        if not isinstance(point, str):
+            return self.snapshot(point)
+        names = {**self.branches(), **self.tags()}
+        if _is_time(point):
+            if point in names:
+                raise DeclarationError(
+                    f"{point!r} is a time, and also a name in table {self.name}.",
+                    where=caller(),
+                    fix=f"give the snapshot id {names[point]}, or a datetime.",
+                )
+            return self.snapshot_at(point)
+        if point not in names:
+            raise NotFound(
+                f"table {self.name} has no branch or tag {point!r}, and it is no time. {near_miss(point, names)}",
+                where=caller(),
+            )
+        return self.snapshot(names[point])
+
+    # changing
+
+    def tag(self, name: str, snapshot: Point | None = None) -> Snapshot:
+        """Names a snapshot, which then does not expire.
+
+        Args:
+            name: The tag.
+            snapshot: An id, a time, a branch or another tag; by default the current snapshot.
+
+        Returns:
+            The snapshot.
+
+        Raises:
+            InputError: The name exists, or cannot be; the snapshot does not exist; the table is empty.
+            RunError: The table was changed meanwhile, or the catalog is away.
+        """
+        from helios.table import refs
+
+        return refs.apply(self, refs.new(self, "create_tag", name, snapshot))
+
+    def branch(self, name: str, snapshot: Point | None = None) -> Snapshot:
+        """Makes a branch, at the current snapshot or another one; otherwise as `tag`."""
+        from helios.table import refs
+
+        return refs.apply(self, refs.new(self, "create_branch", name, snapshot))
+
+    def drop_tag(self, name: str) -> Snapshot:
+        """Removes a tag, and returns the snapshot that it named; only the name is gone.
+
+        Raises:
+            NotFound: There is no such tag.
+        """
+        from helios.table import refs
+
+        return refs.apply(self, refs.old(self, "remove_tag", name))
+
+    def drop_branch(self, name: str) -> Snapshot:
+        """Removes a branch, and returns its head; snapshots that no other branch has expire in their time.
+
+        Raises:
+            NotFound: There is no such branch.
+            DeclarationError: It is `main`.
+        """
+        from helios.table import refs
+
+        return refs.apply(self, refs.old(self, "remove_branch", name))
+
+    def rollback_to(self, point: Point) -> Rollback:
+        """Sets main to a snapshot that it had before, back or forth again; no snapshot is lost.
+
+        A Helios pipeline whose last batch is no longer in main stops at its next batch and says so, and so does one
+        that follows the table from behind the snapshot.
+
+        Args:
+            point: An id, a time, or a tag.
+
+        Raises:
+            NotFound: There is no such snapshot, time or tag.
+            InputError: Main has never stood there.
+            RunError: The table was changed meanwhile, or the catalog is away.
+        """
+        from helios.table import refs
+
+        change, done = refs.rollback(self, point)
+        if change is not None:
+            refs.apply(self, change)
+        return done
+
+    def expiry(
+        self,
+        older_than: datetime | str | timedelta | float | None = None,
+        retain_last: int | None = None,
+        *,
+        readers: Sequence[str] = (),
+    ) -> Expiry:
+        """What `expire` would remove, and for whom it would keep other snapshots; nothing is changed."""
+        from helios.table import maintenance
+
+        return maintenance.planned(self, older_than, retain_last, readers)
+
+    def expire(
+        self,
+        older_than: datetime | str | timedelta | float | None = None,
+        retain_last: int | None = None,
+        *,
+        readers: Sequence[str] = (),
+    ) -> Expiry:
+        """Removes old snapshots from the table's metadata. Their files stay on the storage, with no JVM to delete them.
+
+        What no snapshot names any more is deleted by `helios orphans`; `helios expire` does both at once, with Spark.
+
+        The heads of branches and tags stay, and so does all that a known reader still needs: the pipelines of the
+        catalogs in the configuration of the calling script, or of the working directory, and `readers`.
+
+        Args:
+            older_than: A time, or an age: "7d", a timedelta, or seconds. By default the table's own property
+                `history.expire.max-snapshot-age-ms`, or 5 days; beside `retain_last` alone, age does not count.
+            retain_last: How many snapshots of every branch stay in any case; by default the table's own, or 1.
+            readers: Checkpoints of further readers.
+
+        Returns:
+            What was removed, nothing perhaps, and what was kept for whom.
+
+        Raises:
+            CheckpointError: A reader's checkpoint cannot be read.
+            EngineNeeded: The table has format v3, in a catalog without a server of its own.
+            RunError: The table was changed during each of several tries, or a place cannot be reached.
+        """
+        from helios.table import maintenance
+
+        return maintenance.expire(self, older_than, retain_last, readers)
+
+    # how
+
+    def _refs(self, kind: str) -> dict[str, int]:
+        refs = sorted(self.iceberg.metadata.refs.items())
+        return {name: ref.snapshot_id for name, ref in refs if ref.snapshot_ref_type.value == kind}
+
+
+def as_snapshot(raw: pyiceberg.table.snapshots.Snapshot) -> Snapshot:
+    """A snapshot of PyIceberg's as a value."""
     return Snapshot(
         id=raw.snapshot_id,
         parent_id=raw.parent_snapshot_id,
@@ -116,7 +293,12 @@ def _time(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _moment(ts: datetime | str) -> datetime:
+def as_moment(ts: datetime | str) -> datetime:
+    """A time in UTC.
+
+    Raises:
+        DeclarationError: It is no time.
+    """
     try:
         parsed = datetime.fromisoformat(ts) if isinstance(ts, str) else ts
     except ValueError:
@@ -126,6 +308,14 @@ def _moment(ts: datetime | str) -> datetime:
             f"{ts!r} is not a time.", where=caller(), fix='write ISO 8601 ("2026-01-01T00:00:00Z") or a datetime.'
         )
     return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _show(moment: datetime) -> str:

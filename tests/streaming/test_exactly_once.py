@@ -15,7 +15,8 @@ from helios import Pipeline, where
 from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
 from helios.spark.checkpoint import Checkpoint, Lease
 from helios.spark.ledger import Ledger, Record
-from helios.spark.write import align, load_table, stage, target_schema
+from helios.spark.view import Transaction
+from helios.spark.write import load_table
 
 Forget = Callable[[Path, int], None]
 
@@ -238,49 +239,56 @@ def test_a_stale_driver_stops_at_its_next_batch(world: Any, copy: Pipeline) -> N
     assert world.ids("a.t") == list(range(20))
 
 
-def staged(world: Any, ids: list[int]) -> tuple[Any, Any]:
-    """A batch whose files are written and not committed, and the ledger that would commit it."""
+def driver(world: Any, ids: list[int]) -> tuple[Ledger, Callable[[Transaction], None]]:
+    """The ledger of a driver of `copy`, and what writes a batch of these ids into its transaction."""
     plan = world.plan(world.source("a.s").incremental() >> world.sink("a.t"))
-    table = load_table(world.spark, plan.write.table)
     identity = Checkpoint(world.spark, plan.checkpoint).identity()
     assert identity is not None
     df = world.spark.createDataFrame([(i,) for i in ids], "id bigint")
-    files = stage(align(df, plan.write, target_schema(world.spark, table), None), table, plan.write.table).files
-    return files, Ledger(table, plan.pipeline, identity.id, "")
+    return Ledger(load_table(world.spark, plan.write.table), plan.pipeline, identity.id, ""), lambda t: t.append(df)
 
 
 def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy: Pipeline) -> None:
-    """The zombie looked batch 2 up and wrote its files; its replacement commits the batch; then the zombie goes on."""
+    """The zombie looked batch 2 up; its replacement commits the batch; then the zombie goes on."""
     position = {"sources": [{"source": "local.a.s", "to": 7}]}
-    zombie_files, zombie = staged(world, [20])
-    files, replacement = staged(world, [20])
+    zombie, write = driver(world, [20])
+    replacement, _ = driver(world, [20])
     assert zombie.find(2, position, planned=True) is None
     assert replacement.find(2, position, planned=True) is None
-    assert not replacement.commit(files, 2, position, {}, []).again
-    landed = zombie.commit(zombie_files, 2, position, {}, [])
-    assert landed.again
+    assert not replacement.commit(world.spark, write, 2, position).again
+    before = data_files(world, "a.t")
+    assert zombie.commit(world.spark, write, 2, position).again
     assert world.ids("a.t") == list(range(21))
+    assert data_files(world, "a.t") == before  # what the zombie wrote is deleted
+
+
+def data_files(world: Any, table: str) -> set[str]:
+    location = world.catalog.load(table).iceberg.location().removeprefix("file://").removeprefix("file:")
+    return {path.name for path in Path(location, "data").rglob("*.parquet")}
 
 
 def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, copy: Pipeline) -> None:
-    """The same inside the commit: the base moves after the transaction was built, and Iceberg itself retries."""
+    """The same inside the commit: the base moves after the transaction was written, and Iceberg itself retries."""
     position = {"sources": [{"source": "local.a.s", "to": 7}]}
-    zombie_files, zombie = staged(world, [20])
-    files, replacement = staged(world, [20])
-    head = zombie.table.currentSnapshot()
-    transaction = zombie.transaction(zombie_files, {"helios.pipeline": zombie.pipeline}, 2, position, head)
-    replacement.commit(files, 2, position, {}, [])
+    zombie, write = driver(world, [20])
+    replacement, _ = driver(world, [20])
+    assert zombie.find(2, position, planned=True) is None
+    pending = zombie.begin(world.spark, 2, position)
+    write(pending)
+    assert replacement.find(2, position, planned=True) is None
+    replacement.commit(world.spark, write, 2, position)
     with pytest.raises(Exception, match="has committed since this batch was looked up"):
-        transaction.commitTransaction()
+        pending.commit()
     assert world.ids("a.t") == list(range(21))
 
 
 def test_a_commit_meets_other_writers_and_lands_once(world: Any, copy: Pipeline) -> None:
-    files, ledger = staged(world, [20])
-    head = ledger.table.currentSnapshot()
-    transaction = ledger.transaction(files, {"helios.pipeline": ledger.pipeline}, 2, {}, head)
+    ledger, write = driver(world, [20])
+    assert ledger.find(2, {}, planned=True) is None
+    pending = ledger.begin(world.spark, 2, {})
+    write(pending)
     world.fill("a.t", [500])
-    transaction.commitTransaction()
+    pending.commit()
     assert world.ids("a.t") == [*range(21), 500]
 
 

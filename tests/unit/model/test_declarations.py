@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from helios import (
     day,
     dedupe,
     drop,
+    expect,
     identity,
     join,
     param,
@@ -33,8 +35,12 @@ from helios import (
 )
 from helios.errors import DeclarationError, near_miss
 from helios.model import values
-from helios.model.values import Identifier, Secret, duration, show_seconds
+from helios.model.maintenance import Maintenance
+from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
+from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
+SINK = Iceberg.sink("a.t")
 SOURCE = Memory.source([{"id": 1}])
 
 
@@ -104,6 +110,51 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Iceberg.sink("a.t").snapshot_properties({"helios.batch": "1"}), "kept by Helios"),
         (lambda: Iceberg.sink("a.t").snapshot_properties({"total-records": "1"}), "kept by Iceberg"),
         (lambda: Iceberg.sink("a.t").table_properties({"a": 1}), "must both be text"),  # type: ignore[dict-item]
+        (lambda: SINK.overwrite(""), "overwrite takes text, not ''"),
+        (lambda: SINK.upsert(), 'upsert needs key columns, each once.*upsert."id"'),
+        (lambda: SINK.upsert("id", "ID"), "upsert needs key columns, each once"),
+        (lambda: SINK.upsert(["id"]), r"upsert takes text, not \['id'\]"),  # type: ignore[arg-type]
+        (lambda: SINK.upsert("id", order_by=" "), "order_by takes text"),
+        (lambda: SINK.upsert("id", delete_when=5), "delete_when takes text, not 5"),  # type: ignore[arg-type]
+        (lambda: SINK.upsert("id", tombstones="7 fortnights"), "tombstones='7 fortnights': unknown unit"),
+        (lambda: SINK.upsert("id", history=True), "history=True. needs an order.*order_by="),
+        (lambda: SINK.delete(), "delete needs key columns"),
+        (lambda: SINK.merge_sql("DELETE FROM target"), "takes a MERGE INTO target.*MERGE INTO target USING batch"),
+        (lambda: SINK.merge_sql("MERGE INTO orders USING batch"), "takes a MERGE INTO target"),
+        (lambda: SINK.write_mode("merge_on_read"), "Did you mean 'merge-on-read'"),
+        (lambda: SINK.evolve_schema("add"), "evolve_schema.'add'. is unknown"),
+        (lambda: SINK.renames({}), "renames.. needs names"),
+        (lambda: SINK.renames({"a": ""}), "renames takes text"),
+        (lambda: SINK.drops(), "drops.. needs columns"),
+        (lambda: SINK.tune("low-latency"), "Did you mean 'low_latency'"),
+        (lambda: SINK.target_file_size("128 parsecs"), "unknown unit 'parsecs'"),
+        (lambda: SINK.target_file_size("big"), "target_file_size='big' is not a size.*128MB"),
+        (lambda: SINK.target_file_size(0), "not a positive size"),
+        (lambda: SINK.target_file_size(True), "is not a size"),
+        (lambda: SINK.compression("zstdd"), "compression.'zstdd'. is unknown. Did you mean 'zstd'"),
+        (lambda: SINK.compression("zstd", "high"), "must be a whole number"),  # type: ignore[arg-type]
+        (lambda: SINK.sort_by(), "at least one column"),
+        (lambda: SINK.sort_by(""), "sort_by takes text"),
+        (lambda: SINK.distribution("hashed"), "Did you mean 'hash'"),
+        (lambda: SINK.branch("main"), "'main' is not a branch beside main"),
+        (lambda: SINK.branch("a/b"), "not a branch"),
+        (lambda: SINK.branch(""), "branch takes text"),
+        (lambda: SINK.audit({}), "at least one check"),
+        (lambda: SINK.audit({"a": ""}), "audit takes text"),
+        (lambda: SINK.route(by=""), "route takes text"),
+        (lambda: SINK.quarantine("rejected"), "has no namespace"),
+        (lambda: SINK.retry(-1), r"retry\(retries=-1"),
+        (lambda: SINK.retry(True), "needs a count"),
+        (lambda: SINK.retry(backoff=0), "a positive number of seconds"),
+        (lambda: SINK.retry(backoff="1s"), "a positive number of seconds"),  # type: ignore[arg-type]
+        (lambda: SINK.retry(outage="-1s"), "not a duration"),
+        (lambda: SINK.maintain(), "asked for nothing"),
+        (lambda: SINK.maintain(compact="big"), "is not a size"),
+        (lambda: SINK.maintain(expire="soon"), "is not a duration"),
+        (lambda: SINK.maintain(orphans="1m"), "part of a commit under way"),
+        (lambda: SINK.maintain(compact=True, readers=["/cp"]), "which is not asked for"),
+        (lambda: expect({}), "expect needs at least one column"),
+        (lambda: expect({"a": "x > 0"}, on_fail="quarantined"), "Did you mean 'quarantine'"),
         (lambda: bucket(0, "a"), "needs a positive number"),
         (lambda: bucket("a", 4), "needs a positive number, then a column"),  # type: ignore[arg-type]
         (lambda: truncate(-1, "a"), "needs a positive number"),
@@ -142,6 +193,95 @@ def test_builders_return_new_values() -> None:
     assert built.partitioning == (day("ts"), identity("kind"))
     assert (built.flush_rows, built.flush_every, built.creates) == (5, 60.0, False)
     assert built.flush(rows=6).flush_every == 60.0
+    assert built.flush(every=5).flush_rows == 5
+
+
+@pytest.mark.parametrize(
+    ("sink", "mode", "text"),
+    [
+        (SINK, Append(), "append"),
+        (SINK.upsert("id").append(), Append(), "append"),
+        (SINK.overwrite(), Overwrite(), "overwrite"),
+        (SINK.overwrite("d = 1"), Overwrite(filter="d = 1"), "overwrite where d = 1"),
+        (SINK.overwrite_partitions(), OverwritePartitions(), "overwrite the touched partitions"),
+        (SINK.upsert("id", "day"), Upsert(keys=("id", "day")), "upsert by id, day"),
+        (
+            SINK.upsert("id", order_by="ts", delete_when="op = 'd'", tombstones="1h", history=True),
+            Upsert(keys=("id",), order_by="ts", delete_when="op = 'd'", tombstones=3600.0, history=True),
+            "upsert by id, newest by ts, delete when op = 'd', remembered for 1 h, all versions kept",
+        ),
+        (SINK.delete("id"), Delete(keys=("id",)), "delete by id"),
+        (
+            SINK.merge_sql("merge into target\n using batch"),
+            MergeSql(query="merge into target\n using batch"),
+            "merge_sql(merge into target using batch)",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
+    assert sink.mode == mode
+    assert sink.mode.text() == text
+    assert sink.mode.reruns == (not isinstance(mode, Append))
+    assert SINK.mode == Append()
+
+
+def test_every_mode_is_known() -> None:
+    assert set(MODES) == set(Mode.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("sink", "changed"),
+    [
+        (SINK.partition_by("a", evolve=True), {"partitioning": (identity("a"),), "evolves_partitioning": True}),
+        (SINK.partition_by("a", evolve=True).partition_by("b"), {"partitioning": (identity("b"),)}),
+        (SINK.write_mode("copy-on-write"), {"row_changes": "copy-on-write"}),
+        (
+            SINK.evolve_schema("full").renames({"a": "b"}).drops("c", "d"),
+            {"evolution": Evolution(mode="full", renames=(("a", "b"),), drops=("c", "d"))},
+        ),
+        (SINK.drops("c").evolve_schema("strict"), {"evolution": Evolution(mode="strict", drops=("c",))}),
+        (SINK.tune("balanced"), {"tuning": "balanced"}),
+        (SINK.target_file_size("64MB"), {"file_size": 64 << 20}),
+        (SINK.compression("gzip", 5), {"codec": "gzip", "codec_level": 5}),
+        (SINK.compression("gzip", 5).compression("zstd"), {"codec": "zstd"}),
+        (SINK.sort_by("a", "b desc"), {"sort": ("a", "b desc")}),
+        (SINK.distribution("range"), {"distributes": "range"}),
+        (SINK.branch("audit"), {"branch_name": "audit"}),
+        (SINK.audit({"a": "count(*) > 0"}).publish(), {"audits": (("a", "count(*) > 0"),), "publishes": True}),
+        (SINK.route(by="lower(c)"), {"routing": "lower(c)"}),
+        (SINK.quarantine("x.a.q"), {"quarantine_table": Identifier(("x", "a", "q"))}),
+        (SINK.retry(5, backoff=1, outage="1m"), {"retrying": Retry(retries=5, backoff=1.0, outage=60.0)}),
+        (SINK.retry(outage=0), {"retrying": Retry(outage=0.0)}),
+        (
+            SINK.maintain(compact="1GB", expire="7d", orphans="3d", readers=["/cp"]),
+            {"maintenance": Maintenance(compact=1 << 30, expire=604800.0, orphans=259200.0, readers=("/cp",))},
+        ),
+    ],
+)
+def test_each_builder_changes_its_own_fields(sink: IcebergSink, changed: dict[str, Any]) -> None:
+    assert sink == replace(SINK, **changed)
+    assert SINK == Iceberg.sink("a.t")
+
+
+def test_an_explicit_call_wins_over_a_profile() -> None:
+    tuned = SINK.tune("low_latency")
+    assert (tuned.max_rows, tuned.bytes_per_file, tuned.profile) == (1_000, 32 << 20, PROFILES["low_latency"])
+    explicit = SINK.flush(rows=7).target_file_size("1MB").tune("low_latency")
+    assert (explicit.max_rows, explicit.bytes_per_file) == (7, 1 << 20)
+    assert (SINK.max_rows, SINK.bytes_per_file, SINK.profile) == (None, None, None)
+
+
+def test_expectations_show_in_the_plan() -> None:
+    assert expect({"a": "x > 0", "b": "y"}, on_fail="drop").text() == "expect(a=x > 0, b=y, on_fail=drop)"
+
+
+@given(st.integers(1, 2**40), st.sampled_from(["B", "KB", "MiB", "g", "tb"]))
+def test_sizes_say_what_they_are(number: int, unit: str) -> None:
+    power = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40}[unit[0].lower()]
+    if number < 2**12:
+        assert size(f"{number} {unit}", "x") == number << power
+    assert size(number, "x") == number
 
 
 def test_partition_field_names_are_icebergs() -> None:

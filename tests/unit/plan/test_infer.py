@@ -560,3 +560,27 @@ def test_plain_columns_need_no_parser() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# expect
+
+
+def test_an_expectation_keeps_the_columns() -> None:
+    kept, problems = after(s.expect({"positive": "amount > 0", "named": "name IS NOT NULL AND flag"}, on_fail="drop"))
+    assert (kept, problems) == (COLUMNS, [])
+    assert after(s.expect({"flagged": "flag", "ours": "my_udf(id)", "none": "NULL"}))[1] == []
+    assert after(s.expect({"any": "x > 0"}), None) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("amout > 0", "expect(c=amout > 0): no column 'amout'. Did you mean 'amount'?"),
+        ("s.z > 0", "expect(c=s.z > 0): no field 'z' in 's'."),
+        ("amount", "expect(c=amount): this is double, not a condition."),
+        ("amount + 1", "expect(c=amount + 1): this is double, not a condition."),
+        ("amount >", "expect(c=amount >): not understood as Spark SQL"),
+    ],
+)
+def test_an_expectation_that_cannot_be(condition: str, message: str) -> None:
+    assert message in str(only_problem(s.expect({"c": condition})))

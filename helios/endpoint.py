@@ -1,0 +1,187 @@
+"""The HTTP endpoint of a process: `/metrics` for Prometheus, and `/healthz` for whoever restarts it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from helios.errors import EnvironmentProblem, InputError, RunError
+from helios.metrics import Figures
+from helios.prometheus import LABELS, Histogram, families
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from prometheus_client.metrics_core import Metric
+
+LOOPBACK = "127.0.0.1"
+JSON = "application/json"
+TEXT = "text/plain; charset=utf-8"
+Answer: TypeAlias = tuple[str, str, str]
+"""A status line, a content type and a body."""
+
+
+class Observed(Protocol):
+    """A run, as far as the endpoint looks at it; the handle of `pipeline.run()` is one."""
+
+    def metrics(self) -> Figures: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class Endpoint:
+    """Serves the metrics and the health of runs until it is stopped, from threads of its own.
+
+    `/metrics` has the metrics of all runs, in the text format or in OpenMetrics, as the client asks. `/healthz` is JSON
+    with the status of every run: 200, or 503 when one has used up its restarts, which is the state `failed`.
+
+    Args:
+        runs: What to observe. It is looked at for every answer: runs that are added later are seen.
+        port: The port to listen on; 0 takes a free one.
+        host: The address to listen on. Nobody is asked for a password: beyond loopback, a network must protect it.
+
+    Raises:
+        InputError: There is no such port.
+        EnvironmentProblem: prometheus-client is not installed.
+        RunError: The port is in use, or may not be taken.
+
+    Examples:
+        >>> from urllib.request import urlopen
+        >>> with Endpoint([]) as endpoint, urlopen(f"{endpoint.url}/healthz") as answer:
+        ...     answer.status, answer.read()
+        (200, b'{"status": "ok", "pipelines": []}')
+    """
+
+    def __init__(self, runs: Collection[Observed], *, port: int = 0, host: str = LOOPBACK) -> None:
+        self._runs = runs
+        self._pages: dict[str, WSGIApplication] = {"/metrics": _metrics_app(runs), "/healthz": _app(self._health)}
+        try:
+            self._server = _Server(host, port)
+        except OverflowError as error:
+            raise InputError(f"{port} is not a port.", fix="pass one from 1 to 65535, or 0 for a free one.") from error
+        except OSError as error:
+            raise RunError(
+                f"the metrics cannot be served on port {port} of {host}: {error.strerror or error}.",
+                fix="pass another port, or 0 for a free one.",
+            ) from error
+        self._server.set_app(self._route)
+        # The interval is how long a stop may take.
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="helios-metrics", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._server.server_port
+
+    @property
+    def url(self) -> str:
+        """Where it serves, as `http://127.0.0.1:9464`."""
+        host = str(self._server.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def stop(self) -> None:
+        """Frees the port; a second call does nothing."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _route(self, environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        page = self._pages.get(environ["PATH_INFO"], _app(self._nothing))
+        return page(environ, respond)
+
+    def _health(self) -> Answer:
+        pipelines = [run.status() for run in self._runs]
+        failed = any(one["state"] == "failed" for one in pipelines)
+        body = json.dumps({"status": "failed" if failed else "ok", "pipelines": pipelines}, default=str)
+        return ("503 Service Unavailable" if failed else "200 OK"), JSON, body
+
+    def _nothing(self) -> Answer:
+        return "404 Not Found", TEXT, f"Here are {' and '.join(self._pages)}.\n"
+
+
+def _app(answer: Callable[[], Answer]) -> WSGIApplication:
+    """A page that is read, and nothing else."""
+
+    def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            respond("405 Method Not Allowed", [("Allow", "GET, HEAD")])
+            return []
+        status, kind, text = answer()
+        body = text.encode()
+        respond(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body] if environ["REQUEST_METHOD"] == "GET" else []
+
+    return app
+
+
+def _metrics_app(runs: Collection[Observed]) -> WSGIApplication:
+    try:
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "the metrics endpoint needs prometheus-client, which is not installed.",
+            fix='pip install "helios-iceberg[metrics]".',
+        ) from error
+    # Not the library's own registry: that one belongs to the user's process.
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(runs))
+    app: WSGIApplication = make_wsgi_app(registry)
+    return app
+
+
+class _Collector:
+    """The metrics as the library's own families, made anew for every scrape."""
+
+    def __init__(self, runs: Collection[Observed]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        kinds: dict[str, Any] = {
+            "counter": CounterMetricFamily,
+            "gauge": GaugeMetricFamily,
+            "histogram": HistogramMetricFamily,
+        }
+        for family in families([run.metrics().snapshot() for run in self._runs]):
+            made = kinds[family.kind](family.name, family.help, labels=LABELS)
+            for key, value in family.rows:
+                made.add_metric(key, *([[*value.cumulative()], value.sum] if isinstance(value, Histogram) else [value]))
+            yield made
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True  # a client that does not read its answer cannot hold up the end of the process
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        # A client that goes away or keeps silent is no failure of the run, whose output this would be.
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = 10
+    """Seconds that a silent connection is kept."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """A scrape is not worth a line in the log of a run."""

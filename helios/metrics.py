@@ -1,0 +1,365 @@
+"""What a run counts: the figures behind `handle.metrics()`. Standard library only.
+
+Everything is summed twice: over the period at work, which fields and methods show and `snapshot_and_reset()` begins
+anew, and since the run was made, which only Prometheus sees and nothing resets.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self, overload
+
+from helios.prometheus import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATIONS, WRITE_SECONDS, Histogram, exposition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """Sums over a time.
+
+    Attributes:
+        records_written: Rows in committed batches.
+        records_failed: Rows that were not written because they failed an expectation, a parse or a key.
+        bytes_written: Bytes of data files in committed batches.
+        commits_success: Batches that were committed.
+        commits_failed: Commits that were given up.
+        commit_retries: Times that a commit was tried again.
+        files_created: Data files in committed batches.
+        batches_flushed: Times that a batch's data files were written, whether or not its commit went through.
+        commit_latency_us: Time spent in the commits that went through, in microseconds.
+        write_latency_us: Time spent in writing data files, in microseconds.
+        batch_size_min: Rows of the smallest committed batch; 0 when there is none.
+        batch_size_max: Rows of the largest committed batch; 0 when there is none.
+        batch_size_sum: Rows of all committed batches.
+        files_matched: Source files that scans opened.
+        files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
+    """
+
+    records_written: int = 0
+    records_failed: int = 0
+    bytes_written: int = 0
+    commits_success: int = 0
+    commits_failed: int = 0
+    commit_retries: int = 0
+    files_created: int = 0
+    batches_flushed: int = 0
+    commit_latency_us: int = 0
+    write_latency_us: int = 0
+    batch_size_min: int = 0
+    batch_size_max: int = 0
+    batch_size_sum: int = 0
+    files_matched: int = 0
+    files_skipped: int = 0
+
+    def plus(self, **added: int) -> Self:
+        return replace(self, **{name: getattr(self, name) + number for name, number in added.items()})
+
+    def sized(self, records: int) -> Self:
+        """With a batch of this size, before it is counted as committed."""
+        smallest = min(self.batch_size_min, records) if self.commits_success else records
+        return replace(self, batch_size_min=smallest, batch_size_max=max(self.batch_size_max, records))
+
+
+class Figures(ABC):
+    """The methods of `Metrics` and of `MetricsSnapshot`. Each looks at all figures in one moment."""
+
+    @abstractmethod
+    def snapshot(self) -> MetricsSnapshot:
+        """The figures of this moment, which do not change any more."""
+
+    def avg_commit_latency_ms(self) -> float:
+        """Mean time of a commit that went through, in milliseconds; 0.0 without one."""
+        now = self.snapshot()
+        return _ratio(now.commit_latency_us / 1000, now.commits_success)
+
+    def avg_write_latency_ms(self) -> float:
+        """Mean time of writing a batch's data files, in milliseconds; 0.0 without a batch."""
+        now = self.snapshot()
+        return _ratio(now.write_latency_us / 1000, now.batches_flushed)
+
+    def success_rate(self) -> float:
+        """The part of the ended commits that went through, from 0.0 to 1.0; 1.0 while none has ended."""
+        now = self.snapshot()
+        return _ratio(now.commits_success, now.commits_success + now.commits_failed, empty=1.0)
+
+    def retry_rate(self) -> float:
+        """Retries per ended commit, which may be more than 1.0; 0.0 while none has ended."""
+        now = self.snapshot()
+        return _ratio(now.commit_retries, now.commits_success + now.commits_failed)
+
+    def bytes_per_second(self) -> float:
+        """Bytes committed per second of the period's `seconds`, waiting included; 0.0 before the run has started."""
+        now = self.snapshot()
+        return _ratio(now.bytes_written, now.seconds)
+
+    def records_per_second(self) -> float:
+        """Rows committed per second of the period's `seconds`, waiting included; 0.0 before the run has started."""
+        now = self.snapshot()
+        return _ratio(now.records_written, now.seconds)
+
+    def avg_batch_size(self) -> float:
+        """Mean rows of a committed batch; 0.0 without one."""
+        now = self.snapshot()
+        return _ratio(now.batch_size_sum, now.commits_success)
+
+    def to_json(self) -> str:
+        """All fields and the results of the methods above, as one flat JSON object; an unknown lag is null."""
+        now = self.snapshot()
+        lag = {"source_lag_snapshots": now.source_lag_snapshots, "source_lag_seconds": now.source_lag_seconds}
+        counts = {one.name: getattr(now, one.name) for one in fields(Counts)}
+        derived = {name: getattr(now, name)() for name in DERIVED}
+        return json.dumps(
+            {"pipeline": now.pipeline, "table": now.table, "seconds": now.seconds, **counts, **lag} | derived
+        )
+
+    def to_prometheus(self, prefix: str = "") -> str:
+        """What the Prometheus endpoint serves of this pipeline, in the text format 0.0.4.
+
+        These are the sums since the run was made: `snapshot_and_reset()` leaves them as they are.
+
+        Args:
+            prefix: Stands before every name, as in `acme_iceberg_records_written_total`.
+
+        Raises:
+            InputError: A metric's name cannot begin with the prefix.
+        """
+        return exposition([self.snapshot()], prefix)
+
+
+DERIVED = (
+    "avg_commit_latency_ms", "avg_write_latency_ms", "success_rate", "retry_rate",
+    "bytes_per_second", "records_per_second", "avg_batch_size",
+)  # fmt: skip
+
+
+def _ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
+    return part / whole if whole else empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsSnapshot(Counts, Figures):
+    """The figures of a period as they were in one moment; the fields of `Counts`, and these.
+
+    Attributes:
+        pipeline: The pipeline's identity.
+        table: Its target.
+        seconds: For how long the pipeline has run in the period.
+        source_lag_snapshots: Snapshots of the followed sources that the target does not have; None while unknown.
+        source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
+        since_start: The sums since the run was made.
+        histograms: By the name of the metric, since the run was made.
+    """
+
+    pipeline: str
+    table: str
+    seconds: float = 0.0
+    source_lag_snapshots: int | None = None
+    source_lag_seconds: float | None = None
+    since_start: Counts = field(default_factory=Counts, repr=False)
+    histograms: Mapping[str, Histogram] = field(default_factory=lambda: NO_OBSERVATIONS, repr=False)
+
+    def snapshot(self) -> MetricsSnapshot:
+        return self
+
+
+class _Live:
+    """A sum of the period at work, as an attribute that only recording changes."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, metrics: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, metrics: Metrics, owner: type) -> int: ...
+    def __get__(self, metrics: Metrics | None, owner: type) -> Self | int:
+        if metrics is None:
+            return self
+        number: int = getattr(metrics._period, self._name)
+        return number
+
+    def __set__(self, metrics: Metrics, value: Any) -> None:
+        raise AttributeError(f"{self._name} is counted by the run.")
+
+
+class Metrics(Figures):
+    """The figures of one pipeline while it runs, recorded and read from any thread.
+
+    What `handle.metrics()` returns: always the same object, whose fields and methods follow the run. For figures that
+    belong together take a `snapshot()`; to report period by period, a `snapshot_and_reset()`.
+
+    The fields are those of `Counts` and `MetricsSnapshot`.
+
+    Args:
+        pipeline: The pipeline's identity.
+        table: Its target.
+        clock: Seconds that never go back.
+
+    Examples:
+        >>> metrics = Metrics("orders", "local.sales.orders")
+        >>> metrics.flushed(seconds=1.5)
+        >>> metrics.committed(records=1200, bytes=40_000, files=3, seconds=0.25)
+        >>> metrics.records_written, metrics.avg_commit_latency_ms(), metrics.success_rate()
+        (1200, 250.0, 1.0)
+        >>> metrics.snapshot_and_reset().files_created, metrics.files_created
+        (3, 0)
+        >>> print(metrics.to_prometheus().splitlines()[2])
+        iceberg_records_written_total{pipeline="orders",table="local.sales.orders"} 1200
+    """
+
+    records_written = _Live()
+    records_failed = _Live()
+    bytes_written = _Live()
+    commits_success = _Live()
+    commits_failed = _Live()
+    commit_retries = _Live()
+    files_created = _Live()
+    batches_flushed = _Live()
+    commit_latency_us = _Live()
+    write_latency_us = _Live()
+    batch_size_min = _Live()
+    batch_size_max = _Live()
+    batch_size_sum = _Live()
+    files_matched = _Live()
+    files_skipped = _Live()
+
+    def __init__(self, pipeline: str, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pipeline = pipeline
+        self.table = table
+        self._clock = clock
+        self._lock = threading.Lock()
+        # Values are replaced and never changed: whoever holds one may read it without the lock.
+        self._period = self._total = Counts()
+        self._histograms = NO_OBSERVATIONS
+        self._ran = 0.0  # seconds of the period, up to the last end
+        self._since: float | None = None  # when it was last started
+        self._lag: tuple[int, float, float] | None = None  # snapshots, seconds, when they were measured
+
+    @property
+    def seconds(self) -> float:
+        """For how long the pipeline has run since its start or the last `snapshot_and_reset()`."""
+        return self.snapshot().seconds
+
+    @property
+    def source_lag_snapshots(self) -> int | None:
+        """Snapshots of the followed sources that the target does not have; None while unknown."""
+        return self.snapshot().source_lag_snapshots
+
+    @property
+    def source_lag_seconds(self) -> float | None:
+        """For how long the oldest of those snapshots has been waiting; None while unknown."""
+        return self.snapshot().source_lag_seconds
+
+    def snapshot(self) -> MetricsSnapshot:
+        """The figures of this moment, which do not change any more."""
+        with self._lock:
+            return self._snapshot(self._clock())
+
+    def snapshot_and_reset(self) -> MetricsSnapshot:
+        """The figures of the period that ends now; the next one begins at zero, and nothing falls between them.
+
+        What Prometheus sees is not reset, and neither is the lag, which is no sum.
+        """
+        with self._lock:
+            now = self._clock()
+            ended = self._snapshot(now)
+            self._period, self._ran = Counts(), 0.0
+            self._since = now if self._since is not None else None
+            return ended
+
+    def _snapshot(self, now: float) -> MetricsSnapshot:
+        behind, waited, measured = self._lag or (None, None, now)
+        if behind and waited is not None:
+            waited += now - measured  # nothing has been delivered since, and time goes on
+        return MetricsSnapshot(
+            pipeline=self.pipeline,
+            table=self.table,
+            seconds=self._ran + (now - self._since if self._since is not None else 0.0),
+            source_lag_snapshots=behind,
+            source_lag_seconds=waited,
+            since_start=self._total,
+            histograms=self._histograms,
+            **{one.name: getattr(self._period, one.name) for one in fields(Counts)},
+        )
+
+    # what the run records
+
+    def started(self) -> None:
+        """The pipeline has begun to run: the time of the rates goes on."""
+        with self._lock:
+            self._since = self._clock() if self._since is None else self._since
+
+    def ended(self) -> None:
+        """The pipeline has stopped running: the time of the rates stands still."""
+        with self._lock:
+            if self._since is not None:
+                self._ran += self._clock() - self._since
+                self._since = None
+
+    def flushed(self, *, seconds: float) -> None:
+        """A batch's data files were written, in this time; they are not committed yet."""
+        with self._lock:
+            self._add(batches_flushed=1, write_latency_us=round(seconds * 1e6))
+            self._observe({WRITE_SECONDS: seconds})
+
+    def committed(self, *, records: int, bytes: int, files: int, seconds: float) -> None:
+        """A batch was committed, in this time, its retries included.
+
+        Args:
+            records: Its rows.
+            bytes: The size of its data files.
+            files: Their number.
+            seconds: How long the commit took.
+        """
+        with self._lock:
+            self._period, self._total = self._period.sized(records), self._total.sized(records)
+            self._add(
+                records_written=records,
+                bytes_written=bytes,
+                files_created=files,
+                batch_size_sum=records,
+                commits_success=1,
+                commit_latency_us=round(seconds * 1e6),
+            )
+            self._observe({COMMIT_SECONDS: seconds, BATCH_RECORDS: records})
+
+    def failed(self) -> None:
+        """A commit was given up."""
+        with self._lock:
+            self._add(commits_failed=1)
+
+    def retried(self) -> None:
+        """A commit is tried again."""
+        with self._lock:
+            self._add(commit_retries=1)
+
+    def records_rejected(self, records: int) -> None:
+        """Rows were kept out of the target."""
+        with self._lock:
+            self._add(records_failed=records)
+
+    def scanned(self, *, matched: int, skipped: int) -> None:
+        """A scan of a source was planned, over this many files of it."""
+        with self._lock:
+            self._add(files_matched=matched, files_skipped=skipped)
+
+    def lag(self, *, snapshots: int, seconds: float) -> None:
+        """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.
+
+        Args:
+            snapshots: What is not delivered, of all of them.
+            seconds: The age of the oldest of it; 0 with no snapshots.
+        """
+        with self._lock:
+            self._lag = (snapshots, seconds, self._clock())
+
+    def _add(self, **added: int) -> None:
+        self._period, self._total = self._period.plus(**added), self._total.plus(**added)
+
+    def _observe(self, values: Mapping[str, float]) -> None:
+        seen = {name: self._histograms[name].observe(value) for name, value in values.items()}
+        self._histograms = {**self._histograms, **seen}

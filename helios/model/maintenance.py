@@ -1,0 +1,89 @@
+"""What `.maintain(...)` of a sink asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from helios.errors import DeclarationError
+from helios.model.values import caller, duration, show_seconds, size
+
+ORPHAN_SECONDS = 86400.0
+"""The least age of an orphan file, as in Iceberg's procedure: a younger file may be part of a commit under way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maintenance:
+    """Upkeep of a target between its writer's own batches.
+
+    Attributes:
+        compact: The size in bytes that small files are rewritten to; 0 for the table's own target, None for never.
+        expire: The age in seconds at which snapshots expire; None for never.
+        orphans: The age in seconds at which files that no snapshot names are deleted; None for never.
+        readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
+    """
+
+    compact: int | None = None
+    expire: float | None = None
+    orphans: float | None = None
+    readers: tuple[str, ...] = ()
+
+
+def maintenance(
+    compact: bool | int | str | None = None,
+    expire: float | str | timedelta | None = None,
+    orphans: float | str | timedelta | None = None,
+    readers: Sequence[str] = (),
+) -> Maintenance:
+    """The settings as a user writes them.
+
+    Args:
+        compact: Rewrites small files: True for the table's own target size, or a size such as "512MB".
+        expire: Expires snapshots that are older: "7d".
+        orphans: Deletes files that no snapshot names and that are older, a day at least: "3d".
+        readers: Checkpoints of readers elsewhere, whose next snapshots are kept.
+
+    Raises:
+        DeclarationError: Nothing is asked for, or a value that cannot be.
+
+    Examples:
+        >>> maintenance(compact="128MB", expire="7d")
+        Maintenance(compact=134217728, expire=604800.0, orphans=None, readers=())
+    """
+    if isinstance(readers, str) or not all(isinstance(path, str) and path.strip() for path in readers):
+        raise DeclarationError(
+            f"maintain(readers={readers!r}) takes the locations of checkpoints.",
+            where=caller(),
+            fix='write readers=["/data/checkpoints/orders"].',
+        )
+    made = Maintenance(
+        compact=_bytes(compact),
+        expire=None if expire is None else duration(expire, "expire"),
+        orphans=None if orphans is None else duration(orphans, "orphans"),
+        readers=tuple(readers),
+    )
+    if made.orphans is not None and made.orphans < ORPHAN_SECONDS:
+        raise DeclarationError(
+            f"maintain(orphans={orphans!r}): a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a "
+            "commit under way.",
+            where=caller(),
+            fix='write orphans="3d".',
+        )
+    if made.compact is None and made.expire is None and made.orphans is None:
+        raise DeclarationError(
+            "maintain() was asked for nothing.", where=caller(), fix='write maintain(compact=True, expire="7d").'
+        )
+    if made.readers and made.expire is None:
+        raise DeclarationError(
+            "maintain(readers=...) matters to the expiry of snapshots, which is not asked for.",
+            where=caller(),
+            fix='add expire="7d", or leave readers out.',
+        )
+    return made
+
+
+def _bytes(compact: bool | int | str | None) -> int | None:
+    if compact is None or compact is False:
+        return None
+    return 0 if compact is True else size(compact, "compact")

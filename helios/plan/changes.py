@@ -1,0 +1,285 @@
+"""The changes that Iceberg makes on a table's columns; of them, the renames and drops that a policy names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from helios.errors import DeclarationError, Origin, near_miss
+from helios.plan.fields import METADATA_COLUMNS, Field, Fields, Path, holds, shown
+from helios.plan.sparktype import SparkType, quoted
+
+Mode: TypeAlias = Literal["strict", "add_columns", "full"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What `.evolve_schema()`, `.renames()` and `.drops()` allow.
+
+    Args:
+        mode: `strict`, `add_columns` or `full`.
+        renames: Pairs of the old and the new name; nested fields by their path: `address.zip`, `address.postcode`.
+        drops: Columns and nested fields to drop, by name or path.
+    """
+
+    mode: Mode = "add_columns"
+    renames: tuple[tuple[str, str], ...] = ()
+    drops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The table that is to take the stream; names of nested columns are dotted.
+
+    Args:
+        name: For messages.
+        fields: Its columns.
+        partitioned_by: Source columns of its partition spec.
+        sorted_by: Source columns of its sort order.
+        identifiers: Its identifier columns, which Iceberg wants required.
+        format_version: Of the table; `variant` needs 3.
+    """
+
+    name: str
+    fields: Fields
+    partitioned_by: frozenset[str] = frozenset()
+    sorted_by: frozenset[str] = frozenset()
+    identifiers: frozenset[str] = frozenset()
+    format_version: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of a table's columns; its text is what Spark SQL writes after `ALTER TABLE t`.
+
+    Args:
+        path: The field, by the names that it has when the changes are made in their order.
+    """
+
+    path: Path
+
+    def apply(self, fields: Fields) -> Fields:
+        """The columns after this change."""
+        return _edit(fields, self.path, self.edit)
+
+    def edit(self, old: Field) -> Field | None:
+        """The field after this change; None when it is gone."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Change):
+    """A new optional column, or a new optional field of a struct."""
+
+    type: SparkType
+    doc: str | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"ADD COLUMN {shown(self.path)} {self.type}"
+
+    def apply(self, fields: Fields) -> Fields:
+        new = replace(Field.of(self.path[-1], self.type, True).as_added(), doc=self.doc)
+        if len(self.path) == 1:
+            return (*fields, new)
+        return _edit(fields, self.path[:-1], lambda parent: replace(parent, parts=(*parent.parts, new)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widen(Change):
+    """A type that holds more."""
+
+    type: SparkType
+
+    def __str__(self) -> str:
+        return f"ALTER COLUMN {shown(self.path)} TYPE {self.type}"
+
+    def edit(self, old: Field) -> Field:
+        return replace(old, type=self.type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relax(Change):
+    """A required field that becomes optional."""
+
+    def __str__(self) -> str:
+        return f"ALTER COLUMN {shown(self.path)} DROP NOT NULL"
+
+    def edit(self, old: Field) -> Field:
+        return replace(old, nullable=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rename(Change):
+    """Another name for the same values; `new` takes the place of the path's last part."""
+
+    new: str
+
+    def __str__(self) -> str:
+        return f"RENAME COLUMN {shown(self.path)} TO {quoted(self.new)}"
+
+    def edit(self, old: Field) -> Field:
+        return replace(old, name=self.new)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Change):
+    """A column or nested field that goes, because it was named."""
+
+    def __str__(self) -> str:
+        return f"DROP COLUMN {shown(self.path)}"
+
+    def edit(self, old: Field) -> None:
+        return None
+
+
+def evolved(fields: Fields, changes: Iterable[Change]) -> Fields:
+    """The columns after changes in order."""
+    for change in changes:
+        fields = change.apply(fields)
+    return fields
+
+
+def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> Fields:
+    head, rest = path[0], path[1:]
+    edited = (
+        f if f.name != head else replace(f, parts=_edit(f.parts, rest, edit)) if rest else edit(f) for f in fields
+    )
+    return tuple(f for f in edited if f is not None)
+
+
+# renames and drops
+
+
+def named_changes(
+    stream: Fields, target: Target, policy: Policy, where: Origin | None
+) -> tuple[list[Change], list[DeclarationError]]:
+    """The renames and drops that are still to be made, and what is wrong with them.
+
+    Args:
+        stream: The columns of the stream.
+        target: The table.
+        policy: Names them.
+        where: The line to blame.
+    """
+    named = _Named(stream, target, where)
+    unclear = named.unclear(policy)
+    if unclear is not None:
+        return [], [unclear]
+    found = [named.rename(old, new) for old, new in policy.renames] + [named.drop(name) for name in policy.drops]
+    return [c for c in found if isinstance(c, Change)], [p for p in found if isinstance(p, DeclarationError)]
+
+
+class _Named:
+    """What a name means in the table and in the stream; names are found whatever their case."""
+
+    def __init__(self, stream: Fields, target: Target, where: Origin | None) -> None:
+        self.target = target
+        self.where = where
+        self.table = {_key(path): (path, fixed) for path, fixed in _places(target.fields)}
+        self.stream = {_key(path) for path, _ in _places(stream)}
+
+    def wrong(self, what: str, fix: str) -> DeclarationError:
+        return DeclarationError(what, where=self.where, fix=fix)
+
+    def unclear(self, policy: Policy) -> DeclarationError | None:
+        names = [name for pair in policy.renames for name in pair] + list(policy.drops)
+        if names and policy.mode != "full":
+            what = f'renames and drops need .evolve_schema("full"), not .evolve_schema("{policy.mode}").'
+            return self.wrong(what, 'write .evolve_schema("full").')
+        clash = next(((a, b) for i, b in enumerate(names) for a in names[:i] if _overlap(a, b)), None)
+        if clash is None:
+            return None
+        return self.wrong(
+            f"renames and drops name {clash[0]!r} and {clash[1]!r}: after a first run nothing tells what is done.",
+            "name each column once; make swaps, chains and changes inside one another in several releases.",
+        )
+
+    def rename(self, old: str, new: str) -> Rename | DeclarationError | None:
+        here, there = self.table.get(old.lower()), self.table.get(new.lower())
+        if here and there:
+            return self.wrong(
+                f"renames: {self.target.name} has both {old!r} and {new!r}: a rename onto an existing column would "
+                "hide its values.",
+                f"choose another name than {new!r}, or drop it in an earlier release.",
+            )
+        if old.lower() in self.stream:
+            return self.wrong(
+                f"renames: the stream still carries {old!r}, which becomes {new!r} in {self.target.name}.",
+                f'rename it in the stream too: rename({{"{old}": "{new}"}}).',
+            )
+        if here:
+            return self._rename(old, new, *here)
+        if there or new.lower() in self.stream:
+            return None  # done already, or new with the stream
+        return self.wrong(
+            f"renames: {self.target.name} has no column {old!r}. {near_miss(old, self.names)}",
+            "name the column as the table has it.",
+        )
+
+    def _rename(self, old: str, new: str, path: Path, fixed: bool) -> Rename | DeclarationError:
+        parent, identifiers = "".join(f"{part}." for part in path[:-1]), self.target.identifiers
+        name = new[len(parent) :]
+        if fixed or not new.lower().startswith(parent.lower()) or "." in name or not name:
+            return self.wrong(
+                f"renames: {old!r} cannot become {new!r}: a field keeps its place, and elements, keys, values and "
+                "what is inside keys keep their names.",
+                f'write both with the same path: renames({{"{".".join(path)}": "{parent}new_name"}}).',
+            )
+        if not parent and name.lower() in METADATA_COLUMNS:
+            return self.wrong(f"renames: Iceberg keeps the name {name!r} for itself.", "choose another name.")
+        # Iceberg 1.12 knows identifiers by their dotted names, and corrects only that of a column.
+        whole_column = not parent and old.lower() in {i.lower() for i in identifiers}
+        if holds(path, identifiers) and not whole_column:
+            return self.wrong(
+                f"renames: Iceberg cannot rename {old!r}: an identifier column of {self.target.name} is nested there.",
+                "leave it out of renames.",
+            )
+        return Rename(path=path, new=name)
+
+    def drop(self, name: str) -> Drop | DeclarationError | None:
+        here = self.table.get(name.lower())
+        if name.lower() in self.stream:
+            fix = f'leave it out of the stream too: drop("{name}").'
+            return self.wrong(f"drops: the stream still carries {name!r}.", fix)
+        if here is None:
+            return None
+        path, fixed = here
+        if fixed:
+            what = f"drops: {name!r} of {self.target.name} is a part that every value of its column has."
+            return self.wrong(what, "drop the whole column.")
+        uses = {
+            "partitioned": self.target.partitioned_by,
+            "sorted": self.target.sorted_by,
+            "identified": self.target.identifiers,
+        }
+        used = next((use for use, names in uses.items() if holds(path, names)), None)
+        if used:
+            fix = "leave it out of drops, or change that first."
+            return self.wrong(f"drops: the rows of {self.target.name} are {used} by {name!r}.", fix)
+        return Drop(path=path)
+
+    @property
+    def names(self) -> list[str]:
+        return [".".join(path) for path, _ in self.table.values()]
+
+
+def _places(
+    fields: Fields, path: Path = (), container: str = "struct", in_key: bool = False
+) -> Iterator[tuple[Path, bool]]:
+    """Every field's path, and whether it is fixed: without a name of its own, or in the key of a map."""
+    for one in fields:
+        here = (*path, one.name)
+        inside = in_key or (container == "map" and one.name == "key")
+        yield here, inside or container != "struct"
+        yield from _places(one.parts, here, one.type.name, inside)
+
+
+def _key(path: Path) -> str:
+    return ".".join(path).lower()
+
+
+def _overlap(a: str, b: str) -> bool:
+    """Whether two names mean one column, or one is inside the other."""
+    one, other = f"{a.lower()}.", f"{b.lower()}."
+    return one.startswith(other) or other.startswith(one)

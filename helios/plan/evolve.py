@@ -1,0 +1,320 @@
+"""Schema evolution: what a stream's columns ask of a table, decided without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from helios.errors import DeclarationError, Origin
+from helios.plan.changes import Add, Change, Mode, Policy, Relax, Rename, Target, Widen, evolved, named_changes
+from helios.plan.fields import (
+    METADATA_COLUMNS,
+    Field,
+    Fields,
+    Path,
+    cast_plan,
+    from_pyiceberg,
+    from_schema,
+    holds,
+    lossless,
+    promotions,
+    shown,
+    stored,
+)
+from helios.plan.sparktype import UNKNOWN, VOID
+
+__all__ = [
+    "ALLOWED",
+    "Change",
+    "Difference",
+    "Evolution",
+    "Field",
+    "Fields",
+    "Mode",
+    "Policy",
+    "Target",
+    "cast_plan",
+    "evolve",
+    "from_pyiceberg",
+    "from_schema",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A field in which stream and table differ.
+
+    Args:
+        sign: `+` only in the stream, `-` only in the table, `~` in both.
+        path: The field.
+        what: Its type, or the table's and the stream's.
+        stops: Whether the table cannot take the stream because of it.
+        why: The reason, where the mode does not say it all.
+        remedy: A step that makes the stream fit.
+    """
+
+    sign: str
+    path: Path
+    what: str
+    stops: bool = False
+    why: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evolution:
+    """What `evolve` found.
+
+    Args:
+        changes: To make on the table, in order; none when there are problems.
+        problems: Why the table cannot take the stream.
+        fields: The table's columns after the changes.
+        differences: Between the stream and the table, once renames and drops are made.
+    """
+
+    changes: tuple[Change, ...] = ()
+    problems: tuple[DeclarationError, ...] = ()
+    fields: Fields = ()
+    differences: tuple[Difference, ...] = ()
+
+
+def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
+    """What has to change in a table so that it can take a stream.
+
+    Where the stream may hold nulls and the table refuses them, `strict` stops and `full` makes the column optional.
+    Under `add_columns`, and for an identifier column under `full`, it stays required: Spark then looks at every row
+    that it writes, and a null fails the batch before anything is committed.
+
+    Args:
+        stream: The columns of the stream, whose names must be certain; a type that is `unknown` is left to the run.
+        target: The table.
+        policy: What may change.
+        where: The line to blame.
+
+    Examples:
+        >>> from helios.plan.fields import from_schema
+        >>> from helios.plan.schema import from_ddl
+        >>> table = Target(name="a.t", fields=from_schema(from_ddl("id bigint, s struct<a: int>, day date")))
+        >>> stream = from_schema(from_ddl("ID int, s struct<a: bigint, b: date>, note string, day date"))
+        >>> for change in evolve(stream, table, Policy(mode="full")).changes:
+        ...     print(change)
+        ALTER COLUMN s.a TYPE bigint
+        ADD COLUMN s.b date
+        ADD COLUMN note string
+        >>> print(evolve(stream, table, Policy(mode="add_columns")).problems[0])
+        the stream does not fit a.t (+ only in the stream, - only in the table, ~ from the table's to the stream's):
+          ~ id    bigint -> int
+          ~ s.a   int -> bigint  wider than the table's
+          + s.b   date
+          + note  string
+          1 other column is equal. Fix: write .evolve_schema("full").
+    """
+    named, problems = named_changes(stream, target, policy, where)
+    problems += _ambiguous(stream, "the stream", where) + _ambiguous(target.fields, target.name, where)
+    if problems:
+        return Evolution(problems=tuple(problems), fields=target.fields)
+    renamed = {change.path: (*change.path[:-1], change.new) for change in named if isinstance(change, Rename)}
+    kept = frozenset(".".join(renamed.get((name,), (name,))) for name in target.identifiers)
+    table = replace(target, fields=evolved(target.fields, named), identifiers=kept)
+    walk = _Comparison(table, ALLOWED[policy.mode])
+    walk.fields(stream, table.fields, (), in_key=False)
+    differences, after = tuple(walk.differences), evolved(table.fields, walk.changes)
+    if any(d.stops for d in differences):
+        problems = [_misfit(differences, stream, table, policy.mode, where)]
+    problems += [
+        DeclarationError(f"drops leave {shown(path)} of {target.name} without fields.", where=where, fix="drop it too.")
+        for path in _hollow(after)
+    ]
+    if problems:
+        return Evolution(problems=tuple(problems), fields=target.fields, differences=differences)
+    return Evolution(changes=(*named, *walk.changes), fields=after, differences=differences)
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """What a mode lets differ, and what it lets change beside new columns."""
+
+    differences: bool = False
+    widening: bool = False
+
+
+ALLOWED: Mapping[Mode, _Allowed] = {
+    "strict": _Allowed(),
+    "add_columns": _Allowed(differences=True),
+    "full": _Allowed(differences=True, widening=True),
+}
+"""The modes, each of which takes all that the one before it takes."""
+
+_STORABLE = frozenset(
+    {"boolean", "int", "bigint", "float", "double", "decimal", "string", "binary", "date", "timestamp"}
+    | {"timestamp_ntz", "variant", "unknown"}
+)
+_KEY = "the keys of a map cannot be altered"
+
+
+class _Comparison:
+    """One walk along both schemas."""
+
+    def __init__(self, target: Target, allowed: _Allowed) -> None:
+        self.target = target
+        self.allowed = allowed
+        self.changes: list[Change] = []
+        self.differences: list[Difference] = []
+
+    def differ(self, sign: str, path: Path, what: str, why: str, remedy: str = "") -> None:
+        stops = bool(why) or not self.allowed.differences
+        # A remedy is a declared step, which names whole columns.
+        remedy = remedy if stops and len(path) == 1 and path[0].isidentifier() else ""
+        self.differences.append(Difference(sign=sign, path=path, what=what, stops=stops, why=why, remedy=remedy))
+
+    def fields(self, stream: Fields, table: Fields, path: Path, in_key: bool) -> None:
+        rest = {f.name.lower(): f for f in stream}
+        for theirs in table:
+            ours = rest.pop(theirs.name.lower(), None)
+            here = (*path, theirs.name)
+            if ours is None:
+                self.missing(theirs, here, in_key)
+            else:
+                self.both(ours, theirs, here, in_key)
+        for extra in rest.values():
+            self.extra(extra, (*path, extra.name), in_key)
+
+    def missing(self, theirs: Field, path: Path, in_key: bool) -> None:
+        required = theirs.nullable is False and theirs.default is None
+        why = _KEY if in_key else self.relax(path, "the table requires it") if required else ""
+        remedy = f'with_columns({theirs.name}="CAST(NULL AS {theirs.whole})")' if not required else ""
+        self.differ("-", path, f"{theirs.whole}{' not null' if required else ''}", why, remedy)
+
+    def extra(self, ours: Field, path: Path, in_key: bool) -> None:
+        new = ours.as_added()
+        why, remedy = _unfit(new, self.target.format_version), f'drop("{ours.name}")'
+        if why and not ours.nested:
+            remedy = f'cast({ours.name}="string")'
+        if len(path) == 1 and ours.name.lower() in METADATA_COLUMNS:
+            why, remedy = "Iceberg keeps this name", f'rename({{"{ours.name}": "{ours.name.lstrip("_")}"}})'
+        why = why or (_KEY if in_key else "")
+        if not why:
+            self.changes.append(Add(path=path, type=new.whole, doc=ours.doc))
+        self.differ("+", path, str(ours.whole), why, remedy)
+
+    def both(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> None:
+        alike = ours.nested and ours.type == theirs.type
+        found = {"null": self.nulls(ours, theirs, path, in_key), "type": self.types(ours, theirs, path, in_key)}
+        whys = [why for why in found.values() if why is not None]
+        if whys:
+            a, b = (str(f.type if alike else f.whole) for f in (theirs, ours))
+            refuses = " not null" if found["null"] is not None else ""
+            castable = found["type"] is not None and not (ours.nested or theirs.nested)
+            remedy = f'cast({theirs.name}="{theirs.whole}")' if castable else ""
+            self.differ("~", path, f"{a}{refuses} -> {b}", ", ".join(filter(None, whys)), remedy)
+        if alike and ours.type.name == "struct":
+            self.fields(ours.parts, theirs.parts, path, in_key)
+        elif alike:
+            for mine, other in zip(ours.parts, theirs.parts, strict=True):
+                in_its_key = ours.type.name == "map" and other.name == "key"
+                self.both(mine, other, (*path, other.name), in_key or in_its_key)
+
+    def nulls(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
+        """Whether nulls of the stream meet a required field: None when not, the reason when it stops, else empty."""
+        if theirs.nullable is not False or ours.nullable is False:
+            return None
+        if not self.allowed.differences:
+            return "" if ours.nullable else None
+        if ours.type != VOID and (in_key or not self.allowed.widening or holds(path, self.target.identifiers)):
+            return None  # it stays required, and every row is looked at as it is written
+        return self.relax(path, "the table refuses nulls")
+
+    def types(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
+        """Whether the types differ, parts aside: None when not, the reason when it stops, else empty."""
+        if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
+            return None
+        plain = not (ours.nested or theirs.nested)
+        if not self.allowed.differences or ours.type == VOID or (plain and lossless(ours.type, theirs.type)):
+            return ""
+        wide = next((w for w in promotions(theirs.type) if plain and lossless(ours.type, w)), None)
+        if wide is None:
+            return f"no lossless cast from {ours.type}"
+        if in_key:
+            return _KEY
+        if not self.allowed.widening:
+            return "wider than the table's"
+        self.changes.append(Widen(path=path, type=wide))
+        return ""
+
+    def relax(self, path: Path, refusal: str) -> str:
+        """Makes a required field optional; why it stops where that may not be."""
+        if not self.allowed.widening:
+            return refusal
+        if holds(path, self.target.identifiers):
+            return f"{refusal}: it is an identifier column"
+        self.changes.append(Relax(path=path))
+        return ""
+
+
+def _unfit(new: Field, version: int) -> str:
+    """Why Iceberg cannot store a new field; empty when it can."""
+    if new.type == VOID:
+        return "it has no type"
+    if new.type.name == "struct" and not new.parts:
+        return "a struct needs fields"
+    if new.parts:
+        found = ((part.name, _unfit(part, version)) for part in new.parts)
+        return next((f"{name}: {reason}" for name, reason in found if reason), "")
+    if new.type.name == "variant" and version < 3:
+        return "needs a table of format version 3"
+    return "" if new.type.name in _STORABLE else "Iceberg has no such type"
+
+
+def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()) -> list[DeclarationError]:
+    """Names that differ in case alone: nothing tells which is meant."""
+    problems: list[DeclarationError] = []
+    seen: dict[str, str] = {}
+    for one in fields:
+        key, here = one.name.lower(), (*path, one.name)
+        if key in seen:
+            what = f"{whose} has two fields {shown((*path, seen[key]))} and {shown(here)}."
+            problems.append(DeclarationError(what, where=where, fix="rename one: names are found whatever their case."))
+        seen[key] = one.name
+        problems += _ambiguous(one.parts, whose, where, here)
+    return problems
+
+
+def _hollow(fields: Fields, path: Path = ()) -> Iterator[Path]:
+    """Structs without fields."""
+    for one in fields:
+        here = (*path, one.name)
+        if one.type.name == "struct" and not one.parts:
+            yield here
+        yield from _hollow(one.parts, here)
+
+
+# the message
+
+
+def _misfit(
+    differences: tuple[Difference, ...], stream: Fields, table: Target, mode: Mode, where: Origin | None
+) -> DeclarationError:
+    """One error with the diff of the two schemas."""
+    names = [shown(d.path) for d in differences]
+    width, types = max(map(len, names)), max(len(d.what) for d in differences)
+    lines = [
+        f"  {d.sign} {name:<{width}}  {d.what:<{types}}  {d.why}".rstrip()
+        for d, name in zip(differences, names, strict=True)
+    ]
+    touched = {d.path[0].lower() for d in differences}
+    equal = sum(f.name.lower() not in touched for f in table.fields)
+    lines.append(f"  {equal or 'no'} other column{' is' if equal <= 1 else 's are'} equal.")
+    legend = "+ only in the stream, - only in the table, ~ from the table's to the stream's"
+    what = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
+    return DeclarationError(what, where=where, fix=_fix(differences, stream, table, mode))
+
+
+def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, mode: Mode) -> str:
+    modes = list(ALLOWED)
+    wider = modes[modes.index(mode) + 1 :]
+    taken = next((m for m in wider if not evolve(stream, table, Policy(mode=m)).problems), None)
+    ways = [f'write .evolve_schema("{taken}")'] if taken else []
+    stopping = [d for d in differences if d.stops]
+    if all(d.remedy for d in stopping) and len(stopping) <= 3:
+        ways.append("make the stream fit with " + ", ".join(d.remedy for d in stopping))
+    return (", or ".join(ways) or "make the stream's columns as the table has them, or write another table") + "."

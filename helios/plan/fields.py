@@ -1,0 +1,216 @@
+"""Columns as trees that keep the nullability of nested fields, and how a row fits from one schema into another.
+
+A part is named as Iceberg names it in a path: `points.element.x`, `prices.value.amount`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from helios.plan import schema as columns
+from helios.plan.sparktype import INTEGRAL, MAX_PRECISION, VOID, SparkType, decimal, quoted
+
+if TYPE_CHECKING:
+    import pyiceberg.schema
+
+Path: TypeAlias = tuple[str, ...]
+Fields: TypeAlias = tuple["Field", ...]
+
+PARTS = {"array": ("element",), "map": ("key", "value")}
+METADATA_COLUMNS = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Names that Iceberg keeps for itself: Spark cannot read a table that has a column of one."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column, a field of a struct, the `element` of an array, the `key` or the `value` of a map.
+
+    Args:
+        name: As the schema has it; found without regard to case.
+        type: A plain type, or the bare name `struct`, `array` or `map`.
+        nullable: Whether nulls may be in it; None where only a run can tell.
+        parts: The fields of a struct; (element); (key, value).
+        default: What is written where a row lacks it, as SQL; None for null. Iceberg has such defaults since v3.
+        doc: Its comment.
+    """
+
+    name: str
+    type: SparkType
+    nullable: bool | None = True
+    parts: Fields = ()
+    default: str | None = None
+    doc: str | None = field(default=None, compare=False)
+
+    @property
+    def nested(self) -> bool:
+        return self.type.name in ("struct", "array", "map")
+
+    @property
+    def whole(self) -> SparkType:
+        """The type with its parts."""
+        names = tuple(p.name for p in self.parts) if self.type.name == "struct" else ()
+        return replace(self.type, parts=tuple(p.whole for p in self.parts), fields=names)
+
+    @classmethod
+    def of(cls, name: str, kind: SparkType, nullable: bool | None) -> Field:
+        """A field of a type, which does not tell whether its parts may be null."""
+        names = PARTS.get(kind.name, kind.fields)
+        parts = (cls.of(n, part, None) for n, part in zip(names, kind.parts, strict=True))
+        return cls(name, SparkType(kind.name, kind.numbers), nullable, tuple(map(_with_sure_keys(kind.name), parts)))
+
+    def as_added(self) -> Field:
+        """As a table gets it: optional in every part, with the types that Iceberg has."""
+        parts = tuple(map(_with_sure_keys(self.type.name), (p.as_added() for p in self.parts)))
+        return replace(self, type=stored(self.type), nullable=True, parts=parts, default=None)
+
+
+def _with_sure_keys(container: str) -> Callable[[Field], Field]:
+    """Marks the key of a map as never null."""
+    return lambda part: replace(part, nullable=False) if (container, part.name) == ("map", "key") else part
+
+
+def from_schema(schema: columns.Schema) -> Fields:
+    """The columns of a schema that was inferred, where `nullable` means that only a run can tell."""
+    return tuple(Field.of(c.name, c.kind, None if c.nullable else False) for c in schema.columns)
+
+
+def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Fields:
+    """The columns of an Iceberg table as Spark reads them."""
+    shown = columns.from_pyiceberg(schema).columns
+    return tuple(_iceberg(Field.of(c.name, c.kind, c.nullable), f) for c, f in zip(shown, schema.fields, strict=True))
+
+
+_ICEBERG_PARTS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
+    "struct": lambda kind: tuple(kind.fields),
+    "array": lambda kind: (kind.element_field,),
+    "map": lambda kind: (kind.key_field, kind.value_field),
+}
+
+
+def _iceberg(known: Field, iceberg: Any) -> Field:
+    inner = _ICEBERG_PARTS.get(known.type.name, lambda _: ())(iceberg.field_type)
+    parts = tuple(_iceberg(p, i) for p, i in zip(known.parts, inner, strict=True))
+    default = repr(iceberg.write_default) if iceberg.write_default is not None else None
+    return replace(known, nullable=not iceberg.required, parts=parts, default=default, doc=iceberg.doc)
+
+
+def shown(path: Path) -> str:
+    """A path as SQL writes it."""
+    return ".".join(map(quoted, path))
+
+
+def holds(path: Path, names: Iterable[str]) -> bool:
+    """Whether a field is one of the dotted names, or has one of them inside."""
+    key = ".".join(path).lower()
+    return any(f"{name.lower()}.".startswith(f"{key}.") for name in names)
+
+
+# types
+
+
+_STORED = {"tinyint": "int", "smallint": "int", "char": "string", "varchar": "string"}
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_EXACT_IN = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int", "float")}
+"""Numbers that a floating point type holds without rounding: it has 24 or 53 bits for them."""
+_PROMOTED = {"int": "bigint", "float": "double"}
+
+
+def stored(kind: SparkType) -> SparkType:
+    """The type as which Iceberg stores a plain type of Spark."""
+    name = "string" if kind.name.startswith("string collate") else _STORED.get(kind.name, kind.name)
+    return SparkType(name) if name != kind.name else kind
+
+
+def lossless(stream: SparkType, table: SparkType) -> bool:
+    """Whether a cast between two plain types keeps every value.
+
+    Examples:
+        >>> lossless(SparkType("int"), SparkType("double")), lossless(SparkType("bigint"), SparkType("double"))
+        (True, False)
+    """
+    if stream == VOID or table in (stream, stored(stream)):
+        return True
+    if table.name in INTEGRAL and stream.name in INTEGRAL:
+        return INTEGRAL.index(stream.name) <= INTEGRAL.index(table.name)
+    if table.name == "decimal" and stream.name in ("decimal", *_DIGITS):
+        precision, scale = stream.numbers or (_DIGITS[stream.name], 0)
+        return scale <= table.numbers[1] and precision - scale <= table.numbers[0] - table.numbers[1]
+    return stream.name in _EXACT_IN.get(table.name, ())
+
+
+def promotions(table: SparkType) -> tuple[SparkType, ...]:
+    """The types to which Iceberg 1.12 promotes a type, narrowest first, in every format version.
+
+    As `TypeUtil.isPromotionAllowed` has them: of what the specification adds in v3, neither `date` to
+    `timestamp_ntz` nor `void` to any type is there.
+    """
+    if table.name == "decimal":
+        precision, scale = table.numbers
+        return tuple(decimal(wide, scale) for wide in range(precision + 1, MAX_PRECISION + 1))
+    return (SparkType(_PROMOTED[table.name]),) if table.name in _PROMOTED else ()
+
+
+# rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """How the value of one field of the table comes from a row of the stream.
+
+    Args:
+        name: The field, as the table has it.
+        type: Its type.
+        source: The stream's name of it; None where the stream lacks it, and `default` or null is written.
+        same: Whether the value is taken as it is.
+        default: What is written in place of null, as SQL.
+        parts: Where the value is built anew: a struct by its fields, an array by its element, a map by key and value.
+            A value that is neither the same nor built is cast.
+    """
+
+    name: str
+    type: SparkType
+    source: str | None
+    same: bool = False
+    default: str | None = None
+    parts: tuple[Cell, ...] = ()
+
+    def steps(self, within: Path = ()) -> Iterator[str]:
+        """What is done to the value, one line per cast and per field that is filled."""
+        path = (*within, self.name)
+        if self.source is None:
+            yield f"{shown(path)}: {self.default or 'NULL'}"
+        elif not (self.same or self.parts):
+            yield f"{shown(path)}: CAST AS {self.type}"
+        for part in self.parts:
+            yield from part.steps(path)
+
+
+def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
+    """How the table's columns are made from the stream's, by name at every level, in the table's order.
+
+    Args:
+        stream: Columns that the table can take: `evolve` has no problem with them.
+        table: The columns after the changes, `Evolution.fields`.
+
+    Examples:
+        >>> from helios.plan.schema import from_ddl
+        >>> stream = from_schema(from_ddl("id int, s struct<b: float>, tags array<string>"))
+        >>> table = from_schema(from_ddl("id bigint, s struct<a: date, b: double>, tags array<string>"))
+        >>> [step for cell in cast_plan(stream, table) for step in cell.steps()]
+        ['id: CAST AS bigint', 's.a: NULL', 's.b: CAST AS double']
+    """
+    ours = {f.name.lower(): f for f in stream}
+    return tuple(_cell(ours.get(f.name.lower()), f) for f in table)
+
+
+def _cell(ours: Field | None, theirs: Field) -> Cell:
+    whole = theirs.whole
+    if ours is None:
+        return Cell(name=theirs.name, type=whole, source=None, default=theirs.default)
+    if ours.whole == whole:
+        return Cell(name=theirs.name, type=whole, source=ours.name, same=True)
+    built = ours.nested and ours.type == theirs.type
+    parts = cast_plan(ours.parts, theirs.parts) if built else ()
+    return Cell(name=theirs.name, type=whole, source=ours.name, parts=parts)

@@ -1,0 +1,126 @@
+"""What is wrong with the user's own MERGE, told without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
+from helios.plan.expression import UnparsedExpression, label, unparsed
+from helios.plan.kinds import Node
+from helios.plan.schema import Schema
+
+TARGET, BATCH = "target", "batch"
+FIX = 'write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WHEN ...").'
+
+
+def merge_problems(text: str, batch: Schema | None, target: Schema | None, where: Origin | None) -> list[HeliosError]:
+    """What is wrong with a MERGE into `target` by the rows of `batch`.
+
+    Args:
+        text: The statement.
+        batch: The columns of the rows; None where only a run can tell.
+        target: The columns of the table; None where only a run can tell.
+        where: The line to blame.
+    """
+    named = label("merge_sql", text)
+    try:
+        node = _parse(text, named, where)
+    except (UnparsedExpression, DeclarationError) as problem:
+        return [problem]
+    problems = _tables(node, named, where)
+    if problems:
+        return problems
+    tables = _qualifiers(node, {TARGET: target, BATCH: batch})
+    told = dict.fromkeys(
+        [
+            *(_missing(name, f" in {table!r}", tables[table]) for table, name in _qualified(node) if table in tables),
+            *(_missing(name, f" in {TARGET!r}", target) for name in _assigned(node)),
+        ]
+    )
+    return [NotFound(f"{named}: {what}", where=where) for what in told if what]
+
+
+def _parse(text: str, named: str, where: Origin | None) -> Node:
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        statements = [node for node in Spark().parse(text) if node is not None]
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise unparsed(error, named, where) from None
+    if len(statements) != 1:
+        raise DeclarationError(f"{named}: {len(statements)} statements, not one.", where=where, fix=FIX)
+    if not isinstance(statements[0], exp.Merge):
+        raise UnparsedExpression(f"{named}: not understood as a MERGE.", where=where, fix=FIX)
+    return statements[0]
+
+
+def _tables(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
+    """Problems of the tables that a MERGE names: it changes `target` and reads `batch`."""
+    from sqlglot import exp
+
+    into = _name(node.this)
+    if into != TARGET:
+        return [DeclarationError(f"{named}: it changes {into!r}, not {TARGET!r}.", where=where, fix=FIX)]
+    known = {TARGET, BATCH, *(cte.alias.lower() for cte in node.find_all(exp.CTE))}
+    read = [_name(table) for table in node.find_all(exp.Table) if table is not node.this]
+    problems: list[HeliosError] = [
+        NotFound(
+            f"{named}: reads {name!r}, which is not there. {near_miss(name, (TARGET, BATCH))}",
+            where=where,
+            fix="bring other tables in with join(...), before the sink.",
+        )
+        for name in dict.fromkeys(read)
+        if name not in known
+    ]
+    if not problems and BATCH not in read:
+        problems.append(DeclarationError(f"{named}: it does not use the rows, {BATCH!r}.", where=where, fix=FIX))
+    return problems
+
+
+def _name(table: Node) -> str:
+    return ".".join(part.name for part in table.parts).lower() if hasattr(table, "parts") else ""
+
+
+def _qualifiers(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
+    """The columns behind each name by which the two tables are called; a subquery's columns are its own."""
+    from sqlglot import exp
+
+    found: dict[str, Schema | None] = {}
+    for table in (node.this, node.args["using"]):
+        name = _name(table) if isinstance(table, exp.Table) else ""
+        # Where the subquery is called like a table, the name is not the table's.
+        found[(table.alias_or_name or name).lower()] = known.get(name)
+    return found
+
+
+def _qualified(node: Node) -> Iterator[tuple[str, str]]:
+    """The qualifier and name of every column outside of subqueries that has a qualifier."""
+    from sqlglot import exp
+
+    for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if isinstance(found, exp.Column) and len(found.parts) > 1 and not isinstance(found.this, exp.Star):
+            yield found.parts[0].name.lower(), found.parts[1].name
+
+
+def _assigned(node: Node) -> Iterator[str]:
+    """The table's columns that UPDATE SET and INSERT name without a qualifier."""
+    from sqlglot import exp
+
+    for when in node.args["whens"].expressions:
+        then = when.args.get("then")
+        if isinstance(then, exp.Update):
+            sides = [e.this for e in then.expressions if isinstance(e, exp.EQ)]
+        elif isinstance(then, exp.Insert) and isinstance(then.this, exp.Tuple):
+            sides = list(then.this.expressions)
+        else:
+            continue
+        yield from (side.name for side in sides if isinstance(side, exp.Column) and len(side.parts) == 1)
+
+
+def _missing(name: str, place: str, schema: Schema | None) -> str | None:
+    # Iceberg's own columns, such as _file, are in no schema.
+    if schema is None or not schema.exact or schema.get(name) or name.startswith("_"):
+        return None
+    return f"no column {name!r}{place}. {near_miss(name, schema.names)}"

@@ -1,0 +1,98 @@
+"""From what a sink says about writing to Iceberg's table properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from helios.errors import DeclarationError, HeliosError, near_miss
+from helios.model.sink import DEFAULT_FILE_SIZE, IcebergSink
+
+MERGE_MODES = ("write.merge.mode", "write.delete.mode", "write.update.mode")
+SERIALIZABLE = {f"write.{command}.isolation-level": "serializable" for command in ("merge", "delete", "update")}
+"""An insert-only conflict is only seen under serializable isolation: two identical MERGEs would insert twice."""
+
+WRITER_CODECS: dict[str, dict[str, str]] = {
+    "parquet": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "zstd": "zstd"},
+    "orc": {"none": "none", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "gzip": "zlib"},
+    "avro": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"},
+}
+"""By file format: what each codec is called there; one that is missing has no code in Spark's jars."""
+
+LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
+
+
+def created(sink: IcebergSink) -> dict[str, str]:
+    """The properties of a table that Helios makes."""
+    file_size = str(sink.bytes_per_file or DEFAULT_FILE_SIZE)
+    modes = dict.fromkeys(MERGE_MODES, "merge-on-read")
+    return {
+        "format-version": str(sink.format),
+        "write.target-file-size-bytes": file_size,
+        **modes,
+        **presented(sink),
+        **dict(sink.properties),
+    }
+
+
+def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = None) -> str:
+    """The format of data files: that of an existing table's properties, else that of the sink's."""
+    table = dict(sink.properties) if properties is None else properties
+    return table.get("write.format.default", "parquet").lower()
+
+
+def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
+    """The properties that this pipeline's writes follow, whatever the table itself says.
+
+    Args:
+        sink: The sink.
+        file_format: Of the table's data files; by default what the sink declares for a new table.
+    """
+    file_format = file_format or default_format(sink)
+    found: dict[str, str] = {}
+    if sink.bytes_per_file:
+        found["write.target-file-size-bytes"] = str(sink.bytes_per_file)
+    if sink.row_changes:
+        found |= dict.fromkeys(MERGE_MODES, sink.row_changes)
+    if sink.codec:
+        codecs = WRITER_CODECS.get(file_format, {})
+        found[f"write.{file_format}.compression-codec"] = codecs.get(sink.codec, sink.codec)
+        if sink.codec_level is not None:
+            found[f"write.{file_format}.compression-level"] = str(sink.codec_level)
+    if sink.distributes:
+        found["write.distribution-mode"] = sink.distributes
+        found["write.merge.distribution-mode"] = sink.distributes
+    return found
+
+
+def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:
+    """A file format that is none, or a codec, or a level of it, that the format's writer cannot do."""
+    if file_format not in WRITER_CODECS:
+        return [
+            DeclarationError(
+                f'"write.format.default": {file_format!r} is no format of data files. '
+                f"{near_miss(file_format, WRITER_CODECS)}",
+                where=sink.origin,
+            )
+        ]
+    if sink.codec is None:
+        return []
+    known = WRITER_CODECS[file_format]
+    if sink.codec not in known:
+        return [
+            DeclarationError(
+                f"compression({sink.codec!r}): this writer has no such codec for {file_format}.",
+                where=sink.origin,
+                fix=f"use one of {', '.join(known)}.",
+            )
+        ]
+    # ORC has a strategy where the others have levels.
+    levels = LEVELS.get(sink.codec, range(0)) if file_format != "orc" else range(0)
+    if sink.codec_level is not None and sink.codec_level not in levels:
+        takes = f"takes levels {levels.start} to {levels.stop - 1}" if levels else "has no levels"
+        return [
+            DeclarationError(
+                f"compression({sink.codec!r}, {sink.codec_level}): {sink.codec} in {file_format} {takes}.",
+                where=sink.origin,
+            )
+        ]
+    return []

@@ -1,0 +1,394 @@
+"""What is wrong with a sink: each function returns the problems that it finds, without a JVM.
+
+Expressions of the stream's columns are looked up in the stream, those of the table's in the table as the run leaves it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.model.modes import (
+    VALID_FROM,
+    VALID_TO,
+    Append,
+    Delete,
+    MergeSql,
+    Mode,
+    Overwrite,
+    OverwritePartitions,
+    Upsert,
+)
+from helios.model.partition import PartitionField
+from helios.model.sink import IcebergSink
+from helios.plan.expression import UnparsedExpression, label, parse, plain_column
+from helios.plan.infer import condition_problems, typed
+from helios.plan.merge import merge_problems
+from helios.plan.schema import Column, Schema
+from helios.plan.sparktype import UNKNOWN, wider
+
+NESTED = ("map", "array", "struct", "variant")
+"""Types of which no key, order of a file or name of a table is made."""
+UNORDERED = ("map", "variant")
+UNNAMED = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
+"""Types whose text is never made of letters, digits and `_` alone, so that no table can be named by it."""
+
+_SORT = re.compile(
+    r"\s*(?P<by>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
+)
+_COLUMN = re.compile(r"(`[^`]+`|\w+)(\.(`[^`]+`|\w+))*")
+
+
+@dataclass(frozen=True)
+class SortTerm:
+    """One part of `.sort_by(...)`; nulls come first in ascending order and last in descending, as in Spark.
+
+    Attributes:
+        by: The column, without backticks; a field of a struct is dotted.
+        descending: Whether the largest value comes first.
+        nulls_first: Whether nulls come before all values.
+    """
+
+    by: str
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        way = "desc" if self.descending else "asc"
+        usual = self.nulls_first is not self.descending
+        return f"{self.by} {way}" + ("" if usual else f" nulls {'first' if self.nulls_first else 'last'}")
+
+
+def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
+    """The parts of a sink's order.
+
+    Examples:
+        >>> from helios import Iceberg
+        >>> sort_terms(Iceberg.sink("a.t").sort_by("ts desc"))
+        (SortTerm(by='ts', descending=True, nulls_first=False),)
+    """
+    found = []
+    for text in sink.sort:
+        match = _SORT.fullmatch(text)
+        assert match is not None  # any text that is not blank matches
+        descending = (match["way"] or "").lower() == "desc"
+        nulls = (match["nulls"] or ("last" if descending else "first")).lower()
+        found.append(SortTerm(match["by"].replace("`", ""), descending, nulls == "first"))
+    return tuple(found)
+
+
+def stores(mode: Mode) -> bool:
+    """Whether a mode stores the stream's columns, so that the table has to have them."""
+    return not isinstance(mode, (Delete, MergeSql))
+
+
+# the sink alone
+
+
+def contradictions(sink: IcebergSink) -> list[HeliosError]:
+    """Calls of one sink that do not go together."""
+    return [DeclarationError(what, where=sink.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(sink)]
+
+
+CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
+    (
+        lambda s: s.audits and not s.publishes,
+        "audit() without publish(): batches would be checked, and never shown.",
+        "write .audit({...}).publish(); rows alone are checked with expect({...}).",
+    ),
+    (
+        lambda s: s.publishes and not s.audits,
+        "publish() without audit(): there is nothing to wait for.",
+        'write .audit({"some": "count(*) > 0"}).publish(), or leave .publish() out.',
+    ),
+    (
+        lambda s: s.audits and s.branch_name,
+        "audit() and branch(): an audited batch has a branch of its own, from which main is fast-forwarded.",
+        "leave .branch(...) out, or .audit(...).publish().",
+    ),
+    (
+        lambda s: s.audits and s.routing,
+        "audit() and route(): the tables of one batch cannot be published together.",
+        "leave one of them out, or write one pipeline per table.",
+    ),
+    (
+        lambda s: s.routing and isinstance(s.mode, MergeSql),
+        "route() and merge_sql(): the MERGE has one target, not one per value.",
+        "leave one of them out, or write one pipeline per table.",
+    ),
+    (
+        lambda s: (s.evolution.renames or s.evolution.drops) and s.evolution.mode != "full",
+        "renames() and drops() change the table, which only full evolution may.",
+        'write .evolve_schema("full") with them.',
+    ),
+    (
+        lambda s: (s.evolution.renames or s.evolution.drops) and not stores(s.mode),
+        "renames() and drops() need a mode that stores the stream's columns, as append() and upsert() do.",
+        "leave them out here, and put them on the pipeline that writes the rows.",
+    ),
+    (
+        lambda s: dict(s.properties).get("format-version", str(s.format)) != str(s.format),
+        "table_properties() and format_version() say different versions.",
+        "write .format_version(3), and leave the property out.",
+    ),
+)
+"""When two calls do not go together, what is said, and the fix."""
+
+
+# the stream's columns
+
+
+def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
+    """Keys and expressions of a sink that do not fit the stream's columns, which may be known at run only."""
+    problems = STREAM_RULES[type(sink.mode)](sink, sink.mode, stream)
+    if sink.routing is not None:
+        problems += _route(sink, sink.routing, stream)
+    return problems
+
+
+def _nothing(sink: IcebergSink, mode: Mode, stream: Schema | None) -> list[HeliosError]:
+    return []
+
+
+def _upsert(sink: IcebergSink, mode: Upsert, stream: Schema | None) -> list[HeliosError]:
+    problems = key_problems(sink, mode.keys, stream, "the stream")
+    if mode.order_by is not None:
+        problems += _order(sink, mode.order_by, stream)
+    if mode.delete_when is not None:
+        named = label("delete_when", mode.delete_when)
+        problems += condition_problems(mode.delete_when, named, stream, sink.origin)
+    taken = [n for n in (VALID_FROM, VALID_TO) if stream is not None and stream.get(n)] if mode.history else []
+    if taken:
+        problems.append(
+            DeclarationError(
+                f"upsert(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
+                f"{' and '.join(taken)} already.",
+                where=sink.origin,
+                fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
+            )
+        )
+    return problems
+
+
+def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
+    named = label("order_by", text)
+    kind, problems = typed(text, named, stream, sink.origin)
+    way = re.search(r"\s(asc|desc)\s*$", text, re.IGNORECASE)
+    what = None
+    if way:
+        what = f"{named}: this is an expression without a direction: the newest row has the largest value."
+    elif kind.name in UNORDERED:
+        what = f"{named}: {kind} has no order."
+    if what is not None:
+        fix = 'write order_by="updated_at"; several columns as "struct(day, sequence)".'
+        return [DeclarationError(what, where=sink.origin, fix=fix)]
+    return problems
+
+
+def _delete(sink: IcebergSink, mode: Delete, stream: Schema | None) -> list[HeliosError]:
+    return key_problems(sink, mode.keys, stream, "the stream")
+
+
+STREAM_RULES: dict[type[Mode], Callable[[IcebergSink, Any, Schema | None], list[HeliosError]]] = {
+    Append: _nothing,
+    Overwrite: _nothing,
+    OverwritePartitions: _nothing,
+    Upsert: _upsert,
+    Delete: _delete,
+    MergeSql: _nothing,
+}
+"""What each mode asks of the stream's columns; a MERGE is looked at with the table's."""
+
+
+def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None, place: str) -> list[HeliosError]:
+    """Keys that are no columns there, or whose type is no key."""
+    if columns is None:
+        return []
+    problems: list[HeliosError] = []
+    verb = type(sink.mode).__name__.lower()
+    for key in keys:
+        found = columns.get(key)
+        if found is None and columns.exact:
+            what = f"{verb}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
+            problems.append(NotFound(what, where=sink.origin))
+        elif found is not None and found.kind.name in NESTED:
+            problems.append(
+                DeclarationError(
+                    f"{verb}({key}): {key!r} is {found.type}, which is no key.",
+                    where=sink.origin,
+                    fix=f'use plain columns as keys, such as a field of it: with_columns({{"{key}_id": "{key}.id"}}).',
+                )
+            )
+    return problems
+
+
+def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosError]:
+    named = label("route", text)
+    kind, problems = typed(text, named, stream, sink.origin)
+    if not problems and (kind.name in UNNAMED or (kind.name == "decimal" and kind.numbers[1] > 0)):
+        problems.append(
+            DeclarationError(
+                f"{named}: {kind} names no table; values are letters, digits and '_'.",
+                where=sink.origin,
+                fix="route by text, such as route(by=\"date_format(day, 'yyyyMM')\").",
+            )
+        )
+    return problems
+
+
+# the table's columns
+
+
+def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
+    """Expressions over the table's columns, which are not there or do not parse.
+
+    Args:
+        sink: The sink.
+        stream: The stream's columns; None where only a run can tell.
+        table: The table's columns as the run leaves them; None where only a run can tell.
+    """
+    problems: list[HeliosError] = []
+    if isinstance(sink.mode, Overwrite) and sink.mode.filter is not None:
+        named = label("overwrite", sink.mode.filter)
+        problems += condition_problems(sink.mode.filter, named, table, sink.origin)
+    for name, condition in sink.audits:
+        problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)
+    for text in sink.sort:
+        problems += _sort(sink, text, table)
+    if isinstance(sink.mode, MergeSql):
+        problems += merge_problems(sink.mode.query, stream, table, sink.origin)
+    return problems
+
+
+def _sort(sink: IcebergSink, text: str, table: Schema | None) -> list[HeliosError]:
+    match = _SORT.fullmatch(text)
+    by = match["by"] if match is not None else text
+    named = label("sort_by", text)
+    if not _COLUMN.fullmatch(by):
+        what = f"{named}: {by!r} is no column; a table is sorted by its columns."
+        fix = 'write sort_by("ts desc"), and make a column of an expression first: with_columns(...).'
+        return [DeclarationError(what, where=sink.origin, fix=fix)]
+    kind, problems = typed(by, named, table, sink.origin)
+    if not problems and kind.name in NESTED:
+        what = f"{named}: {kind} has no order in Iceberg."
+        problems.append(DeclarationError(what, where=sink.origin, fix="sort by plain columns."))
+    return problems
+
+
+def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) -> list[HeliosError]:
+    problems = condition_problems(condition, named, table, sink.origin)
+    loose = [] if problems else list(_outside_aggregates(condition, named))
+    if loose:
+        problems.append(
+            DeclarationError(
+                f"{named}: {loose[0]!r} stands in no aggregate, and an audit is one value for the whole batch.",
+                where=sink.origin,
+                fix='aggregate it, as in "bool_and(amount > 0)", or check rows with expect({...}).',
+            )
+        )
+    return problems
+
+
+def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
+    """The columns of a condition that no aggregate holds; functions that sqlglot does not know may be aggregates."""
+    from sqlglot import exp
+
+    node = parse(condition, named, None)
+    grouping = (exp.AggFunc, exp.Anonymous, exp.Any, exp.WithinGroup, exp.Filter, exp.Window)
+    for found in node.walk(prune=lambda n: isinstance(n, (*grouping, exp.Query))):
+        if isinstance(found, exp.Column):
+            yield found.name
+
+
+def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schema) -> list[HeliosError]:
+    """Keys that the stream has, and that a table lacks or holds as another kind of value.
+
+    Args:
+        sink: The sink.
+        stream: The stream's columns; None where only a run can tell.
+        table: The table's columns before the run adds any: a key that is added would match no row that is there.
+    """
+    mode = sink.mode
+    if not isinstance(mode, (Upsert, Delete)):
+        return []
+    # What the stream lacks is told already.
+    keys = [key for key in mode.keys if stream is None or stream.get(key)]
+    problems = key_problems(sink, keys, table, "the table")
+    for key in keys if isinstance(mode, Delete) and stream is not None else ():
+        assert stream is not None
+        ours, theirs = stream.get(key), table.get(key)
+        if ours is not None and theirs is not None and not _comparable(ours, theirs):
+            problems.append(
+                DeclarationError(
+                    f"delete({key}): {key!r} is {ours.type} in the stream and {theirs.type} in the table.",
+                    where=sink.origin,
+                    fix=f'convert it first: cast({{"{key}": "{theirs.type}"}}).',
+                )
+            )
+    return problems
+
+
+def _comparable(ours: Column, theirs: Column) -> bool:
+    return "unknown" in (ours.type, theirs.type) or wider(ours.kind, theirs.kind) != UNKNOWN
+
+
+# which columns are stored
+
+
+def left_out(sink: IcebergSink, stream: Schema, table: Schema | None) -> tuple[str, ...]:
+    """The stream's columns that serve only `order_by` and `delete_when`, and are not stored.
+
+    A column counts when such an expression names it as a whole, no key, partition field or part of `.sort_by` names it,
+    and the table does not have it. A struct of which only a field is named is stored.
+
+    Args:
+        sink: The sink.
+        stream: The stream's columns.
+        table: The columns of the table before the run changes it; None when there is no table.
+    """
+    mode = sink.mode
+    if not isinstance(mode, Upsert):
+        return ()
+    serving = {n for text in (mode.order_by, mode.delete_when) if text for n in _whole_columns(text, stream)}
+    kept = {key.lower() for key in mode.keys}
+    kept |= {_root(item) for item in sink.partitioning or ()}
+    kept |= {term.by.lower() for term in sort_terms(sink)}
+    if table is not None:
+        kept |= {name.lower() for name in table.names}
+    return tuple(c.name for c in stream.columns if c.name.lower() in serving - kept)
+
+
+def _root(item: PartitionField) -> str:
+    return item.column.split(".")[0].lower()
+
+
+def _whole_columns(text: str, schema: Schema) -> set[str]:
+    """The columns, in lower case, that an expression names as a whole."""
+    plain = plain_column(text, schema)
+    if plain is not None:
+        return {plain.name.lower()}
+    from sqlglot import exp
+
+    try:
+        node = parse(text, text, None)
+    except UnparsedExpression:
+        return set()
+    return {
+        found.name.lower()
+        for found in node.find_all(exp.Column)
+        if len(found.parts) == 1 and not isinstance(found.parent, (exp.Dot, exp.Bracket)) and schema.get(found.name)
+    }
+
+
+def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
+    """The columns that a sink stores: the stream's but for those left out, and the versions' bounds with `history`."""
+    gone = {name.lower() for name in out}
+    columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
+    mode = sink.mode
+    if isinstance(mode, Upsert) and mode.history and mode.order_by is not None:
+        kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
+        columns += tuple(Column.of(name, kind) for name in (VALID_FROM, VALID_TO) if stream.get(name) is None)
+    return Schema(columns)

@@ -1,0 +1,257 @@
+"""The target of an Iceberg sink: the table as it is, and what a run will make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from helios.catalog.operations import missing_table
+from helios.config import TableName
+from helios.errors import DeclarationError, HeliosError
+from helios.model.modes import OverwritePartitions
+from helios.model.sink import IcebergSink
+from helios.plan import fields
+from helios.plan.changes import Policy, Target
+from helios.plan.check import partition_problems, show_fields, spec_fields
+from helios.plan.evolve import Evolution, evolve
+from helios.plan.plan import WritePlan
+from helios.plan.properties import codec_problems, default_format
+from helios.plan.schema import Column, Schema, from_pyiceberg
+from helios.plan.sinks import (
+    contradictions,
+    existing_key_problems,
+    left_out,
+    sort_terms,
+    stored,
+    stores,
+    stream_problems,
+    table_problems,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+MERGE_ON_READ_SINCE = 2
+"""The first format version that has delete files."""
+
+
+def plan_write(
+    sink: IcebergSink, table: TableName, quarantine: TableName | None, stream: Schema | None, *, offline: bool
+) -> tuple[WritePlan, list[HeliosError]]:
+    """How a stream's rows get into a table, and what is wrong with that.
+
+    Args:
+        sink: What was declared.
+        table: The table that it means.
+        quarantine: The table that its `.quarantine` means.
+        stream: The stream's columns; None where only a run can tell.
+        offline: Whether the catalog may not be read.
+    """
+    write = WritePlan(
+        table=table,
+        sink=sink,
+        exists=None,
+        uuid=None,
+        format_version=sink.format,
+        partitioning=sink.partitioning,
+        file_format=default_format(sink),
+        quarantine=quarantine,
+    )
+    problems = [*contradictions(sink), *stream_problems(sink, stream)]
+    if quarantine is not None and quarantine.text == table.text:
+        problems.append(
+            DeclarationError(
+                f"quarantine({sink.quarantine_table}): this is the target itself, {table.text}.",
+                where=sink.origin,
+                fix='give the rows that fail a table of their own: quarantine("ns.rejected").',
+            )
+        )
+    # Routed tables are named by values, which only a run can tell.
+    if not offline and sink.routing is None:
+        if table.catalog.exists(table.within):
+            write, found = _existing(write, stream)
+            return write, problems + found
+        write = replace(write, exists=False)
+    write, found = _new(write, stream)
+    return write, problems + found
+
+
+def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+    """A table that the run makes; or one that nobody looked for."""
+    sink = write.sink
+    problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
+    columns = None
+    if stream is not None and stores(sink.mode):
+        write = replace(write, left_out=left_out(sink, stream, None))
+        columns = stored(sink, stream, write.left_out)
+        problems += partition_problems(sink, columns)
+        problems += _unstorable(write, columns)
+    if write.exists is False:
+        problems += _missing(write)
+        problems += _unpartitioned(write, sink.partitioning or ())
+    problems += table_problems(sink, stream, columns if write.exists is False else None)
+    return write, problems
+
+
+def _missing(write: WritePlan) -> list[HeliosError]:
+    """A table that is not there and that the sink does not make."""
+    sink = write.sink
+    if sink.creates and stores(sink.mode):
+        return []
+    problem = missing_table(write.table.catalog, write.table.within, sink.origin)
+    if not stores(sink.mode):
+        verb = {"Delete": "delete()", "MergeSql": "merge_sql()"}[type(sink.mode).__name__]
+        problem.fix = f"name a table that is there: {verb} changes rows, and makes no table."
+    return [problem]
+
+
+def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
+    """Columns that no new table can have."""
+    if not columns.exact:
+        return []
+    empty = Target(name=write.table.text, fields=(), format_version=write.format_version)
+    found = evolve(fields.from_schema(columns), empty, Policy(), write.sink.origin)
+    return list(found.problems)
+
+
+def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
+    if partitioning or not isinstance(write.mode, OverwritePartitions):
+        return []
+    return [
+        DeclarationError(
+            f"overwrite_partitions(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
+            where=write.sink.origin,
+            fix='give it partitions with partition_by(day("ts")), or write overwrite() or overwrite("<filter>").',
+        )
+    ]
+
+
+def _existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+    iceberg = write.table.catalog.load(write.table.within).iceberg
+    sink, before = write.sink, from_pyiceberg(iceberg.schema())
+    actual = spec_fields(iceberg)
+    write = replace(
+        write,
+        exists=True,
+        uuid=str(iceberg.metadata.table_uuid),
+        format_version=iceberg.metadata.format_version,
+        partitioning=actual,
+        file_format=default_format(sink, iceberg.properties),
+    )
+    problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
+    after: Schema | None = before
+    if stream is not None and stores(sink.mode):
+        write = replace(write, left_out=left_out(sink, stream, before))
+        found = _evolution(write, stream, iceberg)
+        if found is None or found.problems:
+            after = None
+            problems += found.problems if found is not None else ()
+        else:
+            write = replace(write, changes=tuple(map(str, found.changes)))
+            after = _as_schema(found.fields)
+    changed, misplaced = _partitioning(write, after)
+    problems += misplaced
+    problems += _unpartitioned(write, sink.partitioning or actual)
+    branch, taken = _branch(sink, iceberg)
+    problems += taken
+    problems += existing_key_problems(sink, stream, _renamed(sink, before))
+    problems += table_problems(sink, stream, after)
+    changes = (*write.changes, *changed, *_sorting(sink, iceberg), *branch)
+    return replace(write, changes=changes), problems
+
+
+def _evolution(write: WritePlan, stream: Schema, iceberg: Table) -> Evolution | None:
+    """What the stream's columns ask of the table; None where their names are known at run only, or may not be asked."""
+    sink = write.sink
+    declared = sink.evolution
+    names_nothing = declared.mode == "full" or not (declared.renames or declared.drops)
+    expected = stored(sink, stream, write.left_out)
+    if not expected.exact or not names_nothing:
+        return None
+    schema = iceberg.schema()
+    spec = [field for field in iceberg.spec().fields if str(field.transform) != "void"]
+    names = {schema.find_column_name(field.source_id) for field in spec}
+    sorted_by = {schema.find_column_name(field.source_id) for field in iceberg.sort_order().fields}
+    wanted = {item.column for item in sink.partitioning or ()}
+    target = Target(
+        name=write.table.text,
+        fields=fields.from_pyiceberg(schema),
+        partitioned_by=frozenset(name for name in names | wanted if name),
+        sorted_by=frozenset(name for name in sorted_by | {t.by for t in sort_terms(sink)} if name),
+        identifiers=frozenset(schema.identifier_field_names()),
+        format_version=write.format_version,
+    )
+    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
+    return evolve(fields.from_schema(expected), target, policy, sink.origin)
+
+
+def _as_schema(columns: fields.Fields) -> Schema:
+    return Schema(tuple(Column.of(f.name, f.whole, f.nullable is not False) for f in columns))
+
+
+def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
+    """The table's columns under the names that the run gives them."""
+    names = {old.lower(): new for old, new in sink.evolution.renames}
+    return Schema(tuple(replace(c, name=names.get(c.name.lower(), c.name)) for c in columns.columns))
+
+
+def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
+    """The change to another partition spec, or why there is none."""
+    sink, actual = write.sink, write.partitioning or ()
+    if sink.partitioning is None or actual == sink.partitioning:
+        return [], []
+    if not sink.evolves_partitioning:
+        return [], [
+            DeclarationError(
+                f"{write.table.text} is partitioned by [{show_fields(actual)}], not by "
+                f"[{show_fields(sink.partitioning)}].",
+                where=sink.origin,
+                fix="declare the partitioning that it has, leave partition_by out, or change it for new data: "
+                "partition_by(..., evolve=True).",
+            )
+        ]
+    problems = partition_problems(sink, columns) if columns is not None else []
+    return [f"partition by {show_fields(sink.partitioning)} from now on"], problems
+
+
+def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
+    """The change to another sort order."""
+    schema = iceberg.schema()
+    actual = [
+        (schema.find_column_name(f.source_id), str(f.transform), f.direction.name, f.null_order.name)
+        for f in iceberg.sort_order().fields
+    ]
+    terms = sort_terms(sink)
+    wanted = [
+        (t.by, "identity", "DESC" if t.descending else "ASC", f"NULLS_{'FIRST' if t.nulls_first else 'LAST'}")
+        for t in terms
+    ]
+    return [f"sort by {', '.join(map(str, terms))} from now on"] if terms and actual != wanted else []
+
+
+def _branch(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosError]]:
+    """The branch that is still to be made, or why it cannot be."""
+    name = sink.branch_name
+    if name is None:
+        return [], []
+    ref = iceberg.metadata.refs.get(name)
+    if ref is None:
+        return [f"branch {name} from main"], []
+    if ref.snapshot_ref_type == "branch":
+        return [], []
+    what = f"branch({name!r}): this is a tag of the table, which never moves."
+    return [], [DeclarationError(what, where=sink.origin, fix="choose another name for the branch.")]
+
+
+def _row_changes(write: WritePlan) -> list[HeliosError]:
+    if write.sink.row_changes != "merge-on-read" or write.format_version >= MERGE_ON_READ_SINCE:
+        return []
+    return [
+        DeclarationError(
+            f'write_mode("merge-on-read"): {write.table.text} is of format v{write.format_version}, which has no '
+            "delete files.",
+            where=write.sink.origin,
+            fix='write write_mode("copy-on-write"), or upgrade the table first; Helios never does.',
+        )
+    ]

@@ -1,0 +1,112 @@
+"""Write-audit-publish: a batch is written to a branch, looked at there, and then becomes main."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import RunError
+from helios.spark import modes
+from helios.spark.ledger import CONFLICTS, Commit, java_class
+from helios.spark.steps import quoted
+from helios.spark.target import TableTarget, Work
+
+
+def audit_branch(pipeline: str) -> str:
+    """The branch of a pipeline's batches that are not published yet."""
+    return f"helios_audit_{pipeline}"
+
+
+class AuditedTarget(TableTarget):
+    """A table whose main shows only batches that passed their audit."""
+
+    def _commit(self, work: Work) -> Commit | None:
+        terms = self.site.terms()
+        staging = self.site.ledger(self.table, audit_branch(self.site.plan.pipeline))
+        for tried in range(terms.retry.retries + 1):
+            if tried:
+                terms.retried()
+                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
+                found = self.find(work.number, work.position, planned=True)
+                if found is not None:
+                    return found
+            self._branch_off(str(staging.branch))
+            staging.find(work.number, work.position, planned=True)
+            with modes.writer(self._batch(work)) as write:
+                spark = work.df.sparkSession
+                staged = staging.commit(spark, write, work.number, work.position, terms, recorded=False)
+            if staged is None or staged.again or staged.snapshot is None:
+                return staged
+            self._audit(work.df.sparkSession, staged.snapshot, work.number)
+            if self._publish(staging.branch, staged, work):
+                return staged
+        raise RunError(
+            f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
+            f"under each of {terms.retry.retries + 1} tries; main holds nothing of it.",
+            fix="run again when the table is quieter.",
+        )
+
+    def _branch_off(self, branch: str) -> None:
+        """Sets the branch to where main is."""
+        self.table.refresh()
+        head = self.ledger.head()
+        refs = self.table.manageSnapshots()
+        there = self.table.refs().containsKey(branch)
+        if head is not None:
+            (refs.replaceBranch if there else refs.createBranch)(branch, head.snapshotId()).commit()
+        else:  # of an empty table a branch begins with an empty snapshot of its own
+            if there:
+                refs.removeBranch(branch).commit()
+            self.table.manageSnapshots().createBranch(branch).commit()
+        self.table.refresh()
+
+    def _audit(self, spark: SparkSession, snapshot: int, number: int) -> None:
+        """Checks the aggregates over the rows that a batch added.
+
+        Raises:
+            RunError: One does not hold; main is as it was.
+        """
+        sink = self.site.plan.write.sink
+        rows = self._added(spark, snapshot)
+        named = [F.expr(condition).alias(f"c{i}") for i, (_, condition) in enumerate(sink.audits)]
+        row = rows.agg(*named).collect()[0]
+        failed = [
+            f"{name} ({condition})" for i, (name, condition) in enumerate(sink.audits) if row[f"c{i}"] is not True
+        ]
+        if failed:
+            raise RunError(
+                f"batch {number} of {self.site.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows are "
+                f"on the branch {audit_branch(self.site.plan.pipeline)} of {self.name.text}; main is as it was.",
+                where=sink.origin,
+                fix="mend the source and run again, which audits again; or set the batch aside with "
+                f"`helios quarantine {self.name.text} --batch {number}`.",
+            )
+
+    def _added(self, spark: SparkSession, snapshot: int) -> DataFrame:
+        """The rows in the data files that a snapshot added."""
+        self.table.refresh()
+        files = [str(f.location()) for f in self.table.snapshot(snapshot).addedDataFiles(self.table.io())]
+        rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
+        return rows.where(F.col("_file").isin(files))
+
+    def _publish(self, branch: str | None, staged: Commit, work: Work) -> bool:
+        """Fast-forwards main and writes the record, in one transaction; False when main has moved."""
+        self.site.verify()
+        self.table.refresh()
+        transaction = self.table.newTransaction()
+        try:
+            transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
+            record = self.ledger.record_of(work.number, work.position, int(staged.snapshot or 0))
+            transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
+            transaction.commitTransaction()
+        except Py4JJavaError as error:
+            if java_class(error) in (*CONFLICTS, "IllegalArgumentException"):
+                return False
+            found = self.ledger.look_again(error, work.number, work.position)
+            return found is not None
+        self.table.refresh()
+        return True

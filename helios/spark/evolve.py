@@ -1,0 +1,294 @@
+"""Schema evolution on the JVM's side: the changes through Iceberg's Java API, and batches as the table has them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from helios.errors import CheckFailed, DeclarationError, InputError, Origin, RunError
+from helios.plan.changes import Add, Change, Drop, Relax, Rename, Widen
+from helios.plan.evolve import Policy, Target, evolve
+from helios.plan.fields import Cell, Field, Fields, Path, cast_plan, shown
+from helios.plan.sparktype import SparkType, TypeProblem, parse_type
+from helios.spark.ledger import java_class, java_message
+from helios.spark.steps import quoted
+
+AGAIN = ("CommitFailedException", "CommitStateUnknownException")
+"""Failures after which the table is read and compared anew: another writer was faster, or the commit may be there."""
+
+
+def schema_of(schema: StructType) -> Fields:
+    """A DataFrame's or a table's schema as the planner compares it."""
+    return tuple(_field(f.name, f.dataType, f.nullable, f.metadata) for f in schema.fields)
+
+
+def _field(name: str, kind: DataType, nullable: bool, metadata: Mapping[str, Any]) -> Field:
+    parts: Fields = ()
+    if isinstance(kind, StructType):
+        plain, parts = SparkType("struct"), schema_of(kind)
+    elif isinstance(kind, ArrayType):
+        plain, parts = SparkType("array"), (_field("element", kind.elementType, kind.containsNull, {}),)
+    elif isinstance(kind, MapType):
+        value = _field("value", kind.valueType, kind.valueContainsNull, {})
+        plain, parts = SparkType("map"), (_field("key", kind.keyType, False, {}), value)
+    else:
+        plain = _plain(kind.simpleString())
+    return Field(name, plain, nullable, parts, metadata.get("CURRENT_DEFAULT"), metadata.get("comment"))
+
+
+def _plain(text: str) -> SparkType:
+    try:
+        return parse_type(text)
+    except TypeProblem:
+        return SparkType(text)  # a user-defined or newer type, which equals only itself
+
+
+def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
+    """An Iceberg table object as the planner compares it.
+
+    Args:
+        table: Iceberg's table object.
+        name: The table's name, for messages.
+        sorted_by: Columns by which the writer sorts, beside those of the table's own sort order.
+
+    Raises:
+        InputError: It has a column of a type that Spark cannot write.
+    """
+    iceberg, schema = _jvm().org.apache.iceberg, table.schema()
+    try:
+        columns = iceberg.spark.SparkSchemaUtil.convert(schema)
+    except (Py4JJavaError, PySparkException) as error:
+        raise InputError(f"{name} cannot be written: {_java_error(error)[1]}.") from error
+    partitions = [f for f in table.spec().fields() if not f.transform().isVoid()]
+    sorts = [*table.sortOrder().fields()]
+    return Target(
+        name=name,
+        fields=schema_of(StructType.fromJson(json.loads(columns.json()))),
+        partitioned_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in partitions),
+        sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sorts).union(sorted_by),
+        identifiers=frozenset(map(str, schema.identifierFieldNames())),
+        format_version=int(iceberg.TableUtil.formatVersion(table)),
+    )
+
+
+def _jvm() -> Any:
+    context = SparkContext._active_spark_context
+    assert context is not None
+    return context._jvm
+
+
+# the table
+
+
+def apply_changes(
+    spark: SparkSession, table: Any, diff: Callable[[], Sequence[Change]], *, retries: int = 3, backoff: float = 0.1
+) -> Sequence[Change]:
+    """Makes the changes that a comparison finds, in one commit; run again, it finds none.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object; it has the new schema afterwards.
+        diff: Compares the stream with the table as it is now, and raises where the table cannot take it. Called again
+            when another writer's commit came first, or the outcome of a commit is unknown.
+        retries: Tries after the first one.
+        backoff: Seconds before the first of them, doubled each time.
+
+    Returns:
+        The changes of the last comparison; none when the table had them already.
+
+    Raises:
+        RunError: Iceberg or the catalog refused the changes.
+    """
+    for tried in range(retries + 1):
+        table.refresh()
+        changes = diff()
+        if not changes:
+            return changes
+        try:
+            commit_changes(spark, table, changes)
+            return changes
+        except (Py4JJavaError, PySparkException) as error:
+            kind, message = _java_error(error)
+            failure = f"{kind}: {message}"
+            if kind not in AGAIN:
+                asked = "; ".join(map(str, changes))
+                raise RunError(f"{table.name()} could not be changed ({asked}): {failure}") from error
+        if tried < retries:
+            time.sleep(backoff * 2**tried)
+    raise RunError(
+        f"the schema of {table.name()} could not be changed in {retries + 1} tries: {failure}; no rows were written.",
+        fix="run again when the table is quieter: what has been changed already is found, and not changed again.",
+    )
+
+
+def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
+    """The class and the message of a Java exception; pyspark turns some of Java's own into exceptions of its own."""
+    if isinstance(error, Py4JJavaError):
+        return java_class(error), java_message(error)
+    return type(error).__name__, str(error).splitlines()[0]
+
+
+def commit_changes(spark: SparkSession, table: Any, changes: Sequence[Change]) -> None:
+    """Makes changes in one commit.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object.
+        changes: In the order of `Evolution.changes`.
+
+    Raises:
+        Py4JJavaError: Iceberg refuses a change, or the commit failed.
+        PySparkException: The same, where pyspark has a class for Java's.
+    """
+    update, renamed = table.updateSchema(), dict[Path, Path]()
+    types = _Types(spark)
+    for change in changes:
+        MADE[type(change)](update, _before(change.path, renamed), change, types)
+        if isinstance(change, Rename):
+            renamed[(*change.path[:-1], change.new)] = change.path
+    update.commit()
+
+
+def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
+    """A path by the names before the commit, which are those that Iceberg looks up throughout an update."""
+    whole = next((new for new in renamed if path[: len(new)] == new), ())
+    return renamed.get(whole, ()) + path[len(whole) :]
+
+
+class _Types:
+    """Iceberg's own type of a type."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._jvm: Any = spark._jvm
+
+    def __getitem__(self, kind: SparkType) -> Any:
+        row = self._jvm.org.apache.spark.sql.types.StructType.fromDDL(f"c {kind}")
+        return self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row).findField("c").type()
+
+
+def _add(update: Any, path: Path, change: Add, types: _Types) -> None:
+    update.addColumn(".".join(path[:-1]) or None, path[-1], types[change.type], change.doc, None)
+
+
+def _widen(update: Any, path: Path, change: Widen, types: _Types) -> None:
+    update.updateColumn(".".join(path), types[change.type])
+
+
+def _relax(update: Any, path: Path, change: Relax, _: _Types) -> None:
+    update.makeColumnOptional(".".join(path))
+
+
+def _rename(update: Any, path: Path, change: Rename, _: _Types) -> None:
+    update.renameColumn(".".join(path), change.new)
+
+
+def _drop(update: Any, path: Path, change: Drop, _: _Types) -> None:
+    update.deleteColumn(".".join(path))
+
+
+MADE: dict[type[Change], Callable[[Any, Path, Any, _Types], None]] = {
+    Add: _add,
+    Widen: _widen,
+    Relax: _relax,
+    Rename: _rename,
+    Drop: _drop,
+}
+
+
+# the rows
+
+
+def align(df: DataFrame, target: StructType) -> DataFrame:
+    """A batch with exactly the table's columns and types, matched by name at every level, whatever the case.
+
+    Columns and nested fields that the batch lacks are null, or the table's default; a value of the same type stays a
+    bare reference. A null where the table is required is refused by Spark's writer: see `null_refused`.
+
+    Args:
+        df: A batch that the table can take, after its evolution.
+        target: The table's schema.
+
+    Raises:
+        CheckFailed: The batch does not fit: evolve the table first. Nothing is dropped silently.
+    """
+    stream, table = schema_of(df.schema), schema_of(target)
+    found = evolve(stream, Target(name="the table", fields=table), Policy())
+    if found.problems:
+        raise CheckFailed(found.problems)
+    if found.changes:
+        lacks = ", ".join(shown(change.path) for change in found.changes)
+        raise CheckFailed([DeclarationError(f"the table lacks columns of the batch: {lacks}.")])
+    cells = cast_plan(stream, table)
+    if all(cell.same for cell in cells) and list(target.names) == df.columns:
+        return df
+    return df.select(*[_column(cell) for cell in cells])
+
+
+def _column(cell: Cell) -> Column:
+    if cell.source is None:
+        return _absent(cell).alias(cell.name)
+    value = _value(cell, F.col(quoted(cell.source)))
+    return value if cell.same and cell.source == cell.name else value.alias(cell.name)
+
+
+def _absent(cell: Cell) -> Column:
+    value = F.expr(cell.default) if cell.default is not None else F.lit(None)
+    return value.cast(str(cell.type))
+
+
+def _value(cell: Cell, value: Column) -> Column:
+    if cell.same:
+        return value
+    return BUILT[cell.type.name](cell, value) if cell.parts else value.cast(str(cell.type))
+
+
+def _struct(cell: Cell, value: Column) -> Column:
+    fields = [
+        (_absent(part) if part.source is None else _value(part, value.getField(part.source))).alias(part.name)
+        for part in cell.parts
+    ]
+    return F.when(value.isNotNull(), F.struct(*fields))
+
+
+def _array(cell: Cell, value: Column) -> Column:
+    (element,) = cell.parts
+    return F.transform(value, lambda one: _value(element, one))
+
+
+def _map(cell: Cell, value: Column) -> Column:
+    key, held = cell.parts
+    if not key.same:
+        value = F.transform_keys(value, lambda name, _: _value(key, name))
+    return value if held.same else F.transform_values(value, lambda _, one: _value(held, one))
+
+
+BUILT: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
+
+
+def null_refused(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
+    """The clear form of Spark's refusal to write a null into a required field; None for any other error.
+
+    Args:
+        error: What a write raised.
+        table: The target, for the message.
+        where: The line to blame.
+    """
+    if error.getCondition() != "NOT_NULL_ASSERT_VIOLATION":
+        return None
+    found = (error.getMessageParameters() or {}).get("walkedTypePath", "")
+    column = shown(tuple(found.split()))
+    return RunError(
+        f"a row has null in {column}, which {table} requires; nothing of its batch was committed.",
+        where=where,
+        fix="keep such rows out, set them aside with .quarantine(), or make the column optional with "
+        '.evolve_schema("full").',
+    )

@@ -1,0 +1,72 @@
+"""Bringing a table's columns to a batch, and the batch to the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.config import TableName
+from helios.errors import CheckFailed
+from helios.plan import evolve
+from helios.plan.plan import WritePlan
+from helios.plan.schema import Column, Schema
+from helios.plan.sinks import sort_terms
+from helios.spark import evolve as evolving
+from helios.spark.write import target_schema
+
+
+def columns_of(schema: StructType) -> Schema:
+    """The columns of a DataFrame, as the compiler sees them."""
+    return Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields))
+
+
+class Fit:
+    """How one table takes batches.
+
+    Args:
+        spark: The session.
+        write: What the sink declares.
+        name: The table's name.
+        table: Iceberg's table object.
+    """
+
+    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: Any) -> None:
+        self._spark = spark
+        self._sink = write.sink
+        self._name = name
+        self._table = table
+        self._known: tuple[str, int] | None = None
+
+    def check(self, schema: StructType) -> Sequence[evolve.Change]:
+        """What the table needs to take columns; changes nothing.
+
+        Raises:
+            CheckFailed: It cannot take them; with the difference.
+        """
+        declared = self._sink.evolution
+        policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
+        target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
+        found = evolve.evolve(evolving.schema_of(schema), target, policy, self._sink.origin)
+        if found.problems:
+            raise CheckFailed(list(found.problems))
+        return found.changes
+
+    def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
+        """Makes the table's columns fit, then the rows: by name, missing ones null, types widened.
+
+        Args:
+            df: The rows, with the columns that are to be stored.
+            helpers: Columns that are not stored; they stay behind the others.
+
+        Raises:
+            CheckFailed: The table cannot take the rows; it is as it was.
+        """
+        schema = df.drop(*helpers).schema
+        if self._known != (schema.json(), int(self._table.schema().schemaId())):
+            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema))
+            self._known = (schema.json(), int(self._table.schema().schemaId()))
+        extra = [field for field in df.schema.fields if field.name in helpers]
+        return evolving.align(df, StructType([*target_schema(self._spark, self._table).fields, *extra]))

@@ -1,0 +1,85 @@
+"""What an upsert remembers of its keys beside the target: deletes, and the order where the target has no column for it.
+
+<checkpoint>/helios/keys/<target>/
+  delta/N      the keys that batch N wrote, deleted, or both: key columns, order, deleted, at
+  base/N       all deltas up to N, folded into one row per key; deletes older than they are remembered are left out
+
+Batch N reads what the batches before it left, and writes its own delta before its commit: run again, it reads the same
+and replaces its own.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from helios.spark.checkpoint import Checkpoint
+
+ORDER, DELETED = "__helios_order", "__helios_deleted"
+FOLD_AFTER = 10
+"""Deltas after which they are folded into a base."""
+
+
+class KeyMemory:
+    """The remembered keys of one target.
+
+    Args:
+        checkpoint: The pipeline's checkpoint, beside which they are kept.
+        target: The table's name.
+        tombstones: Seconds for which a delete is remembered.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, target: str, tombstones: float) -> None:
+        folder = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
+        self._files = checkpoint.files
+        self._folder = f"helios/keys/{folder}"
+        self._tombstones = tombstones
+
+    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
+        """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered."""
+        base = max(self._numbers("base", batch), default=None)
+        deltas = [n for n in self._numbers("delta", batch) if base is None or n > base]
+        if len(deltas) > FOLD_AFTER:
+            self._fold(spark, base, deltas, keys)
+            base, deltas = deltas[-1], []
+        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
+        return self._newest(self._read(spark, paths), keys) if paths else None
+
+    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
+        """Writes a batch's keys: `rows` has the key columns, the order and whether the key was deleted."""
+        kept = rows.select(*keys, ORDER, DELETED).withColumn("at", F.lit(time.time()))
+        kept.write.mode("overwrite").parquet(self._path(f"delta/{batch}"))
+
+    def _fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
+        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
+        newest = self._newest(self._read(spark, paths), keys)
+        forgotten = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
+        newest.where(~forgotten).write.mode("overwrite").parquet(self._path(f"base/{deltas[-1]}"))
+        for path in paths:
+            self._files.delete(f"{self._folder}/{path}")
+
+    def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+        # Of two rows of one order the later batch's is the newer.
+        order = [F.col(ORDER).desc_nulls_last(), F.col("at").desc()]
+        rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
+        return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
+
+    def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
+        parts = [spark.read.parquet(self._path(path)) for path in paths]
+        return reduce(DataFrame.unionByName, parts)
+
+    def _numbers(self, kind: str, before: int) -> list[int]:
+        """The finished folders of batches before one."""
+        found = []
+        for name in self._files.names(f"{self._folder}/{kind}"):
+            number = name.removeprefix("-")
+            done = number.isdigit() and "_SUCCESS" in self._files.names(f"{self._folder}/{kind}/{name}")
+            if done and int(name) < before:
+                found.append(int(name))
+        return sorted(found)
+
+    def _path(self, name: str) -> str:
+        return f"{self._files.root}/{self._folder}/{name}"

@@ -1,0 +1,182 @@
+"""Upserts: from a batch to the newest row per key, or to versions, and the MERGE that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
+
+from helios.errors import Origin, RunError
+from helios.model.modes import VALID_FROM, VALID_TO, Upsert
+from helios.spark.keys import DELETED, ORDER, KeyMemory
+from helios.spark.steps import POSITION, quoted
+
+HELPERS = (ORDER, DELETED)
+RANK = "__helios_rank"
+
+
+def marked(df: DataFrame, mode: Upsert) -> DataFrame:
+    """The rows with their order and whether they delete their key."""
+    order = F.expr(mode.order_by) if mode.order_by else F.lit(None).cast("bigint")
+    deleted = F.coalesce(F.expr(mode.delete_when), F.lit(False)) if mode.delete_when else F.lit(False)
+    return df.withColumns({ORDER: order, DELETED: deleted})
+
+
+def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
+    """The row of each key that is newest by its order; of equal ones that of the later source position.
+
+    Rows whose position is not known are told apart by their content, so that a replay takes the same one.
+    """
+    plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _holds_map(f.dataType) and f.name != POSITION]
+    position = [F.col(POSITION).desc_nulls_last()] if POSITION in df.columns else []
+    order = [F.col(ORDER).desc_nulls_last(), *position, F.xxhash64(*plain).desc()]
+    rank = F.row_number().over(Window.partitionBy(*map(quoted, (*keys, *also))).orderBy(*order))
+    return df.withColumn(RANK, rank).where(F.col(RANK) == 1).drop(RANK)
+
+
+def _holds_map(kind: object) -> bool:
+    if isinstance(kind, MapType):
+        return True
+    if isinstance(kind, StructType):
+        return any(_holds_map(field.dataType) for field in kind.fields)
+    return _holds_map(getattr(kind, "elementType", None)) if hasattr(kind, "elementType") else False
+
+
+def null_key(keys: Iterable[str]) -> Column:
+    """Whether a row has a null in its key."""
+    condition = F.lit(False)
+    for key in keys:
+        condition = condition | F.col(quoted(key)).isNull()
+    return condition
+
+
+def refuse_null_keys(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
+    """Stops before a write when a key is null.
+
+    Raises:
+        RunError: With a row.
+    """
+    found = df.where(null_key(keys)).limit(1).collect()
+    if found:
+        names = [key for key in keys if found[0][key] is None]
+        raise RunError(
+            f"a row for {table} has a null key: {', '.join(names)} is null in {shown(found[0].asDict())}; nothing "
+            "was written.",
+            where=where,
+            fix='leave such rows out with where("... IS NOT NULL"), or set them aside with .quarantine(table).',
+        )
+
+
+def refuse_doubles(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
+    """Stops before a write when a batch without an order holds two rows of a key.
+
+    Raises:
+        RunError: With a key.
+    """
+    counted = df.groupBy(*map(quoted, keys)).agg(F.count(F.lit(1)).alias(RANK))
+    found = counted.where(F.col(RANK) > 1).limit(1).collect()
+    if found:
+        row = found[0].asDict()
+        count = row.pop(RANK)
+        raise RunError(
+            f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the "
+            "newest; nothing was written.",
+            where=where,
+            fix='say so: .upsert(..., order_by="updated_at").',
+        )
+
+
+def shown(row: dict[str, object]) -> str:
+    text = ", ".join(f"{k}={v!r}" for k, v in row.items() if k not in (*HELPERS, POSITION))
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, ...]) -> DataFrame:
+    """Leaves out the rows that are older than what is remembered of their key."""
+    known = memory.before(df.sparkSession, batch, keys)
+    if known is None:
+        return df
+    before = known.select(
+        *(F.col(quoted(key)).alias(f"__helios_key_{i}") for i, key in enumerate(keys)),
+        F.col(ORDER).alias("__helios_seen"),
+    )
+    same = F.lit(True)
+    for i, key in enumerate(keys):
+        same = same & (df[quoted(key)] == before[f"__helios_key_{i}"])
+    late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))
+    return df.join(before, same, "left").where(~late).select(*(quoted(c) for c in df.columns))
+
+
+def merge_text(
+    keys: tuple[str, ...], columns: Iterable[str], insertable: Iterable[str], *, newer: str, deletes: bool
+) -> str:
+    """The MERGE of an upsert: two clauses at least, so that two that run at once conflict.
+
+    Args:
+        keys: The key columns.
+        columns: The columns that a matched row gets.
+        insertable: The columns that a new row gets.
+        newer: Condition under which a matched row is touched.
+        deletes: Whether rows may delete their key.
+    """
+    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+    sets = ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in columns)
+    names = list(insertable)
+    into = ", ".join(quoted(c) for c in names)
+    values = ", ".join(f"s.{quoted(c)}" for c in names)
+    clauses = [f"MERGE INTO target t USING batch s ON {on}"]
+    if deletes:
+        clauses.append(f"WHEN MATCHED AND s.{DELETED} AND {newer} THEN DELETE")
+    clauses.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET {sets}")
+    kept = f" AND NOT s.{DELETED}" if deletes else ""
+    clauses.append(f"WHEN NOT MATCHED{kept} THEN INSERT ({into}) VALUES ({values})")
+    return " ".join(clauses)
+
+
+def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], remembered: DataFrame | None) -> DataFrame:
+    """The versions of the batch's keys that change: each is valid until the next row or delete of its key.
+
+    Args:
+        events: The batch: one row per key and order, aligned with the target, with the helper columns; `valid_from` is
+            the order.
+        target: The target as the batch found it.
+        keys: The key columns.
+        remembered: Deletes that are remembered, with the key columns and their order.
+
+    Returns:
+        Rows of the target's columns with the helper columns: to be merged by key and `valid_from`.
+    """
+    columns = target.columns
+    named = [quoted(key) for key in keys]
+    touched = events.select(*named).distinct()
+    old = target.join(touched, list(keys), "left_semi")
+    known = old.select(
+        *map(quoted, columns), F.lit(False).alias(DELETED), F.lit(0).alias("__helios_new"),
+        F.col(VALID_TO).alias("__helios_until"),
+    )  # fmt: skip
+    new = events.select(
+        *map(quoted, columns),
+        DELETED,
+        F.lit(1).alias("__helios_new"),
+        F.lit(None).cast(events.schema[VALID_TO].dataType).alias("__helios_until"),
+    )
+    # A version that ended and that no other one follows was ended by a delete.
+    ends = old.where(F.col(VALID_TO).isNotNull()).select(*named, F.col(VALID_TO).alias(VALID_FROM))
+    if remembered is not None:
+        gone = (
+            remembered.join(touched, list(keys), "left_semi")
+            .where(DELETED)
+            .select(*named, F.col(ORDER).alias(VALID_FROM))
+        )
+        ends = ends.unionByName(gone)
+    deletes = ends.select("*", F.lit(True).alias(DELETED), F.lit(-1).alias("__helios_new"))
+    every = known.unionByName(new).unionByName(deletes, allowMissingColumns=True)
+    first = Window.partitionBy(*named, VALID_FROM).orderBy(F.col("__helios_new").desc())
+    told = every.withColumn(RANK, F.row_number().over(first)).where(F.col(RANK) == 1).drop(RANK)
+    following = Window.partitionBy(*named).orderBy(VALID_FROM)
+    ended = told.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
+    # An end that a version already has is no change; a delete is a mark, not a version.
+    changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
+    return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

@@ -1,0 +1,230 @@
+"""A table as Spark's writers see it while they write a batch: all that they commit goes into one transaction.
+
+Spark's Iceberg writer commits by itself, each mode in its own way, with no room for a second update. But it asks its
+table for the operation that it commits. A batch is written to a view of its table: the view reads as the table does,
+its operations belong to a transaction, and each is stamped and fenced before Spark gets it. So append, overwrite, delete
+and MERGE all land together with the pipeline's record, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+
+ALWAYS = {
+    # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
+    "write.spark.fanout.enabled": "false",
+}
+
+
+class TableView:
+    """Implements `org.apache.iceberg.Table` over a table and a transaction on it.
+
+    Args:
+        table: Iceberg's table object, which is read.
+        transaction: The transaction that the operations belong to.
+        prepare: Stamps and fences an operation.
+        properties: A Java map that writers read instead of the table's own.
+    """
+
+    def __init__(self, table: Any, transaction: Any, prepare: Callable[[Any], None], properties: Any) -> None:
+        self._table = table
+        self._pending = transaction.table()
+        self._prepare = prepare
+        self._properties = properties
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._table, name)
+
+    def _open(self, operation: Any) -> Any:
+        self._prepare(operation)
+        return operation
+
+    def properties(self) -> Any:
+        return self._properties
+
+    def newAppend(self) -> Any:
+        return self._open(self._pending.newAppend())
+
+    def newFastAppend(self) -> Any:
+        return self._open(self._pending.newFastAppend())
+
+    def newOverwrite(self) -> Any:
+        return self._open(self._pending.newOverwrite())
+
+    def newReplacePartitions(self) -> Any:
+        return self._open(self._pending.newReplacePartitions())
+
+    def newRowDelta(self) -> Any:
+        return self._open(self._pending.newRowDelta())
+
+    def newDelete(self) -> Any:
+        return self._open(self._pending.newDelete())
+
+    def toString(self) -> str:
+        return str(self._table.name())
+
+    def hashCode(self) -> int:
+        return 0
+
+    def equals(self, other: Any) -> bool:
+        return False
+
+    class Java:
+        implements = ("org.apache.iceberg.Table", "org.apache.iceberg.HasTableOperations")
+
+
+class Transaction:
+    """The transaction of one batch, and the commands by which Spark fills it.
+
+    Args:
+        spark: The session of the batch.
+        table: Iceberg's table object; the batch is written onto the state that it shows.
+        prepare: Gives what stamps and fences the operations of one try.
+        branch: The branch that is read and written; None for main.
+        properties: What writers follow, whatever the table itself says.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Any,
+        prepare: Callable[[], Callable[[Any], None]],
+        branch: str | None,
+        properties: Mapping[str, str],
+    ) -> None:
+        jvm: Any = spark._jvm
+        # Spark asks its table from threads of its own, which reach Python by the callback server.
+        ensure_callback_server_started(spark.sparkContext._gateway)
+        self.spark = spark
+        self.table = table
+        self.branch = branch
+        self._jvm = jvm
+        self._prepare = prepare
+        self._shown = jvm.java.util.HashMap(table.properties())
+        for key, value in {**ALWAYS, **properties}.items():
+            self._shown.put(key, value)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins, and forgets what was done before."""
+        self._pending = self.table.newTransaction()
+        self._before = self._head()
+        self._view = TableView(self.table, self._pending, self._prepare(), self._shown)
+
+    # what the batch finds
+
+    def read(self) -> DataFrame:
+        """The table as the batch found it; what is read counts when conflicts are looked for."""
+        return DataFrame(self._rows(self._relation()), self.spark)
+
+    # what the batch does
+
+    def append(self, df: DataFrame) -> None:
+        self._write("AppendData", df)
+
+    def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
+        """Replaces whole files whose rows meet a condition; a file of which only some do is refused by Iceberg."""
+        expression = self._parser().parseExpression(condition)
+        self._write("OverwriteByExpression", df, expression, options=options)
+
+    def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
+        self._write("OverwritePartitionsDynamic", df, options=options)
+
+    def sql(self, command: str, batch: DataFrame | None = None) -> None:
+        """Runs a MERGE or DELETE, in which the table is called `target` and the rows `batch`."""
+        plans = {"target": self._relation()}
+        if batch is not None:
+            plans["batch"] = _plan(batch)
+        self._rows(self._bind(self._parser().parsePlan(command), plans))
+
+    # its end
+
+    @property
+    def snapshot(self) -> Any | None:
+        """The newest snapshot that the batch has made, not yet committed; None when it changed nothing."""
+        head = self._head()
+        before = self._before
+        changed = head is not None and (before is None or head.snapshotId() != before.snapshotId())
+        return head if changed else None
+
+    def record(self, key: str, value: str) -> None:
+        """Sets a property of the table with it."""
+        self._pending.updateProperties().set(key, value).commit()
+
+    def commit(self) -> None:
+        self._pending.commitTransaction()
+
+    def _head(self) -> Any | None:
+        pending = self._pending.table()
+        if self.branch is None:
+            return pending.currentSnapshot()
+        ref = pending.refs().get(self.branch)
+        return pending.snapshot(ref.snapshotId()) if ref is not None else None
+
+    # Spark's plans
+
+    def _relation(self) -> Any:
+        minor = ".".join(self.spark.version.split(".")[:2])
+        none = self._jvm.scala.Option.empty()
+        table = SPARK_TABLE[minor](self._jvm, self._view, self.branch)
+        v2: Any = self._jvm.org.apache.spark.sql.execution.datasources.v2
+        return v2.DataSourceV2Relation.create(table, none, none)
+
+    def _write(self, command: str, df: DataFrame, *arguments: Any, options: Mapping[str, str] | None = None) -> None:
+        given = self._jvm.java.util.HashMap()
+        for key, value in (options or {}).items():
+            given.put(key, value)
+        scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
+        plans: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        self._rows(getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map))
+
+    def _rows(self, plan: Any) -> Any:
+        """Runs a command at once; a query is only analyzed."""
+        classic: Any = self._jvm.org.apache.spark.sql.classic
+        return classic.Dataset.ofRows(self.spark._jsparkSession, plan)
+
+    def _parser(self) -> Any:
+        session: Any = self.spark._jsparkSession
+        return session.sessionState().sqlParser()
+
+    def _bind(self, node: Any, plans: Mapping[str, Any]) -> Any:
+        """Puts plans in the place of the relations of their names."""
+        if str(node.getClass().getSimpleName()) == "UnresolvedRelation":
+            name = str(node.multipartIdentifier().mkString("."))
+            if name.lower() not in plans:
+                return node
+            logical: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+            alias = self._jvm.org.apache.spark.sql.catalyst.AliasIdentifier(name)
+            return logical.SubqueryAlias(alias, plans[name.lower()])
+        children = [node.children().apply(i) for i in range(node.children().size())]
+        bound = self._jvm.java.util.ArrayList()
+        for child in children:
+            bound.add(self._bind(child, plans))
+        if not children:
+            return node
+        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(bound))
+
+
+def _plan(df: DataFrame) -> Any:
+    frame: Any = df._jdf
+    return frame.queryExecution().analyzed()
+
+
+def _table_40(jvm: Any, view: TableView, branch: str | None) -> Any:
+    spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
+    return spark_table(view, branch, False) if branch else spark_table(view, False)
+
+
+def _table_41(jvm: Any, view: TableView, branch: str | None) -> Any:
+    spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
+    return spark_table.create(view, branch) if branch else spark_table(view)
+
+
+SPARK_TABLE: dict[str, Callable[[Any, TableView, str | None], Any]] = {"4.0": _table_40, "4.1": _table_41}
+"""How Iceberg's table for each Spark version is made over one of its own tables."""

@@ -1,0 +1,284 @@
+"""The expiry of snapshots: which ones may go, and their removal from a table's metadata, without a JVM."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import DeclarationError, InputError
+from helios.model.values import caller, duration
+from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
+from helios.table.refs import ancestors, refresh, refuse_unwritable, talking
+from helios.table.snapshots import Snapshot, Table, as_moment, as_snapshot
+
+if TYPE_CHECKING:
+    import pyiceberg.table
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.refs import SnapshotRef
+    from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+COMMIT_TRIES = 4
+
+# The retention that a table declares: the names and defaults of Iceberg's TableProperties.
+GC_ENABLED = "gc.enabled"
+MAX_AGE = "history.expire.max-snapshot-age-ms"
+MIN_KEPT = "history.expire.min-snapshots-to-keep"
+DEFAULT_MAX_AGE_MS = 5 * 24 * 3600 * 1000
+DEFAULT_MIN_KEPT = 1
+
+
+@dataclass(frozen=True)
+class Held:
+    """Snapshots that would expire, but are kept for a reader."""
+
+    reader: Reader
+    snapshots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """An expiry, planned or done.
+
+    Attributes:
+        snapshots: The snapshots that go, oldest first.
+        held: The readers for which others stay that are old enough to go.
+        lost: The readers whose place is no longer in the table's history: nothing can be kept for them any more.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    held: tuple[Held, ...]
+    lost: tuple[Reader, ...]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What an expiry leaves, beside what branches and tags declare for themselves.
+
+    Attributes:
+        before: Snapshots of this time (in ms since 1970) and later stay.
+        last: The newest so many of every branch stay.
+    """
+
+    before: int
+    last: int
+
+
+def retention(
+    metadata: TableMetadata, older_than: datetime | str | timedelta | float | None, retain_last: int | None
+) -> Retention:
+    """The retention that was asked for.
+
+    Args:
+        metadata: The table's, whose own settings count where nothing is asked for.
+        older_than: A time, or an age: "7d", a timedelta, or seconds. Left out beside `retain_last`, age does not count.
+        retain_last: How many snapshots of every branch stay, whatever their age.
+
+    Raises:
+        DeclarationError: A value that cannot be.
+    """
+    if retain_last is not None and (isinstance(retain_last, bool) or not isinstance(retain_last, int)):
+        raise DeclarationError(f"retain_last={retain_last!r} is not a number.", where=caller())
+    if retain_last is not None and retain_last < 1:
+        raise DeclarationError(
+            f"retain_last={retain_last}: the current snapshot always stays.", where=caller(), fix="write 1 or more."
+        )
+    now = int(time.time() * 1000)
+    if older_than is not None:
+        before = _before(older_than, now)
+    elif retain_last is not None:
+        before = now + 1
+    else:
+        before = now - _whole(metadata, MAX_AGE, DEFAULT_MAX_AGE_MS)
+    return Retention(before, retain_last or _whole(metadata, MIN_KEPT, DEFAULT_MIN_KEPT))
+
+
+def _before(older_than: datetime | str | timedelta | float, now: int) -> int:
+    if isinstance(older_than, datetime):
+        return int(as_moment(older_than).timestamp() * 1000)
+    if isinstance(older_than, str):
+        try:
+            moment = datetime.fromisoformat(older_than)
+        except ValueError:
+            pass  # an age
+        else:
+            return int(as_moment(moment).timestamp() * 1000)
+    return now - int(duration(older_than, "older_than") * 1000)
+
+
+def _whole(metadata: TableMetadata, key: str, default: int) -> int:
+    text = metadata.properties.get(key)
+    try:
+        return default if text is None else int(text)
+    except ValueError as error:
+        raise InputError(f"the table property {key} is {text!r}, which is no number.", fix="correct it.") from error
+
+
+def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
+    """The snapshots that may go.
+
+    The rules are Iceberg's own (`RemoveSnapshots`): heads of branches and tags stay; of every branch, from its head
+    backwards, what is young enough or among the last ones; and what no branch holds until it is old enough. In
+    addition everything stays that a reader needs.
+
+    Raises:
+        InputError: The table forbids it.
+    """
+    if metadata.properties.get(GC_ENABLED, "true").lower() == "false":
+        raise InputError(
+            "the table property gc.enabled is false: its files may belong to other tables too, and nothing expires.",
+            fix="set gc.enabled to true if no other table shares its files.",
+        )
+    parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
+    going = parents.keys() - _retained(metadata, kept)
+    held, lost = [], []
+    for reader in readers:
+        wanted = needed(reader, parents)
+        if not wanted and parents:
+            lost.append(reader)
+        if stays := wanted & going:
+            held.append(Held(reader, tuple(id for id in parents if id in stays)))
+    going -= {id for one in held for id in one.snapshots}
+    gone = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in going]
+    return Expiry(tuple(sorted(gone, key=lambda s: s.timestamp)), tuple(held), tuple(lost))
+
+
+def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
+    times = {raw.snapshot_id: raw.timestamp_ms for raw in metadata.snapshots}
+    stays = {ref.snapshot_id for ref in metadata.refs.values()}
+    of_a_branch = set(stays)
+    for ref in metadata.refs.values():
+        if ref.snapshot_ref_type.value == "branch":
+            line = list(ancestors(metadata, ref.snapshot_id))
+            of_a_branch |= set(line)
+            stays |= set(_young(line, times, ref, kept))
+    return stays | {id for id, ms in times.items() if id not in of_a_branch and ms >= kept.before}
+
+
+def _young(line: Sequence[int], times: dict[int, int], ref: SnapshotRef, kept: Retention) -> Iterator[int]:
+    """The ancestors of a branch's head that stay: up to the first that may go, as Iceberg has it."""
+    age = ref.max_snapshot_age_ms
+    before = int(time.time() * 1000) - age if age is not None else kept.before
+    last = ref.min_snapshots_to_keep or kept.last
+    for position, id in enumerate(line):
+        if position >= last and times[id] < before:
+            return
+        yield id
+
+
+def planned(
+    table: Table,
+    older_than: datetime | str | timedelta | float | None,
+    retain_last: int | None,
+    readers: Sequence[str],
+) -> Expiry:
+    """What an expiry of a table would do: see `Table.expire` for its terms."""
+    from helios.config import load
+
+    script = caller().file
+    config = load(Path(script).resolve().parent if os.path.exists(script) else Path.cwd())
+    refresh(table)
+    with talking(table, "reading its catalog"):
+        own = dict(table.iceberg.catalog.properties)
+    places = warehouses(config.catalogs.values())
+    if "://" in (uri := str(own.get("warehouse", ""))):
+        places.append(Warehouse(table.name.partition(".")[0], uri, own))
+    return planned_among(table, older_than, retain_last, readers, places)
+
+
+def planned_among(
+    table: Table,
+    older_than: datetime | str | timedelta | float | None,
+    retain_last: int | None,
+    readers: Sequence[str],
+    places: Sequence[Warehouse],
+) -> Expiry:
+    """What an expiry would do, with readers that are looked for in these places only."""
+    metadata = table.iceberg.metadata
+    kept = retention(metadata, older_than, retain_last)
+    ids = {raw.snapshot_id for raw in metadata.snapshots}
+    return plan_expiry(metadata, kept, readers_of(table.name, ids, places, readers))
+
+
+def expire(
+    table: Table,
+    older_than: datetime | str | timedelta | float | None,
+    retain_last: int | None,
+    readers: Sequence[str],
+) -> Expiry:
+    """Expires snapshots in the metadata alone: see `Table.expire`."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    refuse_unwritable(table, f"run `helios expire {table.name}`, which uses Spark.")
+    tries = COMMIT_TRIES
+    while True:
+        found = planned(table, older_than, retain_last, readers)
+        if not found.snapshots:
+            return found
+        tries -= 1
+        with talking(table, "the expiry"):
+            try:
+                remove_snapshots(table.iceberg, [snapshot.id for snapshot in found.snapshots])
+            except CommitFailedException:
+                if not tries:
+                    raise
+                continue
+        return found
+
+
+def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> None:
+    """Takes snapshots out of a table's metadata; their files stay on the storage.
+
+    Raises:
+        CommitFailedException: A branch or a tag has moved meanwhile.
+    """
+    from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID
+
+    refs = table.metadata.refs.items()
+    same = (AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id}) for name, ref in refs)
+    # PyIceberg's own builder asks for no requirement, and takes its own update.
+    table.catalog.commit_table(
+        table,
+        (AssertTableUUID(uuid=table.metadata.table_uuid), *same),
+        (_update().model_validate({"snapshot-ids": list(snapshots)}),),
+    )
+    table.refresh()
+
+
+@cache
+def _update() -> type[RemoveSnapshotsUpdate]:
+    """PyIceberg's update, applied as Iceberg does where no server applies it.
+
+    PyIceberg forgets the parent of a snapshot whose parent expires. A reader that stood there could then not find its
+    place any more, and a history with a gap would pass for a whole one.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import RemoveSnapshotsUpdate, _apply_table_update
+
+    class RemoveSnapshots(RemoveSnapshotsUpdate):
+        pass
+
+    @_apply_table_update.register(RemoveSnapshots)
+    def _(update: RemoveSnapshots, base: TableMetadata, context: Any) -> TableMetadata:
+        gone = set(update.snapshot_ids)
+        if any(ref.snapshot_id in gone for ref in base.refs.values()):
+            raise CommitFailedException("a branch or a tag has moved to a snapshot that was to expire")
+        context.add_update(update)
+        changes: dict[str, Any] = {
+            "snapshots": [raw for raw in base.snapshots if raw.snapshot_id not in gone],
+            "statistics": [file for file in base.statistics if file.snapshot_id not in gone],
+            "partition_statistics": [file for file in base.partition_statistics if file.snapshot_id not in gone],
+        }
+        known = {raw.snapshot_id for raw in changes["snapshots"]}
+        log = list(base.snapshot_log)
+        gaps = [at for at, entry in enumerate(log) if entry.snapshot_id not in known]
+        # A log with a gap would tell a wrong state for the times in the gap: it begins behind the last one.
+        changes["snapshot_log"] = log[gaps[-1] + 1 :] if gaps else log
+        return base.model_copy(update=changes)
+
+    return RemoveSnapshots

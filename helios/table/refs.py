@@ -1,0 +1,237 @@
+"""Branches and tags of a table, and where main stands: changes that are checked, then made through PyIceberg."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import DeclarationError, HeliosError, InputError, NotFound, RunError, near_miss
+from helios.model.values import caller
+from helios.table.snapshots import Point, Snapshot, Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update.snapshot import ManageSnapshots
+
+MAIN = "main"
+LEDGER = "helios.ledger."
+"""The property `helios.ledger.<pipeline>` of a table names the last batch of a pipeline that writes it."""
+
+_BAD_NAME = re.compile(r"[/\\\x00-\x1f\x7f`]|^\s|\s$|^$|\.\.")
+
+
+@dataclass(frozen=True)
+class RefChange:
+    """A change of a branch or a tag, checked against the table.
+
+    Attributes:
+        action: create_tag, create_branch, remove_tag, remove_branch, or set_main.
+        name: The branch or the tag.
+        snapshot: Where it stands afterwards; where it stood, when it is removed.
+    """
+
+    action: str
+    name: str
+    snapshot: int
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What a rollback did.
+
+    Attributes:
+        snapshot: Where main stands now.
+        former: Where it stood.
+        pipelines: The Helios pipelines whose last batch is no longer in main: their next run stops and says so.
+    """
+
+    snapshot: Snapshot
+    former: Snapshot
+    pipelines: tuple[str, ...]
+
+
+class EngineNeeded(InputError):
+    """PyIceberg cannot write this table's metadata; nothing was changed.
+
+    Args:
+        table: The table's name.
+        fix: What to do instead.
+    """
+
+    def __init__(self, table: str, fix: str) -> None:
+        super().__init__(
+            f"table {table} has format v3, whose metadata PyIceberg reads but does not write yet; nothing was changed.",
+            where=caller(),
+            fix=fix,
+        )
+
+
+def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
+    """A new tag or branch at a snapshot, by default the current one.
+
+    Raises:
+        InputError: The name exists or cannot be, there is no such snapshot, or the table is empty.
+    """
+    if not isinstance(name, str) or _BAD_NAME.search(name) or name.isdigit() or name == MAIN:
+        raise DeclarationError(
+            f"{name!r} cannot be the name of a tag or a branch.",
+            where=caller(),
+            fix="use letters, digits, '_', '-' and '.', and not digits alone, which are a snapshot id.",
+        )
+    refresh(table)
+    for kind, known in (("tag", table.tags()), ("branch", table.branches())):
+        if name in known:
+            raise InputError(
+                f"table {table.name} has a {kind} {name!r} already, at snapshot {known[name]}.",
+                where=caller(),
+                fix="choose another name, or remove that one first.",
+            )
+    current = table.current_snapshot()
+    if current is None:
+        raise InputError(f"table {table.name} has no snapshots: there is nothing to name.", where=caller())
+    return RefChange(action, name, current.id if point is None else table.find(point).id)
+
+
+def old(table: Table, action: str, name: str) -> RefChange:
+    """The removal of a tag or a branch.
+
+    Raises:
+        NotFound: There is none of that name.
+        DeclarationError: It is `main`.
+    """
+    kind = action.removeprefix("remove_")
+    if name == MAIN and kind == "branch":
+        raise DeclarationError("the branch 'main' is the table itself, and stays.", where=caller())
+    refresh(table)
+    known = table.tags() if kind == "tag" else table.branches()
+    if name not in known:
+        raise NotFound(f"table {table.name} has no {kind} {name!r}. {near_miss(str(name), known)}", where=caller())
+    return RefChange(action, name, known[name])
+
+
+def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
+    """A move of main to a snapshot where it has stood before; no change when it stands there.
+
+    Raises:
+        NotFound: There is no such snapshot, time or tag.
+        InputError: Main has never stood there.
+    """
+    refresh(table)
+    to, former = table.find(point), table.current_snapshot()
+    metadata = table.iceberg.metadata
+    stood = {entry.snapshot_id for entry in metadata.snapshot_log}
+    if former is None or to.id not in stood | set(ancestors(metadata, former.id)):
+        raise InputError(
+            f"the main branch of {table.name} has never stood at snapshot {to.id}: to set it there is no rollback.",
+            where=caller(),
+            fix="choose one of main's own snapshots.",
+        )
+    change = RefChange("set_main", MAIN, to.id) if to != former else None
+    return change, Rollback(to, former, _left_behind(metadata, to.id, former.id))
+
+
+def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
+    """The retained snapshots of a history, from its head backwards."""
+    parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
+    current: int | None = head
+    while current is not None and current in parents:
+        yield current
+        current = parents[current]
+
+
+def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
+    """The pipelines whose last batch main loses, as their own next run will find."""
+    there, before = set(ancestors(metadata, to)), set(ancestors(metadata, former))
+    sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
+    behind = []
+    for key, text in sorted(metadata.properties.items()):
+        if not key.startswith(LEDGER):
+            continue
+        try:
+            record = json.loads(text)
+            last, since = record["snapshot"], int(record.get("sequence") or 0)
+        except (ValueError, KeyError, TypeError):
+            continue  # a damaged record stops its pipeline by itself
+        # An expired snapshot is older than whatever stands on it.
+        lost = last in before - there if last in sequences else last is not None and sequences[to] < since
+        if lost:
+            behind.append(key.removeprefix(LEDGER))
+    return tuple(behind)
+
+
+# through PyIceberg
+
+
+def refresh(table: Table) -> None:
+    """Reads a table's metadata anew."""
+    with talking(table, "reading it"):
+        table.iceberg.refresh()
+
+
+def apply(table: Table, change: RefChange) -> Snapshot:
+    """Makes a change, and returns the snapshot that it is about.
+
+    Raises:
+        EngineNeeded: PyIceberg cannot write the table's metadata.
+        RunError: The table was changed meanwhile, or the catalog is away.
+    """
+    refuse_unwritable(table, "use the `helios` command, which then uses Spark.")
+    with talking(table, change.action.replace("_", " ")):
+        CHANGES[change.action](table.iceberg.manage_snapshots(), change, table.iceberg.metadata.refs).commit()
+    return table.snapshot(change.snapshot)
+
+
+def refuse_unwritable(table: Table, fix: str) -> None:
+    """Stops before a change that PyIceberg would break off half-way.
+
+    Raises:
+        EngineNeeded: The format is v3, and no server of the catalog writes the metadata.
+    """
+    if table.iceberg.metadata.format_version < 3:
+        return
+    from pyiceberg.catalog.rest import RestCatalog
+
+    if not isinstance(table.iceberg.catalog, RestCatalog):
+        raise EngineNeeded(table.name, fix)
+
+
+@contextmanager
+def talking(table: Table, what: str) -> Iterator[None]:
+    """Tells of what PyIceberg raises."""
+    from pyiceberg.exceptions import CommitFailedException
+
+    try:
+        yield
+    except HeliosError:
+        raise
+    except CommitFailedException as error:
+        raise RunError(
+            f"table {table.name} was changed by somebody else meanwhile; nothing was done.",
+            where=caller(),
+            fix="look again, and repeat it.",
+        ) from error
+    except Exception as error:
+        # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
+        raise RunError(f"table {table.name}: {what} failed: {type(error).__name__}: {error}", where=caller()) from error
+
+
+def _set_main(manage: ManageSnapshots, change: RefChange, refs: Mapping[str, Any]) -> ManageSnapshots:
+    # PyIceberg's own rollback would forget the retention that main declares.
+    main = refs[MAIN]
+    return manage.create_branch(
+        change.snapshot, MAIN, main.max_ref_age_ms, main.max_snapshot_age_ms, main.min_snapshots_to_keep
+    )
+
+
+CHANGES: dict[str, Callable[[ManageSnapshots, RefChange, Mapping[str, Any]], ManageSnapshots]] = {
+    "create_tag": lambda manage, change, refs: manage.create_tag(change.snapshot, change.name),
+    "create_branch": lambda manage, change, refs: manage.create_branch(change.snapshot, change.name),
+    "remove_tag": lambda manage, change, refs: manage.remove_tag(change.name),
+    "remove_branch": lambda manage, change, refs: manage.remove_branch(change.name),
+    "set_main": _set_main,
+}
+"""How PyIceberg is told of each change."""

@@ -1,0 +1,43 @@
+"""What `helios run` settles before it starts Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+
+from helios.endpoint import Endpoint
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def project(cli: Run) -> None:
+    cli("init")
+
+
+@pytest.mark.usefixtures("project")
+def test_a_metrics_port_that_is_in_use_stops_the_run_before_it_begins(cli: Run) -> None:
+    with Endpoint([]) as taken:
+        shown = cli("run", "pipeline.py", "--once", "--metrics-port", str(taken.port))
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert f"port {taken.port} of 127.0.0.1" in shown.stderr
+    assert "Fix: pass another port, or 0 for a free one." in shown.stderr
+
+
+@pytest.mark.usefixtures("project")
+def test_metrics_without_their_extra_stop_the_run_before_it_begins(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    shown = cli("run", "pipeline.py", "--once", "--metrics-port", "0")
+    assert (shown.exit_code, shown.stdout) == (1, "")
+    assert 'Fix: pip install "helios-iceberg[metrics]".' in shown.stderr
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+@pytest.mark.usefixtures("project")
+def test_a_metrics_port_that_cannot_be_is_a_usage_error(port: str, cli: Run) -> None:
+    shown = cli("run", "pipeline.py", "--metrics-port", port)
+    assert shown.exit_code == 2
+    assert "--metrics-port" in shown.stderr

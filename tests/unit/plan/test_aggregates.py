@@ -1,0 +1,106 @@
+"""A streaming aggregate is appended behind a watermark, or upserted by its group columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helios import (
+    Files,
+    Iceberg,
+    aggregate,
+    dedupe,
+    drop,
+    join,
+    rename,
+    select,
+    sql,
+    union,
+    watermark,
+    where,
+    window,
+)
+from helios.plan import ReadPath
+
+FOLLOWED = Iceberg.source("a.orders").incremental()
+SINK = Iceberg.sink("a.t")
+COUNTED = FOLLOWED >> aggregate("name", n="count(*)")
+HOURLY = FOLLOWED >> window("ts", "1h").group_by("name").agg(n="count(*)")
+MARKED = FOLLOWED >> watermark("ts", "1h") >> window("ts", "1h").group_by("name").agg(n="count(*)")
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        COUNTED >> SINK.upsert("name"),
+        COUNTED >> SINK.upsert("NAME", order_by="n"),
+        COUNTED >> rename({"name": "who"}) >> SINK.upsert("who"),
+        COUNTED >> select("name AS who", "n") >> SINK.upsert("who"),
+        COUNTED >> where("n > 1") >> sql("SELECT name, n FROM input") >> SINK.upsert("name"),
+        COUNTED >> join(Iceberg.source("a.orders") >> select("name"), on="name") >> SINK.upsert("name"),
+        FOLLOWED >> dedupe("id") >> aggregate("name", n="count(*)") >> SINK.upsert("name"),
+        FOLLOWED >> aggregate(["name", "year(ts) AS y"], n="count(*)") >> SINK.upsert("y", "name"),
+        HOURLY >> SINK.upsert("window_start", "window_end", "name"),
+        MARKED >> SINK.upsert("window_start", "window_end", "name"),
+    ],
+    ids=lambda pipeline: pipeline.text(),
+)
+def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: Any) -> None:
+    plan = planned(pipeline)
+    assert plan.path is ReadPath.STREAM
+    assert plan.output_mode == "update"
+    assert "update" in plan.state
+    assert "whose groups are upserted" in str(plan)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        MARKED >> SINK,
+        MARKED >> SINK.upsert("name", order_by="window_end"),
+        MARKED >> drop("window_start") >> SINK.overwrite_partitions().partition_by("name"),
+        FOLLOWED >> dedupe("id") >> SINK.upsert("id"),
+        FOLLOWED >> SINK.upsert("name"),
+    ],
+    ids=lambda pipeline: pipeline.text(),
+)
+def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
+    plan = planned(pipeline)
+    assert plan.output_mode == "append"
+    assert "update" not in plan.state
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "message"),
+    [
+        (COUNTED >> SINK, 'has no end.*append behind a watermark: .*or upsert by the group columns: .upsert."name".'),
+        (COUNTED >> SINK.upsert("n"), "has no end.*behind a watermark.*upsert by the group columns"),
+        (COUNTED >> SINK.upsert("name", "n"), "has no end.*behind a watermark.*upsert by the group columns"),
+        (COUNTED >> SINK.delete("name"), "has no end"),
+        (HOURLY >> SINK.upsert("name"), 'has no end.*upsert."window_start", "window_end", "name".'),
+        (COUNTED >> dedupe("name") >> SINK.upsert("name"), "has no end"),
+        (COUNTED >> aggregate("n", m="count(*)") >> SINK.upsert("n"), "has no end"),
+        (
+            FOLLOWED >> watermark("ts", "1h") >> aggregate("name", n="count(*)") >> SINK,
+            "needs a time window to end.*or upsert by the group columns",
+        ),
+        (FOLLOWED >> select("name") >> union(COUNTED >> select("name")) >> SINK.upsert("name"), "has no end"),
+        (FOLLOWED >> aggregate("1 +", n="count(*)") >> SINK.upsert("n"), "or group by columns and upsert"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.text(),
+)
+def test_anything_else_names_both_ways(problems: Any, pipeline: Any, message: str) -> None:
+    import re
+
+    assert any(re.search(message, problem) for problem in problems(pipeline)), problems(pipeline)
+
+
+def test_an_aggregate_of_a_batch_is_no_matter(planned: Any) -> None:
+    plan = planned(Iceberg.source("a.orders") >> aggregate("name", n="count(*)") >> SINK.upsert("name"))
+    assert (plan.path, plan.output_mode) == (ReadPath.BATCH, "append")
+    side = Iceberg.source("a.orders") >> aggregate("name", n="count(*)")
+    joined = FOLLOWED >> dedupe("id") >> join(side, on="name") >> SINK.upsert("name")
+    assert planned(joined).output_mode == "append"
+    files = Files.source("x", "csv", schema="name string").incremental()
+    assert planned(files >> aggregate("name", n="count(*)") >> SINK.upsert("name")).output_mode == "update"
