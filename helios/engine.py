@@ -11,7 +11,8 @@ from helios.catalog.spec import Catalog
 from helios.config import Config, load
 from helios.errors import CheckFailed, HeliosError
 from helios.model.flow import Flow, Pipeline, flows
-from helios.model.iceberg import IcebergSink, IcebergSource
+from helios.model.iceberg import IcebergSource
+from helios.model.sink import IcebergSink
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
 from helios.plan.infer import UnparsedExpression
 from helios.plan.schema import Schema
@@ -93,7 +94,7 @@ class DefaultEngine:
         from helios.spark.read import build, read_batch
 
         session = self._session(context.config, [plan], spark)
-        df = build(plan, lambda _, read: read_batch(session, read))
+        df = build(plan, lambda _, read: read_batch(session, read)).df
         return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:

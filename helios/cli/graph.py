@@ -10,7 +10,8 @@ from helios.errors import NotFound
 
 if TYPE_CHECKING:
     from helios.model.flow import Flow, Pipeline, Source, Step
-    from helios.model.iceberg import IcebergSink, IcebergSource
+    from helios.model.iceberg import IcebergSource
+    from helios.model.sink import IcebergSink
     from helios.plan import Context
 
 LONGEST_LABEL = 100
@@ -71,7 +72,7 @@ class _Drawing:
         self.written: list[tuple[str, str]] = []
 
     def pipeline(self, pipeline: Pipeline) -> None:
-        from helios.model.iceberg import IcebergSink
+        from helios.model.sink import IcebergSink
 
         label = pipeline.sink.label() + (f"\n{pipeline.name}" if pipeline.name else "")
         end = self.flow(pipeline.stream)

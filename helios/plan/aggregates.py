@@ -9,9 +9,9 @@ from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, Step, flows
 from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
-from helios.model.steps import Aggregate, Dedupe, Join, Rename, Select, Watermark
+from helios.model.steps import STATEFUL, Aggregate, Dedupe, Join, Rename, Select, Sql, Watermark
 from helios.plan.expression import outputs, parse
-from helios.plan.kinds import Scope
+from helios.plan.kinds import Node, Scope
 from helios.plan.schema import Column
 
 _WORD = re.compile(r"\w+")
@@ -27,6 +27,17 @@ def streaming_steps(flow: Flow) -> list[Step]:
     return [step for inner in flows(flow) for step in inner.steps if is_streaming(inner)]
 
 
+def stateful_steps(flow: Flow) -> list[Step]:
+    """The steps of a flow that keep state between the batches of a stream."""
+    return [
+        step
+        for step in streaming_steps(flow)
+        if isinstance(step, STATEFUL)
+        or (isinstance(step, Join) and is_streaming(step.other))
+        or group_columns(step) is not None
+    ]
+
+
 def upserts_groups(flow: Flow, sink: Sink) -> bool:
     """Whether a sink upserts the flow's only streaming aggregate by exactly its group columns.
 
@@ -34,7 +45,7 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
     """
     if not isinstance(sink, IcebergSink) or not isinstance(sink.mode, Upsert) or not is_streaming(flow):
         return False
-    aggregates = [step for step in streaming_steps(flow) if isinstance(step, Aggregate)]
+    aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:
         return False
     return {name.lower() for name in _groups(flow.steps)} == {key.lower() for key in sink.mode.keys}
@@ -42,27 +53,34 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
 def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
     """What the group columns of the one aggregate are called at the end; empty when a later step keeps state too."""
-    at = next(index for index, step in enumerate(steps) if isinstance(step, Aggregate))
-    names = group_columns(steps[at])  # type: ignore[arg-type]
-    for step in steps[at + 1 :]:
-        if isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)):
+    names: tuple[str, ...] | None = None
+    for step in steps:
+        if names is None:
+            names = group_columns(step)
+        elif isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)):
             return ()
-        if isinstance(step, Rename):
+        elif isinstance(step, Rename):
             renamed = {old.lower(): new for old, new in step.names}
             names = tuple(renamed.get(name.lower(), name) for name in names)
         elif isinstance(step, Select):
             given = {a.lower(): b for text in step.expressions for a, b in _aliases(text)}
             names = tuple(given.get(name.lower(), name) for name in names)
-    return names
+    return names or ()
 
 
-def group_columns(step: Aggregate) -> tuple[str, ...]:
-    """The columns by which an aggregate groups, as they are called behind it.
+def group_columns(step: Step) -> tuple[str, ...] | None:
+    """The columns by which a step groups, as they are called behind it; None when it does not group.
 
     Examples:
         >>> group_columns(Aggregate(by=("country", "year(ts) AS y"), columns=(("n", "count(*)"),)))
         ('country', 'y')
+        >>> group_columns(Sql(query="SELECT country AS c, count(*) AS n FROM input GROUP BY country"))
+        ('c',)
     """
+    if isinstance(step, Sql):
+        return _query_groups(step.query)
+    if not isinstance(step, Aggregate):
+        return None
     window = ("window_start", "window_end") if step.window is not None else ()
     return (*window, *(column.name for text in step.by for column in _named(text)))
 
@@ -74,6 +92,31 @@ def _named(text: str) -> tuple[Column, ...]:
         return outputs(parse(text, text, None), text, Scope(None)) or ()
     except InputError:
         return ()
+
+
+def _query_groups(query: str) -> tuple[str, ...] | None:
+    """The group columns of a query that groups at its top; a group that the query does not select keeps its text."""
+    if "group" not in query.lower():
+        return None  # most queries do not, and need no parser
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        (node,) = Spark().parse(query)
+    except (SqlglotError, RecursionError, ValueError):
+        return None  # told by infer, or left to Spark
+    if not isinstance(node, exp.Select) or node.args.get("group") is None:
+        return None
+    return tuple(_selected(by, node.expressions) for by in node.args["group"].expressions)
+
+
+def _selected(by: Node, items: Sequence[Node]) -> str:
+    """What a query calls one of its groups, which it may name by position, expression or alias."""
+    if by.is_int and 0 < int(by.name) <= len(items):
+        return str(items[int(by.name) - 1].alias_or_name)
+    item = next((e for e in items if by == e.unalias() or (e.alias and by.name.lower() == e.alias.lower())), None)
+    return str(item.alias_or_name) if item is not None else str(by.sql("spark"))
 
 
 def _aliases(text: str) -> list[tuple[str, str]]:
@@ -90,9 +133,12 @@ def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
     marked = False
     for step in streaming_steps(flow):
         marked = marked or isinstance(step, Watermark)
-        if not isinstance(step, Aggregate) or (marked and step.window is not None):
+        names = group_columns(step)
+        # What a query groups by behind a watermark is left to Spark.
+        ended = marked and (isinstance(step, Sql) or (isinstance(step, Aggregate) and step.window is not None))
+        if names is None or ended:
             continue
-        keys = ", ".join(f'"{name}"' for name in group_columns(step))
+        keys = ", ".join(f'"{name}"' for name in names)
         what = "an aggregate over a followed source has no end, so it cannot be appended"
         if marked:
             what = "behind a watermark an aggregate needs a time window to end"

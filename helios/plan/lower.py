@@ -17,8 +17,8 @@ from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
 from helios.model.iceberg import DEFAULT_POLL, IcebergSource
 from helios.model.memory import MemorySource
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Join, Union
-from helios.plan.aggregates import endless_aggregates, is_streaming, streaming_steps, upserts_groups
+from helios.model.steps import Join, Union
+from helios.plan.aggregates import endless_aggregates, is_streaming, stateful_steps, upserts_groups
 from helios.plan.check import (
     ambiguous_catalogs,
     broken_demands,
@@ -280,7 +280,7 @@ class _Lowering:
         followed = [read.source for read in self.reads if read.source.streaming]
         if not followed:
             return ReadPath.BATCH, "no source is followed: one batch, then done"
-        stateful = self.stateful(pipeline)
+        stateful = stateful_steps(pipeline.stream)
         if stateful:
             self.problems += endless_aggregates(pipeline.stream, sink)
             kept = ", ".join(s.text().split("(")[0] for s in stateful)
@@ -297,14 +297,6 @@ class _Lowering:
             f", whose batches {bound} bounds" if rows else " that are not all Iceberg"
         )
 
-    def stateful(self, pipeline: Pipeline) -> list[Step]:
-        """The steps that keep state between the batches of a stream."""
-        return [
-            step
-            for step in streaming_steps(pipeline.stream)
-            if isinstance(step, STATEFUL) or (isinstance(step, Join) and is_streaming(step.other))
-        ]
-
     def bound(self, pipeline: Pipeline, sink: Sink) -> tuple[int | None, str]:
         """The rows that bound a batch, and the setting that says so.
 
@@ -316,7 +308,7 @@ class _Lowering:
         if sink.flush_rows is not None:
             return sink.flush_rows, "flush(rows=)"
         files = any(isinstance(read.source, FilesSource) for read in self.reads if read.source.streaming)
-        if files or self.stateful(pipeline):
+        if files or stateful_steps(pipeline.stream):
             return None, ""
         return sink.max_rows, f"tune({sink.tuning})"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from helios.catalog.operations import missing_table
 from helios.config import TableName
 from helios.errors import DeclarationError, HeliosError
 from helios.model.modes import OverwritePartitions
+from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan import fields
 from helios.plan.changes import Policy, Target
@@ -199,7 +200,7 @@ def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
 def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
     """The change to another partition spec, or why there is none."""
     sink, actual = write.sink, write.partitioning or ()
-    if sink.partitioning is None or actual == sink.partitioning:
+    if sink.partitioning is None or _folded(actual) == _folded(sink.partitioning):
         return [], []
     if not sink.evolves_partitioning:
         return [], [
@@ -215,16 +216,21 @@ def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], 
     return [f"partition by {show_fields(sink.partitioning)} from now on"], problems
 
 
+def _folded(spec: Iterable[PartitionField]) -> list[PartitionField]:
+    """Partition fields to compare: columns are found whatever their case."""
+    return [replace(item, column=item.column.lower()) for item in spec]
+
+
 def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
     """The change to another sort order."""
     schema = iceberg.schema()
     actual = [
-        (schema.find_column_name(f.source_id), str(f.transform), f.direction.name, f.null_order.name)
+        ((schema.find_column_name(f.source_id) or "").lower(), str(f.transform), f.direction.name, f.null_order.name)
         for f in iceberg.sort_order().fields
     ]
     terms = sort_terms(sink)
     wanted = [
-        (t.by, "identity", "DESC" if t.descending else "ASC", f"NULLS_{'FIRST' if t.nulls_first else 'LAST'}")
+        (t.by.lower(), "identity", "DESC" if t.descending else "ASC", f"NULLS_{'FIRST' if t.nulls_first else 'LAST'}")
         for t in terms
     ]
     return [f"sort by {', '.join(map(str, terms))} from now on"] if terms and actual != wanted else []

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import InputError, RunError
+from helios.errors import HeliosError, InputError, RunError
+from helios.model.modes import Upsert
 from helios.plan.plan import Plan, ReadPath, ReadPlan
 from helios.spark import read as reading
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.claim import Claim, Claimed
+from helios.spark.failures import ColumnsChanged, engine_failure
 from helios.spark.ledger import Commit, Record
 from helios.spark.read import Built
-from helios.spark.steps import refusal
+from helios.spark.steps import CARRYING, refusal
 from helios.spark.target import Site, Work
 
 EXPIRED = "Cannot load current offset at snapshot"
@@ -57,7 +61,11 @@ class Handle(Protocol):
 
     def retried(self) -> None: ...
 
-    def failed(self, rows: int) -> None: ...
+    def rejected(self, rows: int) -> None: ...
+
+    def gave_up(self) -> None: ...
+
+    def lag(self, snapshots: int, seconds: float) -> None: ...
 
     def follow(self, query: Any, watch: Callable[[], object], every: float) -> None: ...
 
@@ -125,7 +133,8 @@ class Attempt:
             spark=self.spark,
             checkpoint=self.checkpoint,
             retried=handle.retried,
-            failed=handle.failed,
+            rejected=handle.rejected,
+            gave_up=handle.gave_up,
         )
         self.held = Claim(site, anew=anew, refresh=refresh).take(df)
         return self.held
@@ -165,6 +174,7 @@ class Attempt:
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""
         starts = self._starts()
+        positioned = self._tells_positions()
 
         def position(number: int) -> list[dict[str, Any]]:
             return [
@@ -174,7 +184,10 @@ class Attempt:
 
         def rows(tick: DataFrame, number: int, pins: Pins) -> Built | None:
             spark, spans = tick.sparkSession, self._spans(number, starts)
-            parts = {index: reading.read_range(spark, self.plan.reads[index], span) for index, span in spans.items()}
+            parts = {
+                index: reading.read_range(spark, self.plan.reads[index], span, positioned=positioned)
+                for index, span in spans.items()
+            }
             if all(part is None for part in parts.values()):
                 return None
 
@@ -192,7 +205,13 @@ class Attempt:
         while True:
             ticker = reading.read_ticker(self.spark, self.followed)
             try:
-                self._stream(ticker, position, rows, watch=lambda: self._anything_new(starts))
+                self._stream(
+                    ticker,
+                    position,
+                    rows,
+                    watch=lambda: self._anything_new(starts),
+                    measure=lambda number: self._tell_lag(starts, number),
+                )
                 return
             except RunError as error:
                 # The snapshot where the stream stood expired under it: go on from the same place by another name.
@@ -223,7 +242,7 @@ class Attempt:
 
         def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
             self._refuse_new_columns(columns)
-            return Built(raw, [])
+            return Built(raw)
 
         self._stream(df, self._offset_json, rows)
 
@@ -233,6 +252,7 @@ class Attempt:
         position: Callable[[int], list[dict[str, Any]]],
         rows: Callable[[DataFrame, int, Pins], Built | None],
         watch: Callable[[], object] = lambda: None,
+        measure: Callable[[int], object] = lambda number: None,
     ) -> None:
         """Runs a stream whose batches are looked up, and built and written where they are not there.
 
@@ -241,6 +261,7 @@ class Attempt:
             position: What a batch reads of the followed sources.
             rows: Builds a batch; None when it adds nothing.
             watch: Looks after the sources between batches.
+            measure: Measures how far behind a target is that holds a batch.
         """
         plan, handle = self.plan, self.handle
         failure: list[BaseException] = []
@@ -261,7 +282,9 @@ class Attempt:
                 return self._write(built, number, {**read, "pins": pins}, planned=planned) if built else None
 
             try:
+                measure(number - 1)
                 handle.batch(number, work)
+                measure(number)
             except BaseException as error:
                 failure.append(error)
                 raise
@@ -285,10 +308,36 @@ class Attempt:
 
     def _write(self, built: Built, number: int, position: dict[str, Any], *, planned: bool) -> Commit | None:
         """Hands a batch to its target."""
-        work = Work(df=built.df, rejected=built.rejected, number=number, position=position, planned=planned)
-        return self.held.target.write(work)
+        return self.held.target.write(
+            Work(
+                df=built.df,
+                rejected=built.rejected,
+                number=number,
+                position=position,
+                planned=planned,
+                dropped=built.dropped,
+            )
+        )
 
     # positions
+
+    def _tells_positions(self) -> bool:
+        """Whether the source position of a row matters, and every step lets it through."""
+        mode = self.plan.write.mode
+        ordered = isinstance(mode, Upsert) and mode.order_by is not None
+        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
+
+    def _measure_lag(self, starts: list[dict[str, Any]], stood: list[dict[str, Any] | None]) -> int:
+        """Notes how far behind the followed tables the pipeline is; returns the snapshots that wait."""
+        behind = [reading.lag(self.spark, r, s, o) for r, s, o in zip(self.followed, starts, stood, strict=True)]
+        snapshots = sum(number for number, _ in behind)
+        self.handle.lag(snapshots, max((seconds for _, seconds in behind), default=0.0))
+        return snapshots
+
+    def _tell_lag(self, starts: list[dict[str, Any]], number: int) -> None:
+        """Measures the lag of a target that stands after this batch; -1 is before the first."""
+        with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the batch, or of `watch`
+            self._measure_lag(starts, self.checkpoint.offsets(number) if number >= 0 else [None] * len(starts))
 
     def _starts(self) -> list[dict[str, Any]]:
         """Where the followed tables stood when the pipeline first began; written once."""
@@ -347,11 +396,7 @@ class Attempt:
         if planned and planned[-1:] != committed[-1:]:
             return True
         stood = self._stood(committed, len(starts))
-        pending = [
-            reading.has_news(self.spark, read, start, offset)
-            for read, start, offset in zip(self.followed, starts, stood, strict=True)
-        ]
-        return any(pending)
+        return self._measure_lag(starts, stood) > 0
 
     def _spans(self, number: int, starts: list[dict[str, Any]]) -> dict[int, reading.Range]:
         ends = self.checkpoint.offsets(number)
@@ -389,7 +434,10 @@ class Attempt:
         return {r.name: int(reading.source_table(self.spark, r).schema().schemaId()) for r in tables}
 
     def _refuse_new_columns(self, known: dict[str, int]) -> None:
+        """Spark's stream never sees a new column: a stateless one starts anew, a stateful one cannot."""
         changed = [name for name, schema in self._columns().items() if schema != known[name]]
+        if changed and self.plan.path is ReadPath.MICRO_BATCHES:
+            raise ColumnsChanged(f"the columns of {changed[0]} have changed: the stream starts anew to read them.")
         if changed:
             raise RunError(
                 f"the columns of {changed[0]} have changed since the run began, and would be left out silently.",
@@ -420,17 +468,6 @@ def keeps_state(df: DataFrame) -> bool:
             return True
         pending += children
     return False
-
-
-def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
-    """A failure of Spark's own, outside the batches: its deepest cause in one line."""
-    text = str(error)
-    causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
-    return RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
 
 
 RUNNERS: dict[ReadPath, Callable[[Attempt, DataFrame], None]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
@@ -12,7 +11,6 @@ from pyspark.sql import functions as F
 from helios.errors import RunError
 from helios.spark import modes
 from helios.spark.ledger import CONFLICTS, Commit, java_class
-from helios.spark.steps import quoted
 from helios.spark.target import TableTarget, Work
 
 
@@ -37,8 +35,7 @@ class AuditedTarget(TableTarget):
             self._branch_off(str(staging.branch))
             staging.find(work.number, work.position, planned=True)
             with modes.writer(self._batch(work)) as write:
-                spark = work.df.sparkSession
-                staged = staging.commit(spark, write, work.number, work.position, terms, recorded=False)
+                staged = self._commit_with(staging, write, work, recorded=False)
             if staged is None or staged.again or staged.snapshot is None:
                 return staged
             self._audit(work.df.sparkSession, staged.snapshot, work.number)
@@ -79,8 +76,8 @@ class AuditedTarget(TableTarget):
         ]
         if failed:
             raise RunError(
-                f"batch {number} of {self.site.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows are "
-                f"on the branch {audit_branch(self.site.plan.pipeline)} of {self.name.text}; main is as it was.",
+                f"batch {number} of {self.site.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
+                f"are on the branch {audit_branch(self.site.plan.pipeline)} of {self.name.text}; main is as it was.",
                 where=sink.origin,
                 fix="mend the source and run again, which audits again; or set the batch aside with "
                 f"`helios quarantine {self.name.text} --batch {number}`.",

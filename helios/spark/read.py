@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import InputError, LedgerError, NotFound, RunError
@@ -30,10 +31,23 @@ NO_SNAPSHOT = -1
 
 @dataclass(frozen=True)
 class Built:
-    """A pipeline's rows, and those that its expectations set aside."""
+    """A pipeline's rows, and what its expectations kept out.
+
+    Attributes:
+        df: The rows.
+        rejected: Rows for the quarantine.
+        counted: Counts of the rows that were left out, each known when the rows have been written.
+    """
 
     df: DataFrame
-    rejected: list[DataFrame]
+    rejected: list[DataFrame] = field(default_factory=list)
+    counted: list[Observation] = field(default_factory=list)
+
+    def dropped(self) -> int:
+        """How many rows were left out, once the rows have been written."""
+        # Without waiting: Spark tells nothing of a part that it did not have to compute.
+        found = [observation._jo.getOrEmpty() for observation in self.counted if observation._jo is not None]
+        return sum(int(one.head()._2()) for one in found if one.nonEmpty())
 
 
 def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
@@ -45,7 +59,7 @@ def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
         return apply(df, declared.steps, scope)
 
     scope = Scope(flow)
-    return Built(flow(plan.stream), scope.rejected)
+    return Built(flow(plan.stream), scope.rejected, scope.counted)
 
 
 # once
@@ -56,7 +70,7 @@ def read_batch(spark: SparkSession, read: ReadPlan) -> DataFrame:
     return BATCH[type(read.source)](spark, read)
 
 
-def read_state(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
+def read_state(spark: SparkSession, read: ReadPlan, snapshot: int | None, place: Place | None = None) -> DataFrame:
     """The rows of an Iceberg table at a snapshot, none at None, in the columns that the table has now.
 
     Spark gives a snapshot the columns of its own time; the later ones, found by their field ids, keep a reader's steps
@@ -70,13 +84,13 @@ def read_state(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> Dat
     then = table.schemas().get(made.schemaId()) if made is not None else None
     df = spark.read.option("versionAsOf", snapshot).table(read.table.sql)
     if then is None or then.schemaId() == table.schema().schemaId():
-        return df
-    columns = []
-    for field, now in zip(table.schema().columns(), target_schema(spark, table).fields, strict=True):
-        old = then.findColumnName(field.fieldId())
+        return place(df, df.columns) if place else df
+    columns: list[Any] = []
+    for column, now in zip(table.schema().columns(), target_schema(spark, table).fields, strict=True):
+        old = then.findColumnName(column.fieldId())
         value = F.col(quoted(old)) if old is not None else F.lit(None)
         columns.append(value.cast(now.dataType).alias(now.name))
-    return df.select(*columns)
+    return place(df, columns) if place else df.select(*columns)
 
 
 def _iceberg(spark: SparkSession, read: ReadPlan) -> DataFrame:
@@ -314,24 +328,6 @@ def expired(snapshot: int, source: str) -> LedgerError:
     )
 
 
-def has_news(spark: SparkSession, read: ReadPlan, start: Mapping[str, Any], stood: Mapping[str, Any] | None) -> bool:
-    """Whether a table holds rows behind the offset where its reader stands.
-
-    Raises:
-        LedgerError: A snapshot in between has expired, or the source was rolled back.
-        RunError: A commit in between rewrote or deleted rows.
-    """
-    table = source_table(spark, read)
-    latest = table.currentSnapshot()
-    if latest is None:
-        return False
-    span = range_of(table, start, stood, {"snapshot_id": latest.snapshotId()})
-    if list(_appends(table, span, read)):
-        return True
-    state = table.snapshot(span.state) if span.state is not None else None
-    return state is not None and int(state.summary().get("total-data-files") or 0) > 0
-
-
 def before(spark: SparkSession, read: ReadPlan, snapshot: int) -> dict[str, Any]:
     """Iceberg's streaming offset from which its stream takes a first step over a snapshot."""
     made = source_table(spark, read).snapshot(snapshot)
@@ -346,8 +342,14 @@ def _snapshot(offset: Mapping[str, Any] | None) -> int | None:
     return int(offset["snapshot_id"])
 
 
-def read_range(spark: SparkSession, read: ReadPlan, span: Range) -> DataFrame | None:
+def read_range(spark: SparkSession, read: ReadPlan, span: Range, *, positioned: bool = False) -> DataFrame | None:
     """The rows of a range; None when it adds none.
+
+    Args:
+        spark: The session.
+        read: The source.
+        span: Its snapshots.
+        positioned: Whether each row is to say where it stood, in the hidden column `POSITION`.
 
     Raises:
         LedgerError: A snapshot of the range has expired, or the source was rolled back.
@@ -365,14 +367,62 @@ def read_range(spark: SparkSession, read: ReadPlan, span: Range) -> DataFrame | 
             return None
         state = after = appended.pop()
     parts = []
+    place = _positions(spark, read, span.to) if positioned else None
     if state is not None:
-        parts.append(read_state(spark, read, state))
+        parts.append(read_state(spark, read, state, place))
     if appended:
         reader = spark.read.option("start-snapshot-id", after).option("end-snapshot-id", span.to)
-        parts.append(reader.table(read.table.sql))
+        rows = reader.table(read.table.sql)
+        parts.append(place(rows, rows.columns) if place else rows)
     if len(parts) == 2:
         return parts[0].unionByName(parts[1], allowMissingColumns=True)
     return parts[0] if parts else None
+
+
+Place: TypeAlias = "Callable[[DataFrame, Sequence[str | Column]], DataFrame]"
+
+
+def _positions(spark: SparkSession, read: ReadPlan, snapshot: int) -> Place:
+    """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
+    assert read.table is not None
+    entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")
+    known = F.broadcast(
+        entries.select(
+            F.col("data_file.file_path").alias("__helios_file"), F.col("sequence_number").alias("__helios_seq")
+        )
+    )
+
+    def place(rows: DataFrame, columns: Sequence[str | Column]) -> DataFrame:
+        picked = [quoted(c) if isinstance(c, str) else c for c in columns]
+        placed = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
+        joined = placed.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
+        position = F.struct("__helios_seq", "__helios_at", "__helios_pos").alias(POSITION)
+        names = placed.columns[: len(columns)]
+        return joined.select(*map(quoted, names), position)
+
+    return place
+
+
+def lag(
+    spark: SparkSession, read: ReadPlan, start: Mapping[str, Any], stood: Mapping[str, Any] | None
+) -> tuple[int, float]:
+    """How many snapshots of a table its reader has yet to deliver, and the age of the oldest of them in seconds.
+
+    Raises:
+        LedgerError: A snapshot in between has expired, or the source was rolled back.
+        RunError: A commit in between rewrote or deleted rows.
+    """
+    table = source_table(spark, read)
+    latest = table.currentSnapshot()
+    if latest is None:
+        return 0, 0.0
+    span = range_of(table, start, stood, {"snapshot_id": latest.snapshotId()})
+    waiting = [table.snapshot(one) for one in _appends(table, span, read)]
+    state = table.snapshot(span.state) if span.state is not None else None
+    if state is not None and int(state.summary().get("total-data-files") or 0) > 0:
+        waiting.append(state)
+    oldest = min((int(one.timestampMillis()) for one in waiting), default=None)
+    return len(waiting), max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
 
 
 def _appends(table: Any, span: Range, read: ReadPlan) -> Iterator[int]:

@@ -9,21 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
-from helios.errors import HeliosError, RunError
+from helios.metrics import Metrics
 from helios.plan.plan import Plan
-from helios.spark.attempt import Attempt, Stopped, first_line
-from helios.spark.checkpoint import Lease
-from helios.spark.ledger import Commit, java_class, java_message
-from helios.spark.steps import refusal
+from helios.spark.attempt import Attempt, Stopped
+from helios.spark.failures import ColumnsChanged, is_away, plain
+from helios.spark.ledger import Commit
+
+AWAY_SECONDS = 0.5
+"""The pause before the first new start after a service was away; each later one is twice as long."""
+AWAY_AT_MOST = 30.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a run tells: `kind` is started, batch, skipped, idle, finished, stopped or failed."""
+    """Something that a run tells.
+
+    `kind` is started, batch, skipped, idle, waiting, restarted, maintained, finished, stopped or failed.
+    """
 
     pipeline: str
     kind: str
@@ -73,7 +77,7 @@ class PipelineRun:
         self._halted = False
         self._busy = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._query: Any = None
+        self._metrics = Metrics(plan.pipeline, plan.write.table.text)
 
     # the handle
 
@@ -122,19 +126,18 @@ class PipelineRun:
             "error": str(self.error) if self.error else None,
         }
 
+    def metrics(self) -> Metrics:
+        """The run's figures, live: see `helios.metrics.Metrics`."""
+        return self._metrics
+
     # the run
 
     def _run(self) -> None:
         self.state = "starting"
-        lease: Lease | None = None
+        self._metrics.started()
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
-                attempt = Attempt(self, self.plan.checkpoint or folder)
-                df = attempt.declare()
-                lease = attempt.claim(df).lease
-                self.state = "running"
-                self._say("started")
-                attempt.run(df)
+                self._attempts(self.plan.checkpoint or folder)
             self._end("stopped" if self._stop.is_set() else "finished")
         except Stopped:
             self.error = None
@@ -144,8 +147,47 @@ class PipelineRun:
             self.state = "failed"
             self._say("failed", message=str(self.error))
         finally:
-            if lease is not None:
-                lease.release()
+            self._metrics.ended()
+
+    def _attempts(self, location: str) -> None:
+        """Starts the pipeline, and starts it again when its source has new columns or a service was away."""
+        away_since: float | None = None
+        tries = 0
+        while True:
+            began = self.batches
+            try:
+                self._attempt(location)
+                return
+            except ColumnsChanged as error:
+                self._say("restarted", message=error.what)
+            except Exception as error:
+                if not is_away(error):
+                    raise
+                now = time.monotonic()
+                if away_since is None or self.batches > began:
+                    away_since, tries = now, 0
+                pause = min(AWAY_SECONDS * 2**tries, AWAY_AT_MOST)
+                if now + pause - away_since > self.plan.write.sink.retrying.outage:
+                    raise
+                tries += 1
+                self._say("waiting", seconds=pause, message=str(plain(error, self.plan)))
+                if self._stop.wait(pause):
+                    raise Stopped from error
+            # What a new checkpoint or a full refresh asked for has been done by the first start, or is not begun.
+            if self.state == "running":
+                self.new_checkpoint = self.full_refresh = False
+            self._halted = False
+
+    def _attempt(self, location: str) -> None:
+        attempt = Attempt(self, location)
+        df = attempt.declare()
+        lease = attempt.claim(df).lease
+        try:
+            self.state = "running"
+            self._say("started")
+            attempt.run(df)
+        finally:
+            lease.release()
 
     def _end(self, state: str) -> None:
         self.state = state
@@ -180,9 +222,20 @@ class PipelineRun:
 
     def retried(self) -> None:
         """Counts a commit that is tried again."""
+        self._metrics.retried()
 
-    def failed(self, rows: int) -> None:
-        """Counts rows that were set aside."""
+    def rejected(self, rows: int) -> None:
+        """Counts rows that were kept out of the target."""
+        if rows:
+            self._metrics.records_rejected(rows)
+
+    def gave_up(self) -> None:
+        """Counts a commit that failed for good."""
+        self._metrics.failed()
+
+    def lag(self, snapshots: int, seconds: float) -> None:
+        """Notes how far the target is behind its sources."""
+        self._metrics.lag(snapshots=snapshots, seconds=seconds)
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
@@ -198,6 +251,10 @@ class PipelineRun:
             self.batches += 1
             self.rows += commit.rows
             self.last = commit
+            self._metrics.flushed(seconds=commit.write_seconds)
+            self._metrics.committed(
+                records=commit.rows, bytes=commit.bytes, files=commit.files, seconds=commit.commit_seconds
+            )
             self._say(
                 "batch",
                 batch=number,
@@ -210,21 +267,3 @@ class PipelineRun:
         else:
             self._say("idle", batch=number, seconds=seconds)
         return commit
-
-
-def plain(error: BaseException, plan: Plan) -> BaseException:
-    """An error as the user should read it."""
-    if isinstance(error, HeliosError):
-        return error
-    if isinstance(error, AnalysisException):
-        return refusal(plan.pipeline, error, plan.origin)
-    if isinstance(error, Py4JJavaError):
-        wrapped: BaseException = RunError(f"{plan.pipeline}: {java_class(error)}: {java_message(error)}")
-    elif isinstance(error, (PySparkException, OSError)):
-        wrapped = RunError(f"{plan.pipeline}: {first_line(error)}")
-    elif isinstance(error, Exception):
-        wrapped = RunError(f"{plan.pipeline}: {type(error).__name__}: {first_line(error)}")
-    else:
-        return error
-    wrapped.__cause__ = error
-    return wrapped

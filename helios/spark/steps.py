@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any, TypeAlias
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
@@ -35,10 +35,12 @@ class Scope:
     Attributes:
         read: Gives the rows of another flow: a join's or union's other side.
         rejected: Collects the rows that expectations set aside, as `payload`, `reason` and `step`.
+        counted: Collects the counts of rows that expectations leave out.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
+    counted: list[Observation] = field(default_factory=list)
 
 
 # `sql()` calls its input by one name; a view of that name lives only while the query is analyzed.
@@ -178,6 +180,9 @@ def _fail(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) 
 
 
 def _leave_out(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+    if not df.isStreaming:
+        scope.counted.append(Observation())
+        df = df.observe(scope.counted[-1], F.count_if(~every).alias("left_out"))
     return df.where(every)
 
 

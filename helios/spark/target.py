@@ -37,7 +37,8 @@ class Site:
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The pipeline's lease, looked at before each commit.
         retried: Called for each commit that is tried again.
-        failed: Called with the number of rows that were set aside.
+        rejected: Called with the number of rows that were kept out.
+        gave_up: Called for each commit that fails for good.
     """
 
     plan: Plan
@@ -46,7 +47,8 @@ class Site:
     checkpoint_id: str = ""
     lease: Lease | None = None
     retried: Callable[[], None] = lambda: None
-    failed: Callable[[int], None] = lambda rows: None
+    rejected: Callable[[int], None] = lambda rows: None
+    gave_up: Callable[[], None] = lambda: None
 
     def verify(self) -> None:
         """Refuses to go on without the lease."""
@@ -71,13 +73,23 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One batch: its rows, the rows its expectations set aside, its number and what it read."""
+    """One batch.
+
+    Attributes:
+        df: Its rows.
+        rejected: The rows that its expectations set aside.
+        number: Its number.
+        position: What it read.
+        planned: Whether an earlier process may have written it already.
+        dropped: Gives the number of rows that its expectations left out, once it is written.
+    """
 
     df: DataFrame
     rejected: Sequence[DataFrame] = field(default_factory=list)
     number: int
     position: Mapping[str, Any]
     planned: bool
+    dropped: Callable[[], int] = lambda: 0
 
 
 class Target(Protocol):
@@ -121,12 +133,23 @@ class TableTarget:
         work = self._without_null_keys(work)
         if self._quarantine is not None:
             # Before the batch itself: once that is there, nobody looks at what it set aside again.
-            self.site.failed(self._quarantine.write(work.rejected, work.number, work.position))
-        return self._commit(work)
+            self.site.rejected(self._quarantine.write(work.rejected, work.number, work.position))
+        commit = self._commit(work)
+        if commit is not None and not commit.again:
+            self.site.rejected(work.dropped())
+        return commit
 
     def _commit(self, work: Work) -> Commit | None:
         with modes.writer(self._batch(work)) as write:
-            return self.ledger.commit(work.df.sparkSession, write, work.number, work.position, self.site.terms())
+            return self._commit_with(self.ledger, write, work)
+
+    def _commit_with(self, ledger: Ledger, write: modes.Write, work: Work, *, recorded: bool = True) -> Commit | None:
+        spark, terms = work.df.sparkSession, self.site.terms()
+        try:
+            return ledger.commit(spark, write, work.number, work.position, terms, recorded=recorded)
+        except Exception:
+            self.site.gave_up()
+            raise
 
     def _batch(self, work: Work) -> modes.Batch:
         plan = self.site.plan
@@ -182,7 +205,7 @@ class RoutedTarget:
             if len(good) < len(values):
                 self._set_aside(routed, column, [v for v in values if v not in good], by, work)
             elif self._quarantine is not None:
-                self.site.failed(self._quarantine.write(work.rejected, work.number, work.position))
+                self.site.rejected(self._quarantine.write(work.rejected, work.number, work.position))
             made = []
             for value in good:
                 rows = routed.where(F.col(column) == value).drop(column)
@@ -224,7 +247,7 @@ class RoutedTarget:
             F.col(column).alias("reason"),
             F.lit("").alias("step"),
         )
-        self.site.failed(self._quarantine.write([*work.rejected, aside], work.number, work.position))
+        self.site.rejected(self._quarantine.write([*work.rejected, aside], work.number, work.position))
 
     def _table(self, value: str, rows: DataFrame) -> TableTarget:
         if value not in self._tables:

@@ -2,8 +2,8 @@
 
 Spark's Iceberg writer commits by itself, each mode in its own way, with no room for a second update. But it asks its
 table for the operation that it commits. A batch is written to a view of its table: the view reads as the table does,
-its operations belong to a transaction, and each is stamped and fenced before Spark gets it. So append, overwrite, delete
-and MERGE all land together with the pipeline's record, or not at all.
+its operations belong to a transaction, and each is stamped and fenced before Spark gets it. So append, overwrite,
+delete and MERGE all land together with the pipeline's record, or not at all.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Transaction:
     ) -> None:
         jvm: Any = spark._jvm
         # Spark asks its table from threads of its own, which reach Python by the callback server.
-        ensure_callback_server_started(spark.sparkContext._gateway)
+        listen: Any = ensure_callback_server_started
+        listen(spark.sparkContext._gateway)
         self.spark = spark
         self.table = table
         self.branch = branch

@@ -104,7 +104,9 @@ def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False) -> Pa
     known = estimate(files)
     small = [file for file in files if file.size < MINIMUMS[0] * target]
     if _needs_trial(small, files, target, known):
-        count = max(2, round(1.5 * target * len(small) / sum(file.size for file in small)))
+        overhead, width = known
+        each = sum(file.rows for file in small) / len(small)
+        count = max(2, round((target - overhead) / width / each))
         if count < len(small):
             return Packing(target, int(MINIMUMS[0] * target), count, 0, len(files), total, trial=count)
     ways = [way for way in _ways(files, target, known) if way.files < len(files)]

@@ -111,21 +111,21 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Iceberg.sink("a.t").snapshot_properties({"total-records": "1"}), "kept by Iceberg"),
         (lambda: Iceberg.sink("a.t").table_properties({"a": 1}), "must both be text"),  # type: ignore[dict-item]
         (lambda: SINK.overwrite(""), "overwrite takes text, not ''"),
-        (lambda: SINK.upsert(), 'upsert needs key columns, each once.*upsert."id"'),
+        (SINK.upsert, 'upsert needs key columns, each once.*upsert."id"'),
         (lambda: SINK.upsert("id", "ID"), "upsert needs key columns, each once"),
         (lambda: SINK.upsert(["id"]), r"upsert takes text, not \['id'\]"),  # type: ignore[arg-type]
         (lambda: SINK.upsert("id", order_by=" "), "order_by takes text"),
         (lambda: SINK.upsert("id", delete_when=5), "delete_when takes text, not 5"),  # type: ignore[arg-type]
         (lambda: SINK.upsert("id", tombstones="7 fortnights"), "tombstones='7 fortnights': unknown unit"),
         (lambda: SINK.upsert("id", history=True), "history=True. needs an order.*order_by="),
-        (lambda: SINK.delete(), "delete needs key columns"),
+        (SINK.delete, "delete needs key columns"),
         (lambda: SINK.merge_sql("DELETE FROM target"), "takes a MERGE INTO target.*MERGE INTO target USING batch"),
         (lambda: SINK.merge_sql("MERGE INTO orders USING batch"), "takes a MERGE INTO target"),
         (lambda: SINK.write_mode("merge_on_read"), "Did you mean 'merge-on-read'"),
         (lambda: SINK.evolve_schema("add"), "evolve_schema.'add'. is unknown"),
         (lambda: SINK.renames({}), "renames.. needs names"),
         (lambda: SINK.renames({"a": ""}), "renames takes text"),
-        (lambda: SINK.drops(), "drops.. needs columns"),
+        (SINK.drops, "drops.. needs columns"),
         (lambda: SINK.tune("low-latency"), "Did you mean 'low_latency'"),
         (lambda: SINK.target_file_size("128 parsecs"), "unknown unit 'parsecs'"),
         (lambda: SINK.target_file_size("big"), "target_file_size='big' is not a size.*128MB"),
@@ -133,7 +133,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: SINK.target_file_size(True), "is not a size"),
         (lambda: SINK.compression("zstdd"), "compression.'zstdd'. is unknown. Did you mean 'zstd'"),
         (lambda: SINK.compression("zstd", "high"), "must be a whole number"),  # type: ignore[arg-type]
-        (lambda: SINK.sort_by(), "at least one column"),
+        (SINK.sort_by, "at least one column"),
         (lambda: SINK.sort_by(""), "sort_by takes text"),
         (lambda: SINK.distribution("hashed"), "Did you mean 'hash'"),
         (lambda: SINK.branch("main"), "'main' is not a branch beside main"),
@@ -148,7 +148,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: SINK.retry(backoff=0), "a positive number of seconds"),
         (lambda: SINK.retry(backoff="1s"), "a positive number of seconds"),  # type: ignore[arg-type]
         (lambda: SINK.retry(outage="-1s"), "not a duration"),
-        (lambda: SINK.maintain(), "asked for nothing"),
+        (SINK.maintain, "asked for nothing"),
         (lambda: SINK.maintain(compact="big"), "is not a size"),
         (lambda: SINK.maintain(expire="soon"), "is not a duration"),
         (lambda: SINK.maintain(orphans="1m"), "part of a commit under way"),
@@ -261,7 +261,7 @@ def test_every_mode_is_known() -> None:
 )
 def test_each_builder_changes_its_own_fields(sink: IcebergSink, changed: dict[str, Any]) -> None:
     assert sink == replace(SINK, **changed)
-    assert SINK == Iceberg.sink("a.t")
+    assert Iceberg.sink("a.t") == SINK
 
 
 def test_an_explicit_call_wins_over_a_profile() -> None:

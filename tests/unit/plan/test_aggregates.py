@@ -41,6 +41,11 @@ MARKED = FOLLOWED >> watermark("ts", "1h") >> window("ts", "1h").group_by("name"
         COUNTED >> join(Iceberg.source("a.orders") >> select("name"), on="name") >> SINK.upsert("name"),
         FOLLOWED >> dedupe("id") >> aggregate("name", n="count(*)") >> SINK.upsert("name"),
         FOLLOWED >> aggregate(["name", "year(ts) AS y"], n="count(*)") >> SINK.upsert("y", "name"),
+        FOLLOWED >> sql("SELECT name, count(*) AS n FROM input GROUP BY name") >> SINK.upsert("name"),
+        FOLLOWED >> sql("SELECT upper(name) AS k, max(id) FROM input GROUP BY upper(name)") >> SINK.upsert("k"),
+        FOLLOWED
+        >> sql("SELECT name AS k, id % 4 AS m, max(id) AS t FROM input GROUP BY 1, m")
+        >> SINK.upsert("k", "m"),
         HOURLY >> SINK.upsert("window_start", "window_end", "name"),
         MARKED >> SINK.upsert("window_start", "window_end", "name"),
     ],
@@ -61,6 +66,10 @@ def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: An
         MARKED >> SINK.upsert("name", order_by="window_end"),
         MARKED >> drop("window_start") >> SINK.overwrite_partitions().partition_by("name"),
         FOLLOWED >> dedupe("id") >> SINK.upsert("id"),
+        FOLLOWED
+        >> watermark("ts", "1h")
+        >> sql("SELECT count(*) AS n FROM input GROUP BY date_trunc('hour', ts)")
+        >> SINK,
         FOLLOWED >> SINK.upsert("name"),
     ],
     ids=lambda pipeline: pipeline.text(),
@@ -77,7 +86,12 @@ def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
         (COUNTED >> SINK, 'has no end.*append behind a watermark: .*or upsert by the group columns: .upsert."name".'),
         (COUNTED >> SINK.upsert("n"), "has no end.*behind a watermark.*upsert by the group columns"),
         (COUNTED >> SINK.upsert("name", "n"), "has no end.*behind a watermark.*upsert by the group columns"),
-        (COUNTED >> SINK.delete("name"), "has no end"),
+        (COUNTED >> Iceberg.sink("a.orders").delete("name"), "has no end"),
+        (
+            FOLLOWED >> sql("SELECT name AS k, count(*) AS n FROM input GROUP BY name") >> SINK,
+            'has no end.*behind a watermark: .*upsert by the group columns: .upsert."k".',
+        ),
+        (FOLLOWED >> sql("SELECT max(id) AS m FROM input GROUP BY name") >> SINK.upsert("m"), "has no end"),
         (HOURLY >> SINK.upsert("name"), 'has no end.*upsert."window_start", "window_end", "name".'),
         (COUNTED >> dedupe("name") >> SINK.upsert("name"), "has no end"),
         (COUNTED >> aggregate("n", m="count(*)") >> SINK.upsert("n"), "has no end"),

@@ -170,6 +170,12 @@ def test_new_columns_are_added_missing_ones_null_and_narrower_ones_cast(
     assert [s for cell in cast_plan(cols(stream), evolution.fields) for s in cell.steps()] == cast
 
 
+def test_what_is_new_is_optional_in_every_part() -> None:
+    stream = cols("id int, s struct<a:int,l:array<int>,m:map<int,int>>", "s", "s.a", "s.l", "s.l.element", "s.m.value")
+    evolution = found(stream, "id int", "full")
+    assert evolution.fields == cols("id int, s struct<a:int,l:array<int>,m:map<int,int>>")
+
+
 WIDENED = [
     ("n bigint", "n int", "n", "bigint"),
     ("n double", "n float", "n", "double"),

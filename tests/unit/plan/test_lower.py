@@ -29,7 +29,7 @@ from helios import (
 from helios.errors import CheckFailed, HeliosError
 from helios.model import flow, steps
 from helios.model.values import show_seconds
-from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, infer_schema
+from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_ahead, infer_schema
 from helios.plan.lower import SINKS, SOURCES
 
 
@@ -275,3 +275,10 @@ def test_from_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(HeliosError, match="no column 'di'"):
             ask()
     assert not (tmp_path / ".helios").exists()
+
+
+def test_the_jars_of_every_table_are_known_ahead(context: Context) -> None:
+    rows, sink = Memory.source([{"id": 1}]), Iceberg.sink("a.t", catalog=Catalog.memory("m"))
+    assert components_ahead([rows >> sink], context) == ("iceberg",)
+    assert components_ahead([rows >> sink.quarantine("local.a.q")], context) == ("iceberg", "sqlite")
+    assert components_ahead([rows >> Iceberg.sink("nope.a.t").quarantine("local.a.q")], context) == ()
