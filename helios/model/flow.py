@@ -183,8 +183,8 @@ class Pipeline(Node):
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
         """
-        for given in (name, was):
-            if given is not None and not (given and all(c.isalnum() or c in "_-." for c in given)):
+        for given, more in ((name, ""), (was, "@")):  # a pipeline without a name has its table's and branch's
+            if given is not None and not (given and all(c.isalnum() or c in f"_-.{more}" for c in given)):
                 raise DeclarationError(
                     f"{given!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
                 )

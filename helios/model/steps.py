@@ -320,4 +320,8 @@ def expect(conditions: Mapping[str, str], *, on_fail: str = "fail") -> Transform
     """
     if on_fail not in ON_FAIL:
         raise DeclarationError(f"expect(on_fail={on_fail!r}) is unknown. {near_miss(on_fail, ON_FAIL)}", where=caller())
+    if not conditions:
+        raise DeclarationError(
+            "expect() needs at least one condition.", where=caller(), fix='write expect({"positive": "amount > 0"}).'
+        )
     return _one(Expect(conditions=_mapping(conditions, "expect"), on_fail=on_fail))

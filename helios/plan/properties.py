@@ -19,6 +19,8 @@ WRITER_CODECS: dict[str, dict[str, str]] = {
 """By file format: what each codec is called there; one that is missing has no code in Spark's jars."""
 
 LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
+GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "BEST_COMPRESSION")
+"""The levels 1 to 9 by the names that Hadoop's codec, behind Iceberg's Parquet writer, knows them by."""
 
 
 def created(sink: IcebergSink) -> dict[str, str]:
@@ -57,11 +59,16 @@ def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, st
         codecs = WRITER_CODECS.get(file_format, {})
         found[f"write.{file_format}.compression-codec"] = codecs.get(sink.codec, sink.codec)
         if sink.codec_level is not None:
-            found[f"write.{file_format}.compression-level"] = str(sink.codec_level)
+            found[f"write.{file_format}.compression-level"] = _level(sink.codec, sink.codec_level, file_format)
     if sink.distributes:
         found["write.distribution-mode"] = sink.distributes
         found["write.merge.distribution-mode"] = sink.distributes
     return found
+
+
+def _level(codec: str, level: int, file_format: str) -> str:
+    named = (codec, file_format) == ("gzip", "parquet") and level in LEVELS["gzip"]
+    return GZIP_LEVELS[level - 1] if named else str(level)
 
 
 def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:

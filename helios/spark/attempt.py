@@ -11,8 +11,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import HeliosError, InputError, RunError
+from helios.errors import CheckFailed, HeliosError, InputError, RunError
 from helios.model.modes import Upsert
+from helios.plan.check import pipeline_problems
 from helios.plan.plan import Plan, ReadPath, ReadPlan
 from helios.spark import read as reading
 from helios.spark.checkpoint import Checkpoint
@@ -91,7 +92,7 @@ class Attempt:
         """
         if self.plan.path is ReadPath.BATCH:
             return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
-        max_rows = self.plan.write.sink.max_rows
+        max_rows = self.plan.trigger.max_rows if self.plan.trigger else None
         df = reading.build(
             self.plan,
             lambda _, read: (
@@ -107,8 +108,11 @@ class Attempt:
                 fix="return a DataFrame made from the one that was passed in.",
             )
         self._refuse_unsupported(df)
-        if keeps_state(df):
+        if keeps_state(df) and self.plan.path is not ReadPath.STREAM:
             self.plan = replace(self.plan, path=ReadPath.STREAM)
+            problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
+            if problems:
+                raise CheckFailed(problems)
         return df
 
     def _refuse_unsupported(self, df: DataFrame) -> None:
@@ -119,7 +123,10 @@ class Attempt:
         try:
             jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
         except AnalysisException as error:
-            fix = 'append behind a watermark: watermark("ts", "10 minutes") and window("ts", ...).'
+            fix = (
+                'append behind a watermark: watermark("ts", "10 minutes") and window("ts", ...), or upsert by the group '
+                "columns."
+            )
             refused = refusal("Spark cannot stream this pipeline", error, self.plan.origin)
             refused.fix = fix if "watermark" in refused.what else None
             raise refused from error
@@ -223,7 +230,9 @@ class Attempt:
         source = self.followed[0]
         self._refuse_partial(source)
         columns = self._columns()
-        stream = reading.read_stream(self.spark, source, max_rows=self.plan.write.sink.max_rows)
+        stream = reading.read_stream(
+            self.spark, source, max_rows=self.plan.trigger.max_rows if self.plan.trigger else None
+        )
 
         def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
             self._refuse_new_columns(columns)

@@ -30,6 +30,7 @@ from helios.spark.steps import POSITION, quoted
 from helios.spark.view import Transaction
 
 Write: TypeAlias = Callable[[Transaction], None]
+Narrow: TypeAlias = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,9 +135,10 @@ def _delete(batch: Batch) -> Iterator[Write]:
     keys = batch.mode.keys
     rows = batch.df.select(*map(quoted, keys)).distinct()
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+    text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
     with _kept(rows):
-        upsert.refuse_null_keys(rows, keys, batch.table, batch.where)
-        yield lambda pending: pending.sql(f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE", rows)
+        bounds = upsert.look_over(rows, keys, batch.table, batch.where, ordered=True)
+        yield lambda pending: pending.sql(text, rows, upsert.touched(rows, keys, bounds))
 
 
 @contextmanager
@@ -156,16 +158,14 @@ def _upsert(batch: Batch) -> Iterator[Write]:
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _kept(rows) as rows:
-        upsert.refuse_null_keys(rows, keys, batch.table, batch.where)
-        if not mode.order_by:
-            upsert.refuse_doubles(rows, keys, batch.table, batch.where)
+        bounds = upsert.look_over(rows, keys, batch.table, batch.where, ordered=mode.order_by is not None)
         given = [c for c in rows.columns if c not in upsert.HELPERS and c not in batch.left_out]
         fitted = batch.fit(rows.drop(*batch.left_out), upsert.HELPERS)
         write = _write_versions if mode.history else _write_newest
-        yield write(batch, fitted, {name.lower() for name in given})
+        yield write(batch, fitted, {name.lower() for name in given}, upsert.touched(fitted, keys, bounds))
 
 
-def _write_newest(batch: Batch, rows: DataFrame, given: set[str]) -> Write:
+def _write_newest(batch: Batch, rows: DataFrame, given: set[str], narrow: Narrow) -> Write:
     mode: Upsert = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in upsert.HELPERS]
@@ -180,10 +180,10 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str]) -> Write:
     # A column that the stream does not carry keeps its value in a row that is there.
     updated = [c for c in columns if c.lower() in given]
     text = upsert.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
-    return lambda pending: pending.sql(text, rows)
+    return lambda pending: pending.sql(text, rows, narrow)
 
 
-def _write_versions(batch: Batch, rows: DataFrame, given: set[str]) -> Write:
+def _write_versions(batch: Batch, rows: DataFrame, given: set[str], narrow: Narrow) -> Write:
     mode: Upsert = batch.mode
     columns = [c for c in rows.columns if c not in upsert.HELPERS]
     remembered = batch.memory.before(rows.sparkSession, batch.number, mode.keys) if mode.delete_when else None
@@ -191,7 +191,7 @@ def _write_versions(batch: Batch, rows: DataFrame, given: set[str]) -> Write:
         last = upsert.newest(rows.where(DELETED), mode.keys)
         batch.memory.remember(last, batch.number, mode.keys)
     text = upsert.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
-    return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered))
+    return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered), narrow)
 
 
 @contextmanager

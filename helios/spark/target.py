@@ -63,7 +63,7 @@ class Site:
         return Terms(
             stamps=dict(sink.stamps),
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
-            properties={**SERIALIZABLE, **presented(sink)},
+            properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
             yields=not isinstance(sink.mode, (Overwrite, OverwritePartitions)),
             before=self.verify,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import MapType, StructType
+from pyspark.sql.types import DateType, DecimalType, IntegralType, MapType, StringType, StructType
 
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Upsert
@@ -15,6 +16,12 @@ from helios.spark.steps import POSITION, quoted
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
+
+BOUNDED = (IntegralType, StringType, DateType, DecimalType)
+"""Types of keys whose smallest and largest values skip files of the target."""
+
+Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
+"""The smallest and the largest value of key columns; null when the batch is empty."""
 
 
 def marked(df: DataFrame, mode: Upsert) -> DataFrame:
@@ -52,40 +59,80 @@ def null_key(keys: Iterable[str]) -> Column:
     return condition
 
 
-def refuse_null_keys(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
-    """Stops before a write when a key is null.
+def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None, *, ordered: bool) -> Bounds:
+    """Looks at the keys of a batch before it is written, in one pass.
+
+    Args:
+        df: The batch; without an order, each key may be there once.
+        keys: The key columns.
+        table: The target, for the message.
+        where: The line to blame.
+        ordered: Whether an order has left one row of each key.
+
+    Returns:
+        The smallest and the largest value of each key column of a type that Iceberg keeps bounds of.
 
     Raises:
-        RunError: With a row.
+        RunError: A key is null, or there twice; with a row.
     """
-    found = df.where(null_key(keys)).limit(1).collect()
-    if found:
-        names = [key for key in keys if found[0][key] is None]
-        raise RunError(
-            f"a row for {table} has a null key: {', '.join(names)} is null in {shown(found[0].asDict())}; nothing "
-            "was written.",
-            where=where,
-            fix='leave such rows out with where("... IS NOT NULL"), or set them aside with .quarantine(table).',
-        )
+    bounded = [key for key in keys if isinstance(df.schema[key].dataType, BOUNDED)]
+    ends = [end(quoted(key)) for key in bounded for end in (F.min, F.max)]
+    counted = F.count(F.lit(1)).alias(RANK)
+    grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, keys)).agg(counted)
+    nulls, most, *found = grouped.agg(F.count_if(null_key(keys)), F.max(RANK), *ends).collect()[0]
+    if nulls:
+        _refuse_null_key(df, keys, table, where)
+    if most is not None and most > 1:
+        _refuse_double(grouped, table, where)
+    return {key: (low, high) for key, low, high in zip(bounded, found[::2], found[1::2], strict=True)}
 
 
-def refuse_doubles(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
-    """Stops before a write when a batch without an order holds two rows of a key.
+def _refuse_null_key(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
+    row = df.where(null_key(keys)).head()
+    assert row is not None
+    names = [key for key in keys if row[key] is None]
+    raise RunError(
+        f"a row for {table} has a null key: {', '.join(names)} is null in {shown(row.asDict())}; nothing was written.",
+        where=where,
+        fix='leave such rows out with where("... IS NOT NULL"), or set them aside with .quarantine(table).',
+    )
 
-    Raises:
-        RunError: With a key.
+
+def _refuse_double(counted: DataFrame, table: str, where: Origin | None) -> None:
+    found = counted.where(F.col(RANK) > 1).head()
+    assert found is not None
+    row = found.asDict()
+    count = row.pop(RANK)
+    raise RunError(
+        f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the newest; "
+        "nothing was written.",
+        where=where,
+        fix='say so: .upsert(..., order_by="updated_at").',
+    )
+
+
+def touched(rows: DataFrame, keys: tuple[str, ...], bounds: Bounds) -> Callable[[DataFrame], DataFrame]:
+    """Gives what leaves only those rows of a target whose key is in a batch.
+
+    A MERGE that inserts must keep the batch's side of its join whole, so Spark would bring all of the target to it,
+    sorted or hashed. A semi join may send the batch's few keys to the target instead, and the bounds skip its files.
+
+    Args:
+        rows: The batch, in the target's types.
+        keys: The key columns.
+        bounds: Their smallest and largest values.
     """
-    counted = df.groupBy(*map(quoted, keys)).agg(F.count(F.lit(1)).alias(RANK))
-    found = counted.where(F.col(RANK) > 1).limit(1).collect()
-    if found:
-        row = found[0].asDict()
-        count = row.pop(RANK)
-        raise RunError(
-            f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the "
-            "newest; nothing was written.",
-            where=where,
-            fix='say so: .upsert(..., order_by="updated_at").',
-        )
+    names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
+    there = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
+
+    def narrow(target: DataFrame) -> DataFrame:
+        for key, (low, high) in bounds.items():
+            if low is not None and target.select(quoted(key)).schema[0].dataType == there.schema[names[key]].dataType:
+                target = target.where(F.col(quoted(key)).between(low, high))
+        same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
+        return target.join(there, same, "left_semi")
+
+    return narrow
 
 
 def shown(row: dict[str, object]) -> str:

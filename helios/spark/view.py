@@ -28,10 +28,14 @@ class TableView:
         transaction: The transaction that the operations belong to.
         prepare: Stamps and fences an operation.
         properties: A Java map that writers read instead of the table's own.
+        pinned: The snapshot that scans read, where Spark's scan does not pin one itself.
     """
 
-    def __init__(self, table: Any, transaction: Any, prepare: Callable[[Any], None], properties: Any) -> None:
+    def __init__(
+        self, table: Any, transaction: Any, prepare: Callable[[Any], None], properties: Any, pinned: int | None
+    ) -> None:
         self._table = table
+        self._pinned = pinned
         self._pending = transaction.table()
         self._prepare = prepare
         self._properties = properties
@@ -47,6 +51,10 @@ class TableView:
 
     def properties(self) -> Any:
         return self._properties
+
+    def newBatchScan(self) -> Any:
+        scan = self._table.newBatchScan()
+        return scan.useSnapshot(self._pinned) if self._pinned is not None else scan
 
     def newAppend(self) -> Any:
         return self._open(self._pending.newAppend())
@@ -116,7 +124,10 @@ class Transaction:
         """Begins, and forgets what was done before."""
         self._pending = self.table.newTransaction()
         self._before = self._head()
-        self._view = TableView(self.table, self._pending, self._prepare(), self._shown)
+        # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
+        before = self._before if self._minor() == "4.1" else None
+        pinned = int(before.snapshotId()) if before is not None else None
+        self._view = TableView(self.table, self._pending, self._prepare(), self._shown, pinned)
 
     # what the batch finds
 
@@ -137,12 +148,24 @@ class Transaction:
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
-    def sql(self, command: str, batch: DataFrame | None = None) -> None:
-        """Runs a MERGE or DELETE, in which the table is called `target` and the rows `batch`."""
+    def sql(
+        self, command: str, batch: DataFrame | None = None, narrow: Callable[[DataFrame], DataFrame] | None = None
+    ) -> None:
+        """Runs a MERGE or DELETE.
+
+        Args:
+            command: Its text, in which the table is called `target` and the rows `batch`.
+            batch: The rows.
+            narrow: Leaves out rows of the target that the command does not change, before they are brought together
+                with the batch; all are needed where whole files are written anew, and it is not called.
+        """
         plans = {"target": self._relation()}
         if batch is not None:
             plans["batch"] = _plan(batch)
-        self._rows(self._bind(self._parser().parsePlan(command), plans))
+        plan = self._replaced(self._parser().parsePlan(command), lambda node: _named(self._jvm, node, plans))
+        if narrow is not None:
+            plan = self._narrowed(plan, narrow)
+        self._rows(plan)
 
     # its end
 
@@ -170,12 +193,17 @@ class Transaction:
 
     # Spark's plans
 
+    def _minor(self) -> str:
+        return ".".join(self.spark.version.split(".")[:2])
+
     def _relation(self) -> Any:
-        minor = ".".join(self.spark.version.split(".")[:2])
-        none = self._jvm.scala.Option.empty()
-        table = SPARK_TABLE[minor](self._jvm, self._view, self.branch)
+        table = SPARK_TABLE[self._minor()](self._jvm, self._view, self.branch)
+        session: Any = self.spark._jsparkSession
+        # The catalog knows the functions of partition transforms. No identifier: by it Spark would load the table anew.
+        catalog = session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
+        option: Any = self._jvm.scala.Option
         v2: Any = self._jvm.org.apache.spark.sql.execution.datasources.v2
-        return v2.DataSourceV2Relation.create(table, none, none)
+        return v2.DataSourceV2Relation.create(table, option.apply(catalog), option.empty())
 
     def _write(self, command: str, df: DataFrame, *arguments: Any, options: Mapping[str, str] | None = None) -> None:
         given = self._jvm.java.util.HashMap()
@@ -194,22 +222,45 @@ class Transaction:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser()
 
-    def _bind(self, node: Any, plans: Mapping[str, Any]) -> Any:
-        """Puts plans in the place of the relations of their names."""
-        if str(node.getClass().getSimpleName()) == "UnresolvedRelation":
-            name = str(node.multipartIdentifier().mkString("."))
-            if name.lower() not in plans:
-                return node
-            logical: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
-            alias = self._jvm.org.apache.spark.sql.catalyst.AliasIdentifier(name)
-            return logical.SubqueryAlias(alias, plans[name.lower()])
+    def _narrowed(self, command: Any, narrow: Callable[[DataFrame], DataFrame]) -> Any:
+        """A command that reads less of its target."""
+        session: Any = self.spark._jsparkSession
+        skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        plan = session.sessionState().executePlan(command, skip).analyzed()
+        if _kind(plan) != "WriteDelta":
+            return plan
+
+        def narrowed(node: Any) -> Any | None:
+            read = _kind(node) == "DataSourceV2Relation" and _kind(node.table()) == "RowLevelOperationTable"
+            return _plan(narrow(DataFrame(self._rows(node), self.spark))) if read else None
+
+        return self._replaced(plan, narrowed)
+
+    def _replaced(self, node: Any, replacement: Callable[[Any], Any | None]) -> Any:
+        """A plan with other leaves."""
         children = [node.children().apply(i) for i in range(node.children().size())]
-        bound = self._jvm.java.util.ArrayList()
-        for child in children:
-            bound.add(self._bind(child, plans))
         if not children:
-            return node
-        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(bound))
+            found = replacement(node)
+            return node if found is None else found
+        replaced = self._jvm.java.util.ArrayList()
+        for child in children:
+            replaced.add(self._replaced(child, replacement))
+        return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
+
+
+def _named(jvm: Any, node: Any, plans: Mapping[str, Any]) -> Any | None:
+    """The plan that a relation's name stands for."""
+    if _kind(node) != "UnresolvedRelation":
+        return None
+    name = str(node.multipartIdentifier().mkString("."))
+    if name.lower() not in plans:
+        return None
+    alias = jvm.org.apache.spark.sql.catalyst.AliasIdentifier(name)
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias(alias, plans[name.lower()])
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def _plan(df: DataFrame) -> Any:

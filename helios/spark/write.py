@@ -58,12 +58,12 @@ def create_table(
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
     iceberg_schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
-    spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema)
+    spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema).caseSensitive(False)
     for field in partitioning:
         spec = _partition(spec, field)
     builder = catalog.buildTable(identifier, iceberg_schema).withPartitionSpec(spec.build())
     if sort:
-        order = jvm.org.apache.iceberg.SortOrder.builderFor(iceberg_schema)
+        order = jvm.org.apache.iceberg.SortOrder.builderFor(iceberg_schema).caseSensitive(False)
         builder = builder.withSortOrder(_sorted(jvm, order, sort).build())
     for key, value in properties.items():
         builder = builder.withProperty(key, value)
@@ -84,7 +84,8 @@ def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
     nulls = jvm.org.apache.iceberg.NullOrder
     for term in terms:
         add = order.desc if term.descending else order.asc
-        order = add(term.by.strip("` "), nulls.NULLS_FIRST if term.nulls_first else nulls.NULLS_LAST)
+        column = jvm.org.apache.iceberg.expressions.Expressions.ref(term.by)
+        order = add(column, nulls.NULLS_FIRST if term.nulls_first else nulls.NULLS_LAST)
     return order
 
 
@@ -93,17 +94,17 @@ def repartition(spark: SparkSession, table: Any, partitioning: Sequence[Partitio
     jvm: Any = spark._jvm
     table.refresh()
     wanted = [_term(jvm, field) for field in partitioning]
-    update = table.updateSpec()
+    update = table.updateSpec().caseSensitive(False)
     fields = [f for f in table.spec().fields() if str(f.transform()) != "void"]
-    now = {_show(table, field): str(field.name()) for field in fields}
-    texts = [str(field) for field in partitioning]
+    now = {_show(table, field).lower(): str(field.name()) for field in fields}
+    texts = [str(field).lower() for field in partitioning]
     if list(now) == texts:
         return
     for text, name in now.items():
         if text not in texts:
             update = update.removeField(name)
     for field, term in zip(partitioning, wanted, strict=True):
-        if str(field) not in now:
+        if str(field).lower() not in now:
             update = update.addField(term)
     update.commit()
 
@@ -127,9 +128,11 @@ def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
     """Gives a table a sort order for what is written from now on; no commit when it has it."""
     jvm: Any = spark._jvm
     table.refresh()
-    wanted = _sorted(jvm, jvm.org.apache.iceberg.SortOrder.builderFor(table.schema()), terms).build()
+    wanted = _sorted(
+        jvm, jvm.org.apache.iceberg.SortOrder.builderFor(table.schema()).caseSensitive(False), terms
+    ).build()
     if not table.sortOrder().sameOrder(wanted):
-        _sorted(jvm, table.replaceSortOrder(), terms).commit()
+        _sorted(jvm, table.replaceSortOrder().caseSensitive(False), terms).commit()
 
 
 def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:

@@ -20,8 +20,10 @@ MIN_INPUT_FILES = 5
 NO_LIMIT = 1 << 50
 SPLIT_OVERHEAD = 5 * 1024
 LOOKBACK = 10
-MINIMUMS = (0.75, 0.6, 0.45, 0.3, 0.15)
-"""Which files count as small, as a share of the target size; Iceberg's default comes first."""
+SMALL = 0.75
+"""Files below this share of the target size are small, as Iceberg has it by default."""
+SHARES = {False: (SMALL, 0.6, 0.45, 0.3, 0.15), True: (1.25, SMALL, 0.6, 0.45, 0.3, 0.15)}
+"""Which files are rewritten: those below one of these shares of the target size; with or without files that fit."""
 SCALES = tuple(0.8 + 0.04 * step for step in range(18))
 
 
@@ -85,7 +87,7 @@ def off(files: int, size: int, target: int) -> float:
     return round(abs(files / wanted - 1), 6)
 
 
-def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False) -> Packing | None:
+def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False, repack: bool = False) -> Packing | None:
     """The compaction of a table's files that comes nearest to bytes / target size.
 
     Args:
@@ -93,6 +95,7 @@ def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False) -> Pa
         target: The target size of a file in bytes.
         sparing: Whether nothing is done within the tolerance or for a gain below it, and of several ways that end
             within it the one that reads least is taken: for a table that is compacted over and over.
+        repack: Whether files of the target size may be packed anew, where that is what it takes.
 
     Returns:
         None where there is nothing to do.
@@ -102,40 +105,43 @@ def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False) -> Pa
     if not files or (sparing and now <= TOLERANCE):
         return None
     known = estimate(files)
-    small = [file for file in files if file.size < MINIMUMS[0] * target]
+    small = [file for file in files if file.size < SMALL * target]
     if _needs_trial(small, files, target, known):
         overhead, width = known
         each = sum(file.rows for file in small) / len(small)
         count = max(2, round((target - overhead) / width / each))
         if count < len(small):
-            return Packing(target, int(MINIMUMS[0] * target), count, 0, len(files), total, trial=count)
-    ways = [way for way in _ways(files, target, known) if way.files < len(files)]
+            return Packing(target, int(SMALL * target), count, 0, len(files), total, trial=count)
+    ways = [way for way in _ways(files, target, known, SHARES[repack]) if way.files < len(files)]
     distances = {way: off(way.files, way.bytes, target) for way in ways}
     if sparing:
         ways = [way for way in ways if now - distances[way] >= TOLERANCE]
         within = [way for way in ways if distances[way] <= TOLERANCE]
         if within:
             return min(within, key=lambda way: (way.read, distances[way]))
-    return min(ways, key=lambda way: (round(distances[way], 2), way.read), default=None)
+    return min(ways, key=lambda way: (round(distances[way] / TOLERANCE), way.read), default=None)
 
 
 def estimate(files: Sequence[DataFile]) -> tuple[float, float]:
     """The overhead of a file and the width of a row, in bytes: a straight line through the files.
 
     Examples:
-        >>> estimate([DataFile("", 1100, 10), DataFile("", 2100, 20)])
-        (100.0, 100.0)
+        >>> estimate([DataFile("", 1100, 10), DataFile("", 1400, 40)])
+        (1000.0, 10.0)
     """
-    rows, sizes = [file.rows for file in files], [file.size for file in files]
-    mean_rows, mean_size = sum(rows) / len(files), sum(sizes) / len(files)
-    spread = sum((count - mean_rows) ** 2 for count in rows)
+    total = sum(file.rows for file in files)
+    plain = 0.0, sum(file.size for file in files) / max(1, total)
+    if not total:
+        return plain
+    # Weighted by rows: what the large files say counts for new ones that are larger still.
+    mean_rows = sum(file.rows**2 for file in files) / total
+    mean_size = sum(file.rows * file.size for file in files) / total
+    spread = sum(file.rows * (file.rows - mean_rows) ** 2 for file in files)
     if not spread:
-        return 0.0, mean_size / max(1.0, mean_rows)
-    width = sum((c - mean_rows) * (s - mean_size) for c, s in zip(rows, sizes, strict=True)) / spread
+        return plain
+    width = sum(file.rows * (file.rows - mean_rows) * (file.size - mean_size) for file in files) / spread
     overhead = mean_size - width * mean_rows
-    if width <= 0 or overhead < 0:
-        return 0.0, sum(sizes) / max(1, sum(rows))
-    return overhead, width
+    return (overhead, width) if width > 0 and overhead >= 0 else plain
 
 
 def _needs_trial(small: Sequence[DataFile], files: Sequence[DataFile], target: int, known: tuple[float, float]) -> bool:
@@ -150,9 +156,11 @@ def _needs_trial(small: Sequence[DataFile], files: Sequence[DataFile], target: i
     return largest < 2 * least or largest < (target - overhead) / width / 2
 
 
-def _ways(files: Sequence[DataFile], target: int, known: tuple[float, float]) -> Iterator[Packing]:
+def _ways(
+    files: Sequence[DataFile], target: int, known: tuple[float, float], shares: Sequence[float]
+) -> Iterator[Packing]:
     overhead, width = known
-    for share in MINIMUMS:
+    for share in shares:
         minimum = int(share * target)
         groups: dict[str, list[DataFile]] = {}
         for file in files:

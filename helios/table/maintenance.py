@@ -49,11 +49,13 @@ class Expiry:
         snapshots: The snapshots that go, oldest first.
         held: The readers for which others stay that are old enough to go.
         lost: The readers whose place is no longer in the table's history: nothing can be kept for them any more.
+        needed: All snapshots that some reader needs.
     """
 
     snapshots: tuple[Snapshot, ...]
     held: tuple[Held, ...]
     lost: tuple[Reader, ...]
+    needed: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -137,15 +139,16 @@ def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Read
     parents = {raw.snapshot_id: raw.parent_snapshot_id for raw in metadata.snapshots}
     going = parents.keys() - _retained(metadata, kept)
     held, lost = [], []
+    needs: frozenset[int] = frozenset()
     for reader in readers:
         wanted = needed(reader, parents)
+        needs |= wanted
         if not wanted and parents:
             lost.append(reader)
         if stays := wanted & going:
             held.append(Held(reader, tuple(id for id in parents if id in stays)))
-    going -= {id for one in held for id in one.snapshots}
-    gone = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in going]
-    return Expiry(tuple(sorted(gone, key=lambda s: s.timestamp)), tuple(held), tuple(lost))
+    gone = [as_snapshot(raw) for raw in metadata.snapshots if raw.snapshot_id in going - needs]
+    return Expiry(tuple(sorted(gone, key=lambda s: s.timestamp)), tuple(held), tuple(lost), needs)
 
 
 def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:

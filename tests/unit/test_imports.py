@@ -13,7 +13,17 @@ import helios
 PACKAGE = Path(helios.__file__).parent
 LAYERS = ("model", "catalog", "plan", "spark", "cli")
 """Each layer imports itself and those before it; modules above the layers are named in `ABOVE`."""
-ABOVE = {"errors": 0, "metrics": 0, "prometheus": 0, "endpoint": 4, "config": 2, "table": 2, "script": 3, "engine": 4, "": 4}
+ABOVE = {
+    "errors": 0,
+    "metrics": 0,
+    "prometheus": 0,
+    "endpoint": 4,
+    "config": 2,
+    "table": 2,
+    "script": 3,
+    "engine": 4,
+    "": 4,
+}
 """The first layer that may import a module which is in no layer."""
 ENGINES = {"pyspark", "py4j"}
 HEAVY = ("pyspark", "py4j", "pyiceberg", "pyarrow", "sqlglot", "rich", "click", "pandas", "prometheus_client")

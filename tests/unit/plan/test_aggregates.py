@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from helios import (
     where,
     window,
 )
+from helios.model.steps import Sql
 from helios.plan import ReadPath
+from helios.plan.aggregates import group_columns
 
 FOLLOWED = Iceberg.source("a.orders").incremental()
 SINK = Iceberg.sink("a.t")
@@ -105,8 +108,6 @@ def test_otherwise_it_is_appended(planned: Any, pipeline: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else value.text(),
 )
 def test_anything_else_names_both_ways(problems: Any, pipeline: Any, message: str) -> None:
-    import re
-
     assert any(re.search(message, problem) for problem in problems(pipeline)), problems(pipeline)
 
 
@@ -118,3 +119,19 @@ def test_an_aggregate_of_a_batch_is_no_matter(planned: Any) -> None:
     assert planned(joined).output_mode == "append"
     files = Files.source("x", "csv", schema="name string").incremental()
     assert planned(files >> aggregate("name", n="count(*)") >> SINK.upsert("name")).output_mode == "update"
+
+
+@pytest.mark.parametrize(
+    ("query", "groups"),
+    [
+        ("SELECT a, count(*) AS n FROM input GROUP BY a", ("a",)),
+        ("SELECT a AS b, upper(c) AS d FROM input GROUP BY a, upper(c)", ("b", "d")),
+        ("SELECT a AS b, c FROM input GROUP BY 1, 2", ("b", "c")),
+        ("SELECT count(*) AS n FROM input GROUP BY upper(a)", ("UPPER(a)",)),
+        ("SELECT a AS `group` FROM input", None),
+        ("SELECT ( FROM input GROUP BY", None),
+        ("SELECT a FROM input GROUP BY a UNION SELECT b FROM input", None),
+    ],
+)
+def test_the_groups_of_a_query(query: str, groups: tuple[str, ...] | None) -> None:
+    assert group_columns(Sql(query=query)) == groups

@@ -108,6 +108,13 @@ def test_history_adds_the_bounds_of_versions(planned: Any) -> None:
     assert changes(plan) == ["ADD COLUMN valid_from timestamp", "ADD COLUMN valid_to timestamp"]
 
 
+def test_what_is_not_compared_with_the_table(problems: Any, planned: Any) -> None:
+    (problem,) = problems(ORDERS >> OLD.renames({"name": "title"}))
+    assert "which only full evolution may" in problem
+    unnamed = ORDERS >> select("id", "upper(name)") >> OLD.sort_by("ts").overwrite("id = 1")
+    assert changes(planned(unnamed)) == ["sort by ts asc from now on"]
+
+
 def test_deletes_and_merges_leave_the_columns_alone(planned: Any) -> None:
     rows = ORDERS >> with_columns(extra="1")
     assert changes(planned(rows >> OLD.delete("id"))) == []

@@ -1,0 +1,346 @@
+"""Expiry, orphan files, branches and tags with Iceberg's own actions; and the upkeep of a sink between its batches."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from helios.catalog.conf import components, spark_conf, warehouse
+from helios.catalog.operations import prepare
+from helios.catalog.spec import Catalog
+from helios.config import Config, TableName
+from helios.errors import DeclarationError, HeliosError, InputError, RunError
+from helios.model.maintenance import ORPHAN_SECONDS, Maintenance
+from helios.model.values import caller, show_seconds
+from helios.spark import session
+from helios.spark.compact import Compaction, actions, compact, conflict, failed, head_of, opened, target_size
+from helios.table.compaction import MIN_INPUT_FILES
+from helios.table.maintenance import Expiry, planned_among
+from helios.table.readers import warehouses
+from helios.table.refs import RefChange
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What an expiry removed: snapshots, and the files that only they named."""
+
+    table: str
+    snapshots: tuple[int, ...]
+    data_files: int = 0
+    delete_files: int = 0
+    manifests: int = 0
+    manifest_lists: int = 0
+
+
+@dataclass(frozen=True)
+class Orphans:
+    """Files in a table's folder that no snapshot names."""
+
+    table: str
+    files: tuple[str, ...]
+    deleted: bool
+
+
+def open_session(config: Config, catalog: Catalog, *, debug: bool = False) -> SparkSession:
+    """A Spark session with one catalog.
+
+    Raises:
+        EnvironmentProblem: Java or a jar is missing, or Spark does not start.
+    """
+    spark = session.start(config, components(catalog), debug=debug)
+    prepare(catalog)
+    for key, value in spark_conf(catalog).items():
+        spark.conf.set(key, value)
+    return spark
+
+
+# snapshots and files
+
+
+def expire(spark: SparkSession, name: TableName, expiry: Expiry) -> Expired:
+    """Expires exactly the planned snapshots, and deletes the files that only they named.
+
+    Raises:
+        InputError: A branch's own retention would let Iceberg remove what a reader needs.
+        RunError: The table was changed meanwhile, or Spark or the catalog failed.
+    """
+    ids = [snapshot.id for snapshot in expiry.snapshots]
+    if not ids:
+        return Expired(name.text, ())
+    table = opened(spark, name)
+    try:
+        # Iceberg would expire more than is named: nothing is older than 1970, and everything is among the last 2^31.
+        going = {int(gone.snapshotId()) for gone in _exactly(table.expireSnapshots(), ids).apply()}
+        if endangered := sorted((going - set(ids)) & expiry.needed):
+            raise InputError(
+                f"the retention that a branch of {name.text} declares for itself would expire snapshot "
+                f"{endangered[0]}, which a reader needs; nothing was expired.",
+                where=caller(),
+                fix="raise max-snapshot-age-ms or min-snapshots-to-keep of the branch, or let the reader catch up.",
+            )
+        result = _exactly(actions(spark).expireSnapshots(table), ids).execute()
+    except (Py4JJavaError, PySparkException) as error:
+        if "Still referenced by refs" in str(error) or conflict(error) is not None:
+            raise RunError(
+                f"table {name.text} was changed by somebody else meanwhile; nothing was expired.", fix="repeat it."
+            ) from error
+        raise failed(name, "expiry", error) from error
+    deletes = int(result.deletedPositionDeleteFilesCount()) + int(result.deletedEqualityDeleteFilesCount())
+    return Expired(
+        name.text,
+        tuple(ids),
+        data_files=int(result.deletedDataFilesCount()),
+        delete_files=deletes,
+        manifests=int(result.deletedManifestsCount()),
+        manifest_lists=int(result.deletedManifestListsCount()),
+    )
+
+
+def _exactly(expiry: Any, ids: list[int]) -> Any:
+    expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
+    for snapshot in ids:
+        expiry = expiry.expireSnapshotId(snapshot)
+    return expiry
+
+
+def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run: bool = False) -> Orphans:
+    """Deletes the files in a table's folder that no snapshot, of any branch, names.
+
+    Args:
+        spark: A session with the table's catalog, in UTC.
+        name: The table.
+        older_than: Seconds; younger files stay, since they may be part of a commit under way.
+        dry_run: Whether they are only listed.
+
+    Raises:
+        DeclarationError: The age is less than a day.
+        InputError: The folder also holds something else than the table.
+    """
+    if older_than < ORPHAN_SECONDS:
+        raise DeclarationError(
+            f"a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a commit under way.",
+            where=caller(),
+            fix='write "3d".',
+        )
+    _refuse_shared_folder(name, str(opened(spark, name).location()))
+    before = datetime.now(UTC) - timedelta(seconds=older_than)
+    try:
+        rows = spark.sql(
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {_text(_quoted(name))}, "
+            f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry_run).lower()})"
+        ).collect()
+    except (Py4JJavaError, PySparkException) as error:
+        raise failed(name, "search for orphan files", error) from error
+    return Orphans(name.text, tuple(sorted(row[0] for row in rows)), deleted=not dry_run)
+
+
+def _quoted(name: TableName) -> str:
+    return ".".join(f"`{part.replace('`', '``')}`" for part in (*name.namespace, name.table))
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _refuse_shared_folder(name: TableName, location: str) -> None:
+    """A table of a namespace that is named like this table lies inside its folder, and no snapshot of it names that."""
+    folder = f"{location.rstrip('/')}/"
+    inside = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
+    namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
+    tables = [table for namespace in namespaces for table in name.catalog.tables(namespace)]
+    inside += [str(name.catalog.load(table).iceberg.location()) for table in tables]
+    shared = next((other for other in inside if f"{other}/".startswith(folder)), None)
+    if shared is not None:
+        raise InputError(
+            f"the folder {location} of {name.text} also holds {shared}, whose files would pass for orphans.",
+            fix="delete what is left over by hand.",
+        )
+
+
+# branches and tags
+
+
+def change_ref(spark: SparkSession, name: TableName, change: RefChange) -> None:
+    """Makes a change of a branch or a tag that PyIceberg cannot write.
+
+    Raises:
+        RunError: The table was changed meanwhile, or the catalog is away.
+    """
+    manage = opened(spark, name).manageSnapshots()
+    try:
+        CHANGES[change.action](manage, change).commit()
+    except (Py4JJavaError, PySparkException) as error:
+        raise failed(name, change.action.replace("_", " "), error) from error
+
+
+CHANGES: dict[str, Any] = {
+    "create_tag": lambda manage, change: manage.createTag(change.name, change.snapshot),
+    "create_branch": lambda manage, change: manage.createBranch(change.name, change.snapshot),
+    "remove_tag": lambda manage, change: manage.removeTag(change.name),
+    "remove_branch": lambda manage, change: manage.removeBranch(change.name),
+    "set_main": lambda manage, change: manage.setCurrentSnapshot(change.snapshot),
+}
+"""How Iceberg is told of each change."""
+
+
+# between the batches of a writer
+
+EXPIRE_EVERY = 3600.0
+"""Seconds between two expiries of a running pipeline; a tenth of the age when that is less."""
+ORPHANS_EVERY = 86400.0
+"""Seconds between two searches for orphan files, which list the table's whole folder."""
+AFTER_FAILURE = 600.0
+"""Seconds before what failed is tried again."""
+MOST_BYTES = 4 << 30
+"""About how many bytes one compaction between two batches reads: the writer waits for it."""
+MOST_NEW_FILES = 100
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """One piece of work that was done between two batches.
+
+    Attributes:
+        kind: compact, expire or orphans.
+        done: What it did; None when it failed.
+        problem: Why it failed. The writer goes on, and it is tried again later.
+    """
+
+    kind: str
+    done: Compaction | Expired | Orphans | None = None
+    problem: str | None = None
+
+
+class Notes(Protocol):
+    """Small files that outlive the process: those of a checkpoint."""
+
+    def read(self, name: str) -> str | None: ...
+
+    def write(self, name: str, text: str) -> None: ...
+
+
+class Maintainer:
+    """The upkeep of a table between its writer's own batches, with which it cannot conflict.
+
+    Args:
+        spark: A session with the table's catalog, in UTC.
+        table: The table.
+        settings: What is to be done.
+        catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
+        notes: Where it is kept when something was last done; None to begin anew with every run.
+        branch: The branch that the writer writes; None for main.
+
+    Examples:
+        `maintainer.after_batch()` after every batch; most calls look at one snapshot's summary and return.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        settings: Maintenance,
+        *,
+        catalogs: Iterable[Catalog] = (),
+        notes: Notes | None = None,
+        branch: str | None = None,
+    ) -> None:
+        self.spark = spark
+        self.table = table
+        self.settings = settings
+        self.branch = branch
+        self._catalogs = {catalog.name: catalog for catalog in (*catalogs, table.catalog)}
+        self._notes = notes
+        self._done: dict[str, float] = self._remembered()
+        self._not_before: dict[str, float] = {}
+        self._left: dict[str, int] = {}
+
+    def after_batch(self) -> list[Upkeep]:
+        """Does what is due, and returns what was done; a failure is told, and does not stop the writer."""
+        work: list[tuple[str, Callable[[], Compaction | Expired | Orphans | None]]] = []
+        if self.settings.compact is not None:
+            work.append(("compact", self._compact))
+        if self.settings.expire is not None and self._due("expire", min(EXPIRE_EVERY, self.settings.expire / 10)):
+            work.append(("expire", self._expire))
+        if self.settings.orphans is not None and self._due("orphans", ORPHANS_EVERY):
+            work.append(("orphans", self._orphans))
+        return [
+            one for kind, act in work if time.time() >= self._not_before.get(kind, 0) if (one := self._try(kind, act))
+        ]
+
+    def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
+        try:
+            done = act()
+        except (HeliosError, Py4JError, PySparkException, OSError) as error:
+            self._not_before[kind] = time.time() + AFTER_FAILURE
+            return Upkeep(kind, problem=str(error).splitlines()[0])
+        return Upkeep(kind, done) if done is not None else None
+
+    def _due(self, kind: str, every: float) -> bool:
+        return time.time() - self._done.get(kind, 0.0) >= every
+
+    # what there is to do
+
+    def _compact(self) -> Compaction | None:
+        assert self.settings.compact is not None
+        table = opened(self.spark, self.table)
+        head = head_of(table, self.branch)
+        if head is None:
+            return None
+        counts = ("total-data-files", "total-delete-files", "total-files-size")
+        files, deletes, size = (int(head.summary().get(key) or 0) for key in counts)
+        wanted = max(1, size // target_size(table, self.settings.compact))
+        now = {"files": files, "deletes": deletes}
+        # Others may have compacted meanwhile: what they left is what counts.
+        self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
+        enough = min(MOST_NEW_FILES, max(MIN_INPUT_FILES, wanted // 20))
+        if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
+            return None
+        done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, sparing=True, most=MOST_BYTES)
+        after = head_of(opened(self.spark, self.table), self.branch)
+        left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
+        # What was cut short goes on after the next batch.
+        self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
+        return done if done.rewritten or done.deletes or done.gave_up else None
+
+    def _expire(self) -> Expired | None:
+        loaded = self.table.catalog.load(self.table.within)
+        loaded.iceberg.refresh()
+        age = timedelta(seconds=self.settings.expire or 0.0)
+        places = warehouses(self._catalogs.values())
+        found = planned_among(loaded, age, None, self.settings.readers, places)
+        done = expire(self.spark, self.table, found)
+        self._remember("expire")
+        return done if done.snapshots else None
+
+    def _orphans(self) -> Orphans | None:
+        done = orphans(self.spark, self.table, self.settings.orphans or 0.0)
+        self._remember("orphans")
+        return done if done.files else None
+
+    # what was done
+
+    @property
+    def _note(self) -> str:
+        safe = "".join(c if c.isalnum() or c in "_-." else "_" for c in self.table.text)
+        return f"helios/maintenance/{safe}.json"
+
+    def _remembered(self) -> dict[str, float]:
+        text = self._notes.read(self._note) if self._notes is not None else None
+        try:
+            return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
+        except (ValueError, AttributeError):
+            return {}  # it only spares work
+
+    def _remember(self, kind: str) -> None:
+        self._done[kind] = time.time()
+        if self._notes is not None:
+            self._notes.write(self._note, json.dumps(self._done))

@@ -1,0 +1,120 @@
+"""Every write mode through every failure: the rows are those of a reference in plain Python, none lost, none twice.
+
+The driver dies here by an exception at the exact point: right before, or right after, the commit of a batch. Data, stamps
+and record are one commit, so there is no moment between them: these two are all there are. The next run starts as a new
+driver does, from the checkpoint and the target alone. `test_kills.py` does the same with `kill -9` on processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from helios.errors import HeliosError, RunError
+
+
+def die() -> None:
+    raise RuntimeError("the driver died")
+
+
+def test_first_runs(scene: Any) -> None:
+    scene.holds(0, 1)
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, 2)
+    scene.feed(3)
+    scene.run()
+    scene.holds(0, 1, 2, 3)
+
+
+def test_a_replayed_batch(scene: Any) -> None:
+    before = scene.snapshots()
+    scene.forget(1)
+    scene.run()
+    if scene.case.followed:
+        assert scene.snapshots() == before
+    scene.holds(0, 1)
+    scene.feed(2)
+    scene.forget(1)
+    scene.run()
+    scene.holds(0, 1, 2)
+
+
+def test_a_replayed_batch_whose_snapshot_has_expired(scene: Any) -> None:
+    scene.append_by_hand()
+    scene.expire()
+    assert scene.snapshots() == len(scene.tables)
+    scene.forget(1)
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, "others", 2)
+
+
+def test_a_replayed_batch_that_was_compacted_and_has_expired(scene: Any) -> None:
+    scene.compact()
+    scene.expire()
+    scene.forget(1)
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, 2)
+
+
+def test_a_driver_that_dies_right_before_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.at_commit(monkeypatch, before=die)
+    scene.feed(2)
+    with pytest.raises(HeliosError, match="the driver died"):
+        scene.run()
+    if len(scene.tables) == 1:
+        scene.holds(0, 1)
+    scene.feed(3)
+    scene.run()
+    scene.holds(0, 1, 2, 3)
+
+
+def test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.at_commit(monkeypatch, after=die)
+    scene.feed(2)
+    with pytest.raises(HeliosError, match="the driver died"):
+        scene.run()
+    scene.holds(0, 1, 2)
+    scene.feed(3)
+    scene.run()
+    scene.holds(0, 1, 2, 3)
+
+
+def test_another_writer_between_two_batches(scene: Any) -> None:
+    scene.append_by_hand()
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, "others", 2)
+
+
+def test_another_writer_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.at_commit(monkeypatch, before=scene.append_by_hand)
+    scene.feed(2)
+    if not scene.case.yields:
+        with pytest.raises(RunError, match="would overwrite rows in .* that it has not seen"):
+            scene.run()
+        scene.holds(0, 1, "others")
+    scene.run()
+    scene.holds(0, 1, "others", 2)
+
+
+def test_compaction_between_two_batches(scene: Any) -> None:
+    scene.compact()
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, 2)
+
+
+def test_compaction_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.at_commit(monkeypatch, before=scene.compact)
+    scene.feed(2)
+    scene.run()
+    scene.holds(0, 1, 2)
+    scene.feed(3)
+    scene.run()
+    scene.holds(0, 1, 2, 3)
