@@ -2,17 +2,17 @@
 
     python perf/upsert.py --rows 10000000 --rounds 5
 
-Each contender follows the same source table, to which every round appends one commit, and has a copy of the target of
-its own, written alike. A round's time is that of a whole streaming query, from its start until it has drained the
-source. The contenders take turns in going first; the first round warms up and does not count.
+Every round appends one commit to a source table, which each contender follows into a target of its own; the targets
+begin alike. A round's time is that of a whole streaming query, from its start until it has drained the source. The
+contenders take turns in going first, and the first round does not count.
 
 helios  `.upsert("id", order_by="updated_at")`: exactly once, the newest row per key, within and across batches
-docs    as Spark's and Iceberg's docs have it: `MERGE INTO ... UPDATE SET * ... INSERT *` in foreachBatch, on a table as
-        it is made by default: copy-on-write, neither deduplicated nor idempotent
-expert  by hand for speed: a merge-on-read table, the batch deduplicated by row_number, older rows kept out, a hash join
-        without a sort, and files written where the join left the rows
+docs    as the docs of Spark and Iceberg have it: `MERGE INTO ... UPDATE SET * ... INSERT *` in foreachBatch, on a table
+        as it is made by default, copy-on-write; rows of one key twice in a batch, late rows and replays are not met
+expert  by hand for speed: a merge-on-read table, one row per key by row_number, late rows kept out, a hash join instead
+        of a sort, and the write distribution that was given; replays are not met
 
-At the end the three tables must be equal.
+At the end the three targets must hold the same rows.
 """
 
 from __future__ import annotations
@@ -28,88 +28,78 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from helios import Catalog, Iceberg, Memory
+from helios import Catalog, Iceberg
+from helios.catalog.conf import spark_conf
 from helios.config import load
-from helios.engine import runnable
-from helios.plan import Context, compile_pipelines
 from helios.spark import session
 
 CONF = {
     "spark.driver.memory": "8g",
     "spark.sql.shuffle.partitions": "8",
-    # What an expert sets for a small batch against a large table; all three contenders have it.
+    # A small batch meets a large table: hashing beats sorting both. All three contenders have it.
     "spark.sql.join.preferSortMergeJoin": "false",
 }
 ALIKE = {"write.target-file-size-bytes": str(128 << 20), "write.parquet.compression-codec": "zstd"}
 MERGE_ON_READ = dict.fromkeys(("write.merge.mode", "write.update.mode", "write.delete.mode"), "merge-on-read")
-PROPERTIES = {
-    "helios": {**ALIKE, **MERGE_ON_READ},
-    "docs": ALIKE,
-    "expert": {**ALIKE, **MERGE_ON_READ, "write.merge.distribution-mode": "none"},
-}
-MERGE = "MERGE INTO local.perf.{} t USING batch s ON t.id = s.id WHEN MATCHED {} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"  # noqa: E501 # fmt: skip
+PROPERTIES = {"helios": ALIKE | MERGE_ON_READ, "docs": ALIKE, "expert": ALIKE | MERGE_ON_READ}
+MERGE = """
+    MERGE INTO local.perf.{} t USING batch s ON t.id = s.id
+    WHEN MATCHED {} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
+"""
+STATES = ("new", "paid", "sent", "done")
 
 
 def rows(ids: DataFrame, number: int) -> DataFrame:
-    """The rows of ids as a batch has them; 0 is what the target begins with."""
-    at = F.lit(f"2026-01-01 00:00:{number:02d}").cast("timestamp")
+    """The rows of some ids in one round; 0 is what the targets begin with."""
+    of_round = F.xxhash64("id", F.lit(number))
     return ids.select(
         "id",
         (F.col("id") % 50_000).cast("int").alias("customer_id"),
-        (F.pmod(F.xxhash64("id", F.lit(number)), F.lit(1_000_000)) / 100).cast("decimal(12,2)").alias("amount"),
-        F.element_at(F.array(*map(F.lit, ("new", "paid", "sent", "done"))), (F.col("id") % 4 + 1).cast("int")).alias("state"),  # noqa: E501
-        at.alias("updated_at"),
-        F.substring(F.sha2(F.concat_ws("-", "id", F.lit(number)), 256), 1, 20).alias("note"),
-    )  # fmt: skip
+        (F.pmod(of_round, F.lit(1_000_000)) / 100).cast("decimal(12,2)").alias("amount"),
+        F.element_at(F.array(*map(F.lit, STATES)), (F.pmod(of_round, F.lit(4)) + 1).cast("int")).alias("state"),
+        F.lit(f"2026-01-01 00:00:{number:02d}").cast("timestamp").alias("updated_at"),
+        F.substring(F.sha2(of_round.cast("string"), 256), 1, 20).alias("note"),
+    )
 
 
 class Race:
-    """The session, the tables, and one run of each contender per round."""
+    """The session, the tables, and the contenders as methods that each follow the source once."""
 
-    def __init__(self, folder: Path, rows: int) -> None:
+    def __init__(self, folder: Path, rows: int, distribution: str) -> None:
         self.folder = folder
         self.rows = rows
+        self.distribution = distribution
         self.catalog = Catalog.local(path=folder / ".helios")
-        config = replace(load(folder), spark_conf=CONF)
-        self.context = Context(config=config, catalogs={"local": self.catalog})
-        any_plan = self.plan(Memory.source([{"id": 1}]) >> Iceberg.sink("perf.any"))
-        self.spark = session.start(config, any_plan.components)
-        session.declare_catalogs(self.spark, [any_plan])
-
-    def plan(self, pipeline: Any) -> Any:
-        return runnable(*compile_pipelines([pipeline], self.context, lenient=True))[0]
+        self.catalog.create_namespace("perf")
+        self.spark = session.start(replace(load(folder), spark_conf=CONF), ("iceberg", "sqlite"))
+        for key, value in spark_conf(self.catalog).items():
+            self.spark.conf.set(key, value)
 
     def create(self, contenders: list[str]) -> None:
-        self.spark.sql("CREATE NAMESPACE IF NOT EXISTS local.perf")
-        parts = max(2, self.rows // 1_250_000)
+        files = max(2, self.rows // 1_250_000)
         for name in contenders:
-            writer = rows(self.spark.range(0, self.rows, 1, parts), 0).writeTo(f"local.perf.{name}").using("iceberg")
-            for key, value in PROPERTIES[name].items():
+            writer = rows(self.spark.range(0, self.rows, 1, files), 0).writeTo(f"local.perf.{name}").using("iceberg")
+            own = {"write.merge.distribution-mode": self.distribution} if name == "expert" else {}
+            for key, value in {**PROPERTIES[name], **own}.items():
                 writer = writer.tableProperty(key, value)
             writer.create()
         rows(self.spark.range(0), 0).writeTo("local.perf.changes").using("iceberg").create()
 
     def change(self, number: int) -> int:
-        """Appends a batch to the source: 1% of the keys, and a tenth as many new ones."""
-        scattered = self.spark.range(self.rows).where(F.pmod(F.xxhash64("id", F.lit(number)), F.lit(100)) == 0)
-        first = self.rows + number * (self.rows // 1000)
-        batch = rows(scattered.union(self.spark.range(first, first + self.rows // 1000)), number)
+        """Appends a round to the source, and returns its rows: 1% of the ids, and a tenth as many new ones."""
+        scattered = self.spark.range(self.rows).where(F.pmod(F.xxhash64("id", F.lit(-number)), F.lit(100)) == 0)
+        first, new = self.rows + number * (self.rows // 1000), self.rows // 1000
+        batch = rows(scattered.union(self.spark.range(first, first + new)), number)
         batch.coalesce(1).writeTo("local.perf.changes").append()
-        return batch.count()
+        return int(self.catalog.load("perf.changes").snapshots()[-1].summary["added-records"])
 
-    def by_hand(self, name: str, upsert: Callable[[DataFrame, int], None]) -> None:
-        query = (
-            self.spark.readStream.format("iceberg")
-            .load("local.perf.changes")
-            .writeStream.foreachBatch(upsert)
-            .option("checkpointLocation", str(self.folder / "checkpoints" / name))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+    def helios(self) -> None:
+        source = Iceberg.source("perf.changes", catalog=self.catalog).incremental()
+        sink = Iceberg.sink("perf.helios", catalog=self.catalog).upsert("id", order_by="updated_at")
+        (source >> sink).run(once=True, spark=self.spark).await_termination()
 
     def docs(self) -> None:
         def upsert(batch: DataFrame, number: int) -> None:
@@ -128,20 +118,31 @@ class Race:
 
         self.by_hand("expert", upsert)
 
-    def helios(self) -> None:
-        pipeline = (
-            Iceberg.source("perf.changes").incremental()
-            >> Iceberg.sink("perf.helios").upsert("id", order_by="updated_at")
-        )  # fmt: skip
-        from helios.spark.run import PipelineRun
-
-        PipelineRun(self.plan(pipeline), session.clone(self.spark, [self.plan(pipeline)]), once=True).start().await_termination()
+    def by_hand(self, name: str, upsert: Callable[[DataFrame, int], None]) -> None:
+        query = (
+            self.spark.readStream.format("iceberg")
+            .load("local.perf.changes")
+            .writeStream.foreachBatch(upsert)
+            .option("checkpointLocation", str(self.folder / "checkpoints" / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
 
     def cpu(self) -> float:
         """Seconds of processor time that the JVM has used."""
         jvm: Any = self.spark._jvm
-        fields = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        stat = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
+    def content(self, name: str) -> tuple[Any, ...]:
+        """The number of rows of a target, and a sum over all that they hold."""
+        table = self.spark.read.table(f"local.perf.{name}")
+        return tuple(table.agg(F.count("*"), F.sum(F.xxhash64(*table.columns).cast("decimal(38,0)"))).collect()[0])
+
+    def files(self, name: str) -> str:
+        summary = self.catalog.load(f"perf.{name}").snapshots()[-1].summary
+        return f"{summary['total-data-files']} data files, {summary['total-delete-files']} delete files"
 
 
 def main() -> int:
@@ -149,23 +150,39 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--contenders", nargs="+", default=list(PROPERTIES), choices=list(PROPERTIES))
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--distribution", default="none", choices=["none", "hash"], help="how the expert writes")
+    parser.add_argument("--folder", type=Path, help="where the tables go; by default a temporary folder")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="helios-perf-") as made:
-        return race(Race(given.folder or Path(made), given.rows), given.rounds, given.contenders)
+        return race(Race(given.folder or Path(made), given.rows, given.distribution), given.rounds, given.contenders)
 
 
 def race(track: Race, rounds: int, contenders: list[str]) -> int:
     track.create(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(1, rounds + 2):
-        changed = track.change(number)
+    for number in range(rounds + 1):
+        changed = track.change(number + 1)
+        told = []
         turn = number % len(contenders)
         for name in contenders[turn:] + contenders[:turn]:
             began, cpu = time.monotonic(), track.cpu()
             getattr(track, name)()
             seconds[name].append(time.monotonic() - began)
-            print(f"round {number - 1}: {name} {seconds[name][-1]:.2f} s, cpu {track.cpu() - cpu:.2f} s, {changed} rows", flush=True)
+            told.append(f"{name} {seconds[name][-1]:.2f} s (cpu {track.cpu() - cpu:.2f} s)")
+        print(f"{f'round {number}' if number else 'warm-up'}: {changed} rows, {', '.join(told)}", flush=True)
+    for name in contenders:
+        print(f"{name}: median {statistics.median(seconds[name][1:]):.2f} s, {track.files(name)}")
+        if name != "helios" and "helios" in contenders:
+            ratios = [b / a for a, b in zip(seconds["helios"][1:], seconds[name][1:], strict=True)]
+            print(
+                f"helios is {statistics.median(ratios):.2f} times as fast as {name} "
+                f"(median of {rounds} rounds, {min(ratios):.2f} to {max(ratios):.2f})"
+            )
+    contents = {name: track.content(name) for name in contenders}
+    if len(set(contents.values())) > 1:
+        print(f"the targets differ: {contents}")
+        return 1
+    print(f"the targets hold the same {next(iter(contents.values()))[0]} rows")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import helios
-from helios.cli import declare, doctor, output, run, tables
+from helios.cli import declare, doctor, maintain, output, run, tables
 from helios.errors import HeliosError
 
 INTERRUPTED = 130
@@ -48,6 +48,7 @@ def main() -> None:
 COMMANDS = (
     declare.init, declare.check, declare.plan, declare.graph, run.run, doctor.doctor, doctor.jars,
     tables.tables, tables.schema, tables.snapshots,
+    maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
 )  # fmt: skip
 """In the order of use."""
 

@@ -56,6 +56,10 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
+TOLD = ("restarted", "maintained")
+"""Events whose message is told as it is."""
+
+
 @dataclass
 class Lines:
     """One line per event, with the local time.
@@ -92,6 +96,10 @@ class Lines:
             return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}"
         if event.kind == "idle":
             return f"batch {event.batch}: no rows"
+        if event.kind == "waiting":
+            return f"waiting {event.seconds:.1f} s: {event.message}"
+        if event.kind in TOLD:
+            return event.message
         if event.kind == "failed" and len(self._names) > 1:
             return f"failed: {event.message}"  # the others go on, perhaps for days
         return "" if event.kind in ENDS else event.kind
@@ -174,13 +182,15 @@ class Board:
             self._spinner.start()
 
     def tell(self, event: Event) -> None:
+        if event.kind in ("waiting", *TOLD):
+            self.note(f"{event.pipeline}: {event.message}")
         with self._lock:
             row = self._rows[event.pipeline]
             row.began = row.began if row.began is not None else time.monotonic()
             if event.kind in ENDS:
                 row.state, row.ended = event.kind, time.monotonic()
             else:
-                row.state = "idle" if event.kind == "idle" else "running"
+                row.state = event.kind if event.kind in ("idle", "waiting") else "running"
             row.batch = event.batch if event.batch is not None else row.batch
             if event.kind == "batch":
                 row.rows += event.rows

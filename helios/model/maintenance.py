@@ -60,16 +60,9 @@ def maintenance(
     made = Maintenance(
         compact=_bytes(compact),
         expire=None if expire is None else duration(expire, "expire"),
-        orphans=None if orphans is None else duration(orphans, "orphans"),
+        orphans=None if orphans is None else orphan_age(orphans, "orphans"),
         readers=tuple(readers),
     )
-    if made.orphans is not None and made.orphans < ORPHAN_SECONDS:
-        raise DeclarationError(
-            f"maintain(orphans={orphans!r}): a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a "
-            "commit under way.",
-            where=caller(),
-            fix='write orphans="3d".',
-        )
     if made.compact is None and made.expire is None and made.orphans is None:
         raise DeclarationError(
             "maintain() was asked for nothing.", where=caller(), fix='write maintain(compact=True, expire="7d").'
@@ -81,6 +74,26 @@ def maintenance(
             fix='add expire="7d", or leave readers out.',
         )
     return made
+
+
+def orphan_age(value: float | str | timedelta, what: str) -> float:
+    """The age in seconds from which a file that no snapshot names is left over.
+
+    Args:
+        value: Seconds, text such as "3d", or a timedelta.
+        what: The name of the argument, for the error.
+
+    Raises:
+        DeclarationError: It is no duration, or less than a day.
+    """
+    seconds = duration(value, what)
+    if seconds < ORPHAN_SECONDS:
+        raise DeclarationError(
+            f"{what}={value!r}: a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a commit under way.",
+            where=caller(),
+            fix='write "3d".',
+        )
+    return seconds
 
 
 def _bytes(compact: bool | int | str | None) -> int | None:

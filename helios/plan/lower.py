@@ -199,6 +199,7 @@ class _Lowering:
             catalogs=tuple(catalogs),
             components=tuple(jars),
             declared=pipeline,
+            neighbours=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
         )
 
     # sources and steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -141,6 +141,7 @@ class Plan:
     catalogs: tuple[Catalog, ...]
     components: tuple[str, ...]
     declared: Pipeline
+    neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def streaming(self) -> bool:

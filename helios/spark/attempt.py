@@ -20,6 +20,7 @@ from helios.spark.checkpoint import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.failures import ColumnsChanged, engine_failure
 from helios.spark.ledger import Commit, Record
+from helios.spark.maintain import Upkeep
 from helios.spark.read import Built
 from helios.spark.steps import CARRYING, refusal
 from helios.spark.target import Site, Work
@@ -65,6 +66,8 @@ class Handle(Protocol):
     def rejected(self, rows: int) -> None: ...
 
     def gave_up(self) -> None: ...
+
+    def tended(self, done: Upkeep) -> None: ...
 
     def lag(self, snapshots: int, seconds: float) -> None: ...
 
@@ -176,7 +179,8 @@ class Attempt:
                 reading.build(plan, lambda index, _: read[index][0]), number, position, planned=True
             )
 
-        self.handle.batch(number, work)
+        if self.handle.batch(number, work) is not None:
+            self._tend()
 
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""
@@ -292,7 +296,8 @@ class Attempt:
 
             try:
                 measure(number - 1)
-                handle.batch(number, work)
+                if handle.batch(number, work) is not None:
+                    self._tend()
                 measure(number)
             except BaseException as error:
                 failure.append(error)
@@ -314,6 +319,10 @@ class Attempt:
         except StreamingQueryException as error:
             # Spark tells of a batch's error as text; this is the error itself.
             raise (failure[0] if failure else engine_failure(error, plan)) from error
+
+    def _tend(self) -> None:
+        for done in self.held.target.tend():
+            self.handle.tended(done)
 
     def _write(self, built: Built, number: int, position: dict[str, Any], *, planned: bool) -> Commit | None:
         """Hands a batch to its target."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -100,8 +101,10 @@ class AuditedTarget(TableTarget):
             record = self.ledger.record_of(work.number, work.position, int(staged.snapshot or 0))
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
+        except IllegalArgumentException:
+            return False  # so says Iceberg when main is no ancestor of the branch any more
         except Py4JJavaError as error:
-            if java_class(error) in (*CONFLICTS, "IllegalArgumentException"):
+            if java_class(error) in CONFLICTS:
                 return False
             found = self.ledger.look_again(error, work.number, work.position)
             return found is not None

@@ -18,6 +18,7 @@ import socket
 import threading
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -329,13 +330,16 @@ class Lease:
             raise LeaseError(f"the checkpoint {self._location} was taken over by {who}; this driver stops.")
 
     def release(self) -> None:
+        """Gives the lease back; where the file system is away, this process at least forgets it."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        holder = self._holder()
-        if holder is not None and holder.get("owner") == self.owner:
-            self._files.delete("helios/lease.json")
+        RELEASED.add(self.owner)
+        with suppress(Py4JError):
+            holder = self._holder()
+            if holder is not None and holder.get("owner") == self.owner:
+                self._files.delete("helios/lease.json")
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 4):
@@ -365,7 +369,13 @@ class Lease:
         self._files.write("helios/lease.json", json.dumps(mine))
 
 
+RELEASED: set[str] = set()
+"""Owners in this process that gave their lease back, also where its file could not be deleted."""
+
+
 def _alive(holder: dict[str, Any]) -> bool:
+    if holder.get("owner") in RELEASED:
+        return False
     if holder.get("host") != socket.gethostname():
         return time.time() - float(holder.get("renewed", 0)) < LEASE_SECONDS
     pid = int(holder["pid"])

@@ -235,7 +235,7 @@ class _Compaction:
             return None
 
     def _changes_rows(self, table: Any) -> bool:
-        """Whether writers change rows, or publish branches: each of our commits may then cost them one of their tries."""
+        """Whether writers change rows or publish branches: each of our commits may then cost them a try."""
         head = head_of(table, self.branch)
         branches = [str(ref) for ref in table.refs().keySet() if table.refs().get(ref).isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:

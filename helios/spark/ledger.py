@@ -92,6 +92,7 @@ class Terms:
         sources: The sources as JSON values, for `helios.sources`.
         properties: What the writer follows, whatever the table itself says.
         retry: What is tried again.
+        counts_empty: Whether a batch that changes no file is committed, so that it counts.
         yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
         before: Called before each try; raises to stop.
         retried: Called for each try after the first.
@@ -101,6 +102,7 @@ class Terms:
     sources: object = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     retry: Retry = field(default_factory=Retry)
+    counts_empty: bool = False
     yields: bool = True
     before: Callable[[], None] = lambda: None
     retried: Callable[[], None] = lambda: None
@@ -343,13 +345,16 @@ class Ledger:
                 if java_class(error) not in CONFLICTS:
                     raise
                 conflict = error
-                self._refuse_conflict(error, batch, terms)
                 if (found := self.find(batch, position, planned=True)) is not None:
                     return found
+                self._refuse_conflict(error, batch, terms)
                 continue
             written = time.monotonic()
             snapshot = pending.snapshot
             if snapshot is None:
+                return None
+            if not terms.counts_empty and not changes(snapshot):
+                self.table.io().deleteFile(snapshot.manifestListLocation())
                 return None
             made = int(snapshot.snapshotId())
             files = Added(self.table, snapshot)
@@ -502,6 +507,15 @@ def parse(text: str, key: str, table: str) -> Record:
             f"the ledger record {key} of {table} is damaged ({error}); nothing was written.",
             fix=f"restore the table property {key} from an older metadata file.",
         ) from error
+
+
+def changes(snapshot: Any) -> bool:
+    """Whether a snapshot adds or removes any file."""
+    summary = snapshot.summary()
+    return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
+
+
+CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 
 
 def reads(position: Mapping[str, Any] | None) -> object:

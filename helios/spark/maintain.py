@@ -17,9 +17,9 @@ from helios.catalog.conf import components, spark_conf, warehouse
 from helios.catalog.operations import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName
-from helios.errors import DeclarationError, HeliosError, InputError, RunError
-from helios.model.maintenance import ORPHAN_SECONDS, Maintenance
-from helios.model.values import caller, show_seconds
+from helios.errors import HeliosError, InputError, RunError
+from helios.model.maintenance import Maintenance, orphan_age
+from helios.model.values import caller
 from helios.spark import session
 from helios.spark.compact import Compaction, actions, compact, conflict, failed, head_of, opened, target_size
 from helios.table.compaction import MIN_INPUT_FILES
@@ -124,12 +124,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
         DeclarationError: The age is less than a day.
         InputError: The folder also holds something else than the table.
     """
-    if older_than < ORPHAN_SECONDS:
-        raise DeclarationError(
-            f"a file younger than {show_seconds(ORPHAN_SECONDS)} may be part of a commit under way.",
-            where=caller(),
-            fix='write "3d".',
-        )
+    older_than = orphan_age(older_than, "older_than")
     _refuse_shared_folder(name, str(opened(spark, name).location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
     try:
@@ -231,6 +226,8 @@ class Notes(Protocol):
 class Maintainer:
     """The upkeep of a table between its writer's own batches, with which it cannot conflict.
 
+    Most calls of `after_batch` look at the summary of one snapshot, and return.
+
     Args:
         spark: A session with the table's catalog, in UTC.
         table: The table.
@@ -238,9 +235,6 @@ class Maintainer:
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
         notes: Where it is kept when something was last done; None to begin anew with every run.
         branch: The branch that the writer writes; None for main.
-
-    Examples:
-        `maintainer.after_batch()` after every batch; most calls look at one snapshot's summary and return.
     """
 
     def __init__(

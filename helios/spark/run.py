@@ -16,6 +16,7 @@ from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.failures import ColumnsChanged, is_away, plain
 from helios.spark.ledger import Commit
+from helios.spark.maintain import Upkeep
 
 AWAY_SECONDS = 0.5
 """The pause before the first new start after a service was away; each later one is twice as long."""
@@ -233,6 +234,10 @@ class PipelineRun:
         """Counts a commit that failed for good."""
         self._metrics.failed()
 
+    def tended(self, done: Upkeep) -> None:
+        """Tells of upkeep between two batches."""
+        self._say("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _told(done))
+
     def lag(self, snapshots: int, seconds: float) -> None:
         """Notes how far the target is behind its sources."""
         self._metrics.lag(snapshots=snapshots, seconds=seconds)
@@ -267,3 +272,21 @@ class PipelineRun:
         else:
             self._say("idle", batch=number, seconds=seconds)
         return commit
+
+
+def _told(upkeep: Upkeep) -> str:
+    """What was done between two batches, in a line."""
+    done: Any = upkeep.done
+    return TOLD[upkeep.kind](done)
+
+
+TOLD: dict[str, Callable[[Any], str]] = {
+    "compact": lambda done: (
+        f"compacted {done.rewritten} files into {done.added}"
+        + (f", {done.deletes} delete files" if done.deletes else "")
+        + (f"; gave up: {done.gave_up}" if done.gave_up else "")
+    ),
+    "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
+    "orphans": lambda done: f"deleted {len(done.files)} orphan files",
+}
+"""By kind of upkeep."""

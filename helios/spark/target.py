@@ -22,6 +22,7 @@ from helios.spark.checkpoint import Checkpoint, Lease
 from helios.spark.fit import Fit, columns_of
 from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Commit, Ledger, Record, Terms, reads
+from helios.spark.maintain import Maintainer, Upkeep
 from helios.spark.quarantine import Quarantine
 from helios.spark.steps import quoted, rejected
 from helios.spark.upsert import null_key
@@ -65,6 +66,8 @@ class Site:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
+            # A batch pipeline counts its runs by the record, and what it remembers of keys by that count.
+            counts_empty=isinstance(sink.mode, Upsert) and not plan.streaming,
             yields=not isinstance(sink.mode, (Overwrite, OverwritePartitions)),
             before=self.verify,
             retried=self.retried,
@@ -104,6 +107,9 @@ class Target(Protocol):
     def last(self) -> Record | None:
         """The last batch that is there."""
 
+    def tend(self) -> list[Upkeep]:
+        """The upkeep that is due between two batches; returns what was done."""
+
 
 class TableTarget:
     """One table, or one branch of it."""
@@ -119,6 +125,17 @@ class TableTarget:
         tombstones = mode.tombstones if isinstance(mode, Upsert) else 0.0
         self._memory = KeyMemory(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
         self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
+        asked = site.plan.write.sink.maintenance
+        self._maintainer = (
+            Maintainer(
+                site.spark, name, asked, catalogs=site.plan.neighbours, notes=site.checkpoint.files, branch=branch
+            )
+            if asked is not None
+            else None
+        )
+
+    def tend(self) -> list[Upkeep]:
+        return self._maintainer.after_batch() if self._maintainer is not None else []
 
     def last(self) -> Record | None:
         record = self.ledger.load()
@@ -188,6 +205,9 @@ class RoutedTarget:
         self.site = site
         self._tables: dict[str, TableTarget] = {}
         self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
+
+    def tend(self) -> list[Upkeep]:
+        return [done for target in self._tables.values() for done in target.tend()]
 
     def last(self) -> Record | None:
         return None

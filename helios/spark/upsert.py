@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, DecimalType, IntegralType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Upsert
@@ -17,11 +27,11 @@ from helios.spark.steps import POSITION, quoted
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 
-BOUNDED = (IntegralType, StringType, DateType, DecimalType)
-"""Types of keys whose smallest and largest values skip files of the target."""
+BOUNDED = (IntegralType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType)
+"""Types of keys whose bounds skip files of the target, and are the same again after a cast to text and back."""
 
-Bounds: TypeAlias = Mapping[str, tuple[Any, Any]]
-"""The smallest and the largest value of key columns; null when the batch is empty."""
+Bounds: TypeAlias = Mapping[str, tuple[str | None, str | None]]
+"""The smallest and the largest value of key columns, as text; null when the batch is empty."""
 
 
 def marked(df: DataFrame, mode: Upsert) -> DataFrame:
@@ -70,13 +80,13 @@ def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | 
         ordered: Whether an order has left one row of each key.
 
     Returns:
-        The smallest and the largest value of each key column of a type that Iceberg keeps bounds of.
+        The bounds of the key columns.
 
     Raises:
         RunError: A key is null, or there twice; with a row.
     """
-    bounded = [key for key in keys if isinstance(df.schema[key].dataType, BOUNDED)]
-    ends = [end(quoted(key)) for key in bounded for end in (F.min, F.max)]
+    bounded = [key for key in keys if isinstance(_kind(df, key), BOUNDED)]
+    ends = [end(quoted(key)).cast("string") for key in bounded for end in (F.min, F.max)]
     counted = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, keys)).agg(counted)
     nulls, most, *found = grouped.agg(F.count_if(null_key(keys)), F.max(RANK), *ends).collect()[0]
@@ -90,7 +100,8 @@ def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | 
 def _refuse_null_key(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
     row = df.where(null_key(keys)).head()
     assert row is not None
-    names = [key for key in keys if row[key] is None]
+    values = {name.lower(): value for name, value in row.asDict().items()}
+    names = [key for key in keys if values[key.lower()] is None]
     raise RunError(
         f"a row for {table} has a null key: {', '.join(names)} is null in {shown(row.asDict())}; nothing was written.",
         where=where,
@@ -111,6 +122,10 @@ def _refuse_double(counted: DataFrame, table: str, where: Origin | None) -> None
     )
 
 
+def _kind(df: DataFrame, column: str) -> DataType:
+    return df.select(quoted(column)).schema[0].dataType
+
+
 def touched(rows: DataFrame, keys: tuple[str, ...], bounds: Bounds) -> Callable[[DataFrame], DataFrame]:
     """Gives what leaves only those rows of a target whose key is in a batch.
 
@@ -120,15 +135,16 @@ def touched(rows: DataFrame, keys: tuple[str, ...], bounds: Bounds) -> Callable[
     Args:
         rows: The batch, in the target's types.
         keys: The key columns.
-        bounds: Their smallest and largest values.
+        bounds: Their bounds.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
     there = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
 
     def narrow(target: DataFrame) -> DataFrame:
-        for key, (low, high) in bounds.items():
-            if low is not None and target.select(quoted(key)).schema[0].dataType == there.schema[names[key]].dataType:
-                target = target.where(F.col(quoted(key)).between(low, high))
+        for key, ends in bounds.items():
+            kind = _kind(target, key)
+            if kind == _kind(there, names[key]):
+                target = target.where(F.col(quoted(key)).between(*(F.lit(end).cast(kind) for end in ends)))
         same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
         return target.join(there, same, "left_semi")
 
@@ -145,7 +161,8 @@ def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, 
     known = memory.before(df.sparkSession, batch, keys)
     if known is None:
         return df
-    before = known.select(
+    # Only the batch's keys are compared: the memory may hold every key of the target.
+    before = touched(df, keys, {})(known).select(
         *(F.col(quoted(key)).alias(f"__helios_key_{i}") for i, key in enumerate(keys)),
         F.col(ORDER).alias("__helios_seen"),
     )

@@ -24,6 +24,8 @@ SMALL = 0.75
 """Files below this share of the target size are small, as Iceberg has it by default."""
 SHARES = {False: (SMALL, 0.6, 0.45, 0.3, 0.15), True: (1.25, SMALL, 0.6, 0.45, 0.3, 0.15)}
 """Which files are rewritten: those below one of these shares of the target size; with or without files that fit."""
+LEAST_TRIAL = 4
+"""Fewer files than these are near enough to the target size to tell by themselves."""
 SCALES = tuple(0.8 + 0.04 * step for step in range(18))
 
 
@@ -109,8 +111,8 @@ def pack(files: Sequence[DataFile], target: int, *, sparing: bool = False, repac
     if _needs_trial(small, files, target, known):
         overhead, width = known
         each = sum(file.rows for file in small) / len(small)
-        count = max(2, round((target - overhead) / width / each))
-        if count < len(small):
+        count = round((target - overhead) / width / each)
+        if LEAST_TRIAL <= count < len(small):
             return Packing(target, int(SMALL * target), count, 0, len(files), total, trial=count)
     ways = [way for way in _ways(files, target, known, SHARES[repack]) if way.files < len(files)]
     distances = {way: off(way.files, way.bytes, target) for way in ways}

@@ -184,11 +184,11 @@ def planned(
     from helios.config import load
 
     script = caller().file
-    config = load(Path(script).resolve().parent if os.path.exists(script) else Path.cwd())
+    folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
+    places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
     refresh(table)
     with talking(table, "reading its catalog"):
         own = dict(table.iceberg.catalog.properties)
-    places = warehouses(config.catalogs.values())
     if "://" in (uri := str(own.get("warehouse", ""))):
         places.append(Warehouse(table.name.partition(".")[0], uri, own))
     return planned_among(table, older_than, retain_last, readers, places)

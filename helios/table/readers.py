@@ -50,10 +50,15 @@ class Reader:
     location: str
     snapshot: int | None
 
-    def stands(self) -> str:
-        """As a message says it."""
-        at = f"stands at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
-        return f"{self.pipeline} ({self.location}) {at}"
+    @property
+    def name(self) -> str:
+        """Who it is, as a message says it."""
+        return self.pipeline if self.pipeline == self.location else f"{self.pipeline} ({self.location})"
+
+    @property
+    def place(self) -> str:
+        """Where it is, as a message says it."""
+        return f"stands at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
 
 @dataclass(frozen=True)

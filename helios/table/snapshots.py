@@ -249,7 +249,7 @@ class Table:
         What no snapshot names any more is deleted by `helios orphans`; `helios expire` does both at once, with Spark.
 
         The heads of branches and tags stay, and so does all that a known reader still needs: the pipelines of the
-        catalogs in the configuration of the calling script, or of the working directory, and `readers`.
+        catalogs in the configurations of the calling script and of the working directory, and `readers`.
 
         Args:
             older_than: A time, or an age: "7d", a timedelta, or seconds. By default the table's own property

@@ -269,7 +269,12 @@ CASES: dict[str, Case] = {
         "TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')",
         by_hand=("id", "v"),
     ),
-    "branch": Case(sink=lambda s: s.branch("aside"), branch="aside"),
+    "branch": Case(
+        sink=lambda s: s.branch("aside"),
+        made="CREATE TABLE {table} (id bigint, part string, v bigint, n bigint, op string) USING iceberg",
+        before=[(800, "b", 8, 8, "u")],
+        branch="aside",
+    ),
     "route": Case(sink=lambda s: s.route(by="part"), parts=("_a", "_b"), nth=2),
     "audit": Case(
         sink=lambda s: s.audit({"whole": "count(*) = count(id)"}).publish(), seam=(AuditedTarget, "_publish")
@@ -297,8 +302,8 @@ class Scene:
         world.catalog.create_table("a.s", SCHEMA)
         if case.made:
             world.sql(case.made.format(table="local.a.t"))
-            for row in case.before:
-                world.sql(f"INSERT INTO local.a.t VALUES {row}")
+            if case.before:
+                world.sql(f"INSERT INTO local.a.t VALUES {', '.join(map(repr, case.before))}")
         source = world.source("a.s")
         source = source.incremental(poll=1) if case.followed else source
         self.pipeline: Pipeline = source >> where(case.steps) >> case.sink(world.sink("a.t"))
@@ -379,6 +384,8 @@ class Scene:
         """Expires all snapshots but the current one and those of branches, with their files."""
         for table in self.tables:
             self.table(table).expireSnapshots().expireOlderThan(2**42).retainLast(1).commit()
+            refs = self.world.catalog.load(table).iceberg.metadata.refs
+            assert {s.id for s in self.world.catalog.load(table).snapshots()} == {r.snapshot_id for r in refs.values()}
 
     def at_commit(
         self,
@@ -404,7 +411,7 @@ class Scene:
     # another driver
 
     def driver(self) -> Target:
-        """What writes batches in another process that believes the pipeline to be its own; no lease stops it."""
+        """What writes batches in a process that believes the pipeline to be its own; no lease stops it."""
         plan = self.world.plan(self.pipeline)
         checkpoint = Checkpoint(self.world.spark, plan.checkpoint)
         identity = checkpoint.identity()
@@ -451,15 +458,46 @@ class Scene:
     def holds(self, *events: int | str) -> None:
         assert self.rows() == self.expected(*events)
         if self.case.branch:
-            assert self.world.catalog.load("a.t").current_snapshot() is None
+            assert self.world.rows("a.t") == Counter(self.case.before)
 
     def snapshots(self) -> int:
         return sum(len(self.world.catalog.load(table).snapshots()) for table in self.tables)
+
+    def main(self) -> list[Any]:
+        """What the target shows: the newest snapshot of each table's main, or of the branch."""
+        metadata = (self.world.catalog.load(table).iceberg.metadata for table in self.tables)
+        return [found.snapshot_by_name(self.case.branch or "main") for found in metadata]
+
+    def everything(self) -> dict[str, bytes]:
+        """Every file of the catalog, its tables and the checkpoint, but for the lease and the source's."""
+        folder = self.world.folder / ".helios"
+        paths = [path for path in folder.rglob("*") if path.is_file() and "lease" not in path.name]
+        return {str(path): path.read_bytes() for path in paths if ".db-" not in path.name}
+
+    def throw(self, kind: str) -> None:
+        java_error(self.world.spark, kind)
 
     def files(self) -> set[str]:
         """The data and delete files on the storage, whether or not a snapshot names them."""
         folder = self.world.folder / ".helios"
         return {path.name for path in folder.rglob("data/**/*.parquet")}
+
+
+def java_error(spark: SparkSession, name: str) -> None:
+    """Raises a Java exception, as a catalog's client would."""
+    jvm: Any = spark._jvm
+    iceberg = jvm.org.apache.iceberg
+    made = {
+        "CommitStateUnknownException": lambda: iceberg.exceptions.CommitStateUnknownException(
+            jvm.java.lang.RuntimeException("connection reset")
+        ),
+        "CommitFailedException": lambda: iceberg.exceptions.CommitFailedException(
+            jvm.java.lang.RuntimeException("conflict"), "the request was sent twice", None
+        ),
+        "RuntimeException": lambda: jvm.java.lang.RuntimeException("connection reset"),
+    }
+    iceberg.relocated.com.google.common.base.Throwables.throwIfUnchecked(made[name]())
+    raise AssertionError(f"{name} is not thrown")
 
 
 @pytest.fixture(scope="session")

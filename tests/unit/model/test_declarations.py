@@ -153,7 +153,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: SINK.maintain(expire="soon"), "is not a duration"),
         (lambda: SINK.maintain(orphans="1m"), "part of a commit under way"),
         (lambda: SINK.maintain(compact=True, readers=["/cp"]), "which is not asked for"),
-        (lambda: expect({}), "expect needs at least one column"),
+        (lambda: expect({}), "at least one condition"),
         (lambda: expect({"a": "x > 0"}, on_fail="quarantined"), "Did you mean 'quarantine'"),
         (lambda: bucket(0, "a"), "needs a positive number"),
         (lambda: bucket("a", 4), "needs a positive number, then a column"),  # type: ignore[arg-type]

@@ -1,0 +1,335 @@
+"""`expire`, `rollback`, `tag`, `branch`, `compact`, `orphans`: what keeps a table in shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output
+from helios.cli.tables import table_argument
+from helios.errors import RunError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from helios.config import Config, TableName
+    from helios.table.maintenance import Expiry
+    from helios.table.refs import RefChange
+    from helios.table.snapshots import Point, Snapshot, Table
+
+EXPIRE_AGE = "7d"
+ORPHAN_AGE = "3d"
+DELETED = ("data file", "delete file", "manifest", "manifest list")
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would go.")
+snapshot_option = click.option(
+    "--snapshot", metavar="ID", help="A snapshot id, a time, or a name; else the current one."
+)
+
+
+@click.command()
+@table_argument
+@click.option(
+    "--older-than", metavar="AGE", help=f"An age (7d) or a time; by default {EXPIRE_AGE}, without --retain-last."
+)
+@click.option("--retain-last", type=int, metavar="N", help="Keep the newest N of every branch in any case.")
+@click.option("--reader", "readers", multiple=True, metavar="PATH", help="The checkpoint of a reader elsewhere.")
+@dry_run_option
+@options.common
+@options.json_option
+def expire(
+    name: str,
+    *,
+    older_than: str | None,
+    retain_last: int | None,
+    readers: tuple[str, ...],
+    dry_run: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Expire old snapshots of TABLE, and delete the files that only they name.
+
+    What a known reader still needs stays: the pipelines of the catalogs in helios.toml, and each --reader.
+
+    \b
+    Example:
+      helios expire shop.orders --older-than 7d --dry-run
+    """
+    from helios.table.maintenance import planned_among
+    from helios.table.readers import warehouses
+
+    config, found, table = _open(name, profile)
+    age = older_than or (None if retain_last is not None else EXPIRE_AGE)
+    plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
+    done: dict[str, Any] = {}
+    if plan.snapshots and not dry_run:
+        with _spark(config, found) as spark:
+            from helios.spark import maintain
+
+            done = asdict(maintain.expire(spark, found, plan))
+    if as_json:
+        output.to_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **done})
+        return
+    _tell_expiry(table.name, plan, done, dry_run=dry_run)
+
+
+def _as_json(plan: Expiry) -> dict[str, Any]:
+    return {
+        "snapshots": [one.id for one in plan.snapshots],
+        "held": [{**asdict(held.reader), "keeps": list(held.snapshots)} for held in plan.held],
+        "lost": [asdict(reader) for reader in plan.lost],
+    }
+
+
+def _tell_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bool) -> None:
+    if not plan.snapshots:
+        click.echo(f"{table}: nothing to expire.")
+    elif dry_run:
+        output.table(
+            ("snapshot", "committed", "operation"), [(s.id, _time(s.timestamp), s.operation) for s in plan.snapshots]
+        )
+        click.echo(f"{table}: {_count(len(plan.snapshots), 'snapshot')} would expire.")
+    else:
+        deleted = ", ".join(_count(done[f"{what.replace(' ', '_')}s"], what) for what in DELETED)
+        click.echo(f"{table}: expired {_count(len(plan.snapshots), 'snapshot')}; deleted {deleted}.")
+    for held in plan.held:
+        click.echo(f"kept {_count(len(held.snapshots), 'snapshot')} for {held.reader.name}, which {held.reader.place}.")
+    for reader in plan.lost:
+        output.say(
+            "note",
+            f"{reader.name} {reader.place}, which is no longer in the table's history: nothing is kept for it.",
+            "yellow",
+        )
+
+
+@click.command()
+@table_argument
+@click.argument("to", metavar="TO")
+@options.common
+@options.json_option
+def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
+    """Set TABLE back to the snapshot TO: an id, a time, or a tag. No snapshot is lost, and a later one can follow.
+
+    \b
+    Example:
+      helios rollback shop.orders 2026-01-01T00:00:00Z
+    """
+    from helios.table import refs
+
+    config, found, table = _open(name, profile)
+    change, done = refs.rollback(table, _point(to))
+    if change is not None:
+        _change(config, found, table, change)
+    if as_json:
+        output.to_json(
+            {
+                "table": table.name,
+                "snapshot": done.snapshot.id,
+                "former": done.former.id,
+                "changed": change is not None,
+                "pipelines": list(done.pipelines),
+            }
+        )
+        return
+    at = f"snapshot {done.snapshot.id} of {_time(done.snapshot.timestamp)}"
+    click.echo(f"{table.name}: main is at {at}{f', and was at {done.former.id}' if change else ' already'}.")
+    for pipeline in done.pipelines:
+        output.say(
+            "note",
+            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. Take this "
+            f"back with `helios rollback {table.name} {done.former.id}`, or go on without those rows with `helios run "
+            "--new-checkpoint`. A pipeline that follows the table from behind this snapshot stops too.",
+            "yellow",
+        )
+
+
+def _ref_command(kind: str, about: str) -> click.Command:
+    """`tag` and `branch` differ in one word."""
+
+    @click.command(kind, help=about)
+    @table_argument
+    @click.argument("ref", metavar="[NAME]", required=False)
+    @snapshot_option
+    @click.option("--delete", is_flag=True, help=f"Remove the {kind}; its snapshot stays until it expires.")
+    @options.common
+    @options.json_option
+    def command(
+        name: str, *, ref: str | None, snapshot: str | None, delete: bool, profile: str | None, as_json: bool
+    ) -> None:
+        from helios.table import refs
+
+        if delete and (snapshot is not None or ref is None):
+            raise click.UsageError("--delete takes a NAME, and no --snapshot.")
+        config, found, table = _open(name, profile)
+        if ref is None:
+            _list_refs(kind, table, as_json)
+            return
+        point = _point(snapshot) if snapshot is not None else None
+        change = refs.old(table, f"remove_{kind}", ref) if delete else refs.new(table, f"create_{kind}", ref, point)
+        at = _change(config, found, table, change)
+        if as_json:
+            output.to_json({"table": table.name, kind: ref, "snapshot": at.id, "deleted": delete})
+            return
+        where = f"snapshot {at.id} of {_time(at.timestamp)}"
+        click.echo(f"{table.name}: {kind} {ref} {'removed; it was' if delete else 'is'} at {where}.")
+
+    return command
+
+
+tag = _ref_command(
+    "tag",
+    "Name a snapshot of TABLE, which then does not expire; without a NAME, list the tags.\n\n"
+    "\b\nExample:\n  helios tag shop.orders end-of-2026",
+)
+branch = _ref_command(
+    "branch",
+    "Make a branch of TABLE; without a NAME, list the branches.\n\n"
+    "\b\nExample:\n  helios branch shop.orders audit --snapshot end-of-2026",
+)
+
+
+def _list_refs(kind: str, table: Table, as_json: bool) -> None:
+    known = table.tags() if kind == "tag" else table.branches()
+    if as_json:
+        output.to_json([{kind: name, "snapshot": snapshot} for name, snapshot in known.items()])
+    elif known:
+        output.table((kind, "snapshot"), list(known.items()))
+    else:
+        click.echo(f"table {table.name} has no {'tags' if kind == 'tag' else 'branches'}.", err=True)
+
+
+@click.command()
+@table_argument
+@click.option("--target-size", metavar="SIZE", help="The size of a file, such as 128MB; by default the table's own.")
+@click.option("--branch", metavar="NAME", help="Compact a branch instead of main.")
+@options.common
+@options.json_option
+@click.pass_context
+def compact(
+    ctx: click.Context, name: str, *, target_size: str | None, branch: str | None, profile: str | None, as_json: bool
+) -> None:
+    """Rewrite the small files of TABLE; where a writer comes in between, it is the compaction that yields.
+
+    \b
+    Example:
+      helios compact shop.orders --target-size 256MB
+    """
+    from helios.model.values import size
+    from helios.plan.text import show_bytes
+
+    wanted = size(target_size, "--target-size") if target_size is not None else 0
+    config, found, _ = _open(name, profile)
+    with _spark(config, found) as spark:
+        from helios.spark.compact import compact as run
+
+        done = run(spark, found, wanted, branch=branch)
+    if as_json:
+        output.to_json(asdict(done))
+    elif done.rewritten or done.deletes or done.manifests:
+        more = "".join(
+            f", {_count(number, what)} rewritten"
+            for number, what in ((done.deletes, "delete file"), (done.manifests, "manifest"))
+            if number
+        )
+        click.echo(
+            f"{done.table}: {_count(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
+            f"It has {_count(done.files, 'file')}, {show_bytes(done.bytes)}, of {show_bytes(done.target)} at best."
+        )
+    elif done.gave_up is None:
+        click.echo(f"{done.table}: nothing to compact: {_count(done.files, 'file')}, {show_bytes(done.bytes)}.")
+    if done.gave_up is not None:
+        if not as_json:
+            error = RunError(f"{done.table}: {done.gave_up}", fix="compact when the table is quieter.")
+            output.report(error, options.settings())
+        ctx.exit(RunError.exit_status)
+
+
+@click.command()
+@table_argument
+@click.option("--older-than", metavar="AGE", default=ORPHAN_AGE, show_default=True, help="A day at least.")
+@dry_run_option
+@options.common
+@options.json_option
+def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_json: bool) -> None:
+    """Delete files in the folder of TABLE that no snapshot names: left by commits that failed.
+
+    \b
+    Example:
+      helios orphans shop.orders --dry-run
+    """
+    from helios.model.maintenance import orphan_age
+
+    age = orphan_age(older_than, "--older-than")
+    config, found, _ = _open(name, profile)
+    with _spark(config, found) as spark:
+        from helios.spark import maintain
+
+        done = maintain.orphans(spark, found, age, dry_run=dry_run)
+    if as_json:
+        output.to_json(asdict(done))
+        return
+    for file in done.files:
+        click.echo(file)
+    click.echo(f"{done.table}: {_count(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
+
+
+# what they share
+
+
+def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
+    from helios.config import resolve
+    from helios.model.values import Identifier, caller
+
+    config = options.configured(profile)
+    found = resolve(Identifier.parse(name), None, {}, config, caller())
+    return config, found, found.catalog.load(found.within)
+
+
+def _point(text: str) -> Point:
+    return int(text) if text.isdigit() else text
+
+
+def _change(config: Config, found: TableName, table: Table, change: RefChange) -> Snapshot:
+    """Makes a change through PyIceberg, or with Spark where PyIceberg cannot."""
+    from helios.table import refs
+
+    try:
+        return refs.apply(table, change)
+    except refs.EngineNeeded:
+        with _spark(config, found) as spark:
+            from helios.spark import maintain
+
+            maintain.change_ref(spark, found, change)
+        return table.snapshot(change.snapshot)
+
+
+@contextmanager
+def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
+    from helios.catalog.conf import components
+    from helios.spark import jars, maintain
+
+    version, _ = jars.installed_spark()
+    tell = partial(click.echo, err=True)
+    needed = components(found.catalog)
+    if jars.missing(needed, spark_version=version):
+        jars.ensure(needed, spark_version=version, progress=tell)
+    tell(f"starting Spark {version} on {config.master} ...")
+    spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,264 @@
+"""`quarantine`: what was set aside, setting an audited batch aside, and replaying rows that were mended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output, progress
+from helios.cli.options import Target
+from helios.cli.tables import table_argument
+from helios.errors import CheckFailed, HeliosError, InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from helios.config import Config, TableName
+    from helios.spark.replay import Replayed
+    from helios.table.quarantine import Aside
+    from helios.table.snapshots import Table
+
+SHOW = "show"
+SHOWN = 60
+"""Characters of a payload in a line."""
+
+
+class Quarantine(click.Group):
+    """A group whose first word may also be a table: `helios quarantine TABLE` is `helios quarantine show TABLE`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = {*self.commands, "-h", "--help"}
+        return super().parse_args(ctx, [*([] if not args or args[0] in words else [SHOW]), *args])
+
+
+@click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name]")
+def quarantine() -> None:
+    """Show what TABLE holds of rows that were set aside; set an audited batch aside; or replay rows.
+
+    \b
+    Example:
+      helios quarantine shop.rejected --rows 5
+      helios quarantine shop.orders --batch 7
+      helios quarantine replay pipeline.py
+    """
+
+
+@quarantine.command(SHOW)
+@table_argument
+@click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Show the N rows that were set aside last.")
+@click.option("--batch", type=click.IntRange(0), metavar="N", help="Set aside this audited batch of the target TABLE.")
+@click.option("--pipeline", metavar="NAME", help="Whose batch; needed where several pipelines have one that waits.")
+@options.common
+@options.json_option
+def show(
+    name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
+) -> None:
+    """Show what the quarantine TABLE holds; with --batch, set aside an audited batch of the target TABLE.
+
+    A batch that is set aside stays readable under a tag, and its pipeline goes on with the next one.
+
+    \b
+    Example:
+      helios quarantine shop.rejected --rows 5
+      helios quarantine shop.orders --batch 7
+    """
+    if batch is not None and count is not None:
+        raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
+    if pipeline is not None and batch is None:
+        raise click.UsageError("--pipeline goes with --batch.")
+    config, found, table = _open(name, profile)
+    if batch is not None:
+        _tell_aside(table, _set_aside(config, found, table, batch, pipeline), as_json)
+    elif count is not None:
+        _tell_rows(table, count, as_json)
+    else:
+        _tell_groups(table, as_json)
+
+
+def _tell_groups(table: Table, as_json: bool) -> None:
+    from helios.table.quarantine import groups, shown_time
+
+    found = groups(table)
+    if as_json:
+        output.to_json([{**asdict(group), "newest": _iso(group.newest)} for group in found])
+    elif not found:
+        click.echo(f"{table.name} holds no rows.", err=True)
+    else:
+        output.table(
+            ("pipeline", "reason", "rows", "batches", "newest", "step"),
+            [(g.pipeline, g.reason, f"{g.rows:,}", _ranges(g.batches), shown_time(g.newest), g.step) for g in found],
+            numbers=("rows",),
+        )
+
+
+def _tell_rows(table: Table, count: int, as_json: bool) -> None:
+    from helios.table.quarantine import rows, shown_time
+
+    found = rows(table, count)
+    if as_json:
+        output.to_json([{**row, "at": _iso(row["at"])} for row in found])
+    elif not found:
+        click.echo(f"{table.name} holds no rows.", err=True)
+    else:
+        output.table(
+            ("pipeline", "batch", "reason", "at", "payload"),
+            [
+                (r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), _cut(json.dumps(r["payload"])))
+                for r in found
+            ],
+            numbers=("batch",),
+        )
+
+
+def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> Aside:
+    from helios.table.quarantine import planned, set_aside
+    from helios.table.refs import EngineNeeded
+
+    try:
+        return set_aside(table, batch, pipeline)
+    except EngineNeeded:
+        aside, record = planned(table, batch, pipeline)
+        with _spark(config, found) as spark:
+            from helios.spark.aside import commit
+
+            commit(spark, found, aside, record)
+        return aside
+
+
+def _tell_aside(table: Table, aside: Aside, as_json: bool) -> None:
+    if as_json:
+        output.to_json({"table": table.name, **asdict(aside)})
+        return
+    was = "was set aside before" if aside.again else f"is set aside ({progress.counted(aside.rows, 'row')})"
+    click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
+    if not aside.again:
+        click.echo("A pipeline that follows its sources goes on with the next batch.")
+
+
+@quarantine.command()
+@options.script_argument
+@click.option("--step", metavar="TEXT", help="Only rows that a step with this text set aside.")
+@options.set_option
+@options.common
+@options.json_option
+def replay(
+    *,
+    target: Target,
+    step: str | None,
+    values: dict[str, str],
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Send rows that were set aside through the mended steps of a script, and into the target.
+
+    They begin at the expectation that they failed; those that fail it again stay where they are. The pipeline must not
+    run meanwhile.
+
+    \b
+    Example:
+      helios quarantine replay pipeline.py:orders
+    """
+    from helios.cli.run import Launch
+    from helios.engine import runnable
+    from helios.plan import compile_pipelines, components_ahead
+
+    loaded = options.load(target, profile, values)
+    debug = options.settings().debug
+    launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
+    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+    chosen = [plan for plan in plans if plan.write.quarantine is not None]
+    if not chosen:
+        raise InputError(
+            f"no pipeline of {target.path} has a quarantine.", fix='give a sink one: .quarantine("ns.rejected").'
+        )
+    session = launch.session(plans)
+    from helios.spark.replay import Replay
+
+    done: list[Replayed] = []
+    failed: list[HeliosError] = []
+    try:
+        for plan in chosen:
+            try:
+                done.append(Replay(plan, session, step).run())
+            except HeliosError as error:
+                failed.append(error)  # the others are pipelines of their own
+            else:
+                if not as_json:
+                    click.echo(_told(done[-1]))
+    finally:
+        session.stop()
+    if as_json:
+        output.to_json([asdict(one) for one in done])
+    if failed:
+        raise failed[0] if len(failed) == 1 else CheckFailed(failed)
+
+
+def _told(done: Replayed) -> str:
+    rows = progress.counted(done.taken - done.moved, "row")
+    where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
+    again = " by a replay that died" if done.resumed else ""
+    parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
+    if done.moved:
+        parts.append(f"{done.moved:,} failed in another step")
+    if done.stayed:
+        parts.append(f"{done.stayed:,} fail again")
+    stays = f"; in {done.quarantine} still" if done.moved or done.stayed else ""
+    return f"{', '.join(parts)}{stays}."
+
+
+# what they share
+
+
+def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
+    from helios.config import resolve
+    from helios.model.values import Identifier, caller
+
+    config = options.configured(profile)
+    found = resolve(Identifier.parse(name), None, {}, config, caller())
+    return config, found, found.catalog.load(found.within)
+
+
+@contextmanager
+def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
+    from helios.catalog.conf import components
+    from helios.spark import jars, maintain
+
+    version, _ = jars.installed_spark()
+    tell = partial(click.echo, err=True)
+    jars.ensure(components(found.catalog), spark_version=version, progress=tell)
+    tell(f"starting Spark {version} on {config.master} ...")
+    spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _iso(moment: Any) -> str:
+    return str(moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """Batches in few words.
+
+    Examples:
+        >>> _ranges((1, 2, 3, 7)), _ranges(())
+        ('1-3, 7', '')
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1][1:] = [number]
+        else:
+            spans.append([number])
+    return ", ".join("-".join(map(str, span)) for span in spans)

@@ -1,0 +1,177 @@
+"""`status`: the last commit of each pipeline, how far it is behind, and its table's small files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from helios.cli import options, output
+from helios.cli.options import Target
+from helios.errors import CheckFailed, HeliosError, RunError
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+    from helios.plan import Plan
+    from helios.table.snapshots import Table
+    from helios.table.status import Status
+
+
+@click.command()
+@options.optional_script_argument
+@options.set_option
+@options.common
+@options.json_option
+@click.pass_context
+def status(
+    ctx: click.Context, target: Target | None, values: dict[str, str], profile: str | None, as_json: bool
+) -> None:
+    """Show how pipelines are doing: those of SCRIPT, or all that have written into the declared catalogs.
+
+    The last commit, how many snapshots of the sources wait and for how long, the small files of the target (below half
+    of its target file size), and a batch that has not passed its audit. No JVM is started.
+
+    \b
+    Example:
+      helios status
+      helios status pipeline.py --json
+    """
+    found, failed = _of_script(target, profile, values) if target is not None else _of_catalogs(profile)
+    if as_json:
+        output.to_json([_as_json(one) for one in found])
+    elif found:
+        output.table(
+            ("pipeline", "table", "batch", "committed", "rows", "behind", "small files", "notes"),
+            [_row(one) for one in found],
+            numbers=("batch", "rows"),
+        )
+    elif not failed:
+        click.echo("no pipeline has written anything yet.", err=True)
+    for error in failed:
+        output.report(error, output.Settings(debug=options.settings().debug))
+    if failed:
+        ctx.exit(RunError.exit_status)
+
+
+def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
+    from helios.plan import compile_pipelines
+    from helios.table.readers import warehouses
+    from helios.table.status import View
+
+    loaded = options.load(target, profile, values)
+    plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
+    if problems and not plans:
+        raise CheckFailed(problems)
+    catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
+    catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
+    sizes = {plan.pipeline: plan.write.sink.bytes_per_file for plan in plans}
+    view = View(
+        load=_loader(catalogs),
+        places=warehouses(catalogs.values()),
+        checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
+        file_sizes={name: size for name, size in sizes.items() if size},
+    )
+    found: list[Status] = []
+    failed: list[HeliosError] = []
+    for plan in plans:
+        try:
+            found += _of_plan(plan, view)
+        except HeliosError as error:
+            failed.append(error)
+    return found, failed
+
+
+def _of_plan(plan: Plan, view: Any) -> list[Status]:
+    from helios.table.status import Status, statuses
+
+    names = [name for name in (plan.pipeline, plan.was) if name]
+    tables = list(_targets(plan))
+    written = [one for table in tables for one in statuses(table, view) if one.pipeline in names]
+    return written or [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=("has not run yet",))]
+
+
+def _targets(plan: Plan) -> Iterator[Table]:
+    """The target, or the tables that rows were routed into."""
+    catalog, within = plan.write.table.catalog, plan.write.table.within
+    if plan.write.sink.routing is None:
+        if catalog.exists(within):
+            yield catalog.load(within)
+        return
+    namespace = within.rpartition(".")[0]
+    if namespace in catalog.namespaces():
+        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(f"{within}_"))
+
+
+def _of_catalogs(profile: str | None) -> tuple[list[Status], list[HeliosError]]:
+    from helios.table.readers import warehouses
+    from helios.table.status import View, statuses
+
+    catalogs = options.configured(profile).catalogs
+    view = View(load=_loader(catalogs), places=warehouses(catalogs.values()))
+    found: list[Status] = []
+    failed: list[HeliosError] = []
+    for catalog in catalogs.values():
+        try:
+            for table in _tables(catalog):
+                found += statuses(table, view)
+        except HeliosError as error:
+            failed.append(error)  # one catalog that is away does not hide the others
+    return found, failed
+
+
+def _tables(catalog: Catalog) -> Iterable[Table]:
+    names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
+    return (catalog.load(name) for name in names)
+
+
+def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
+    """Loads the table of a full name, each once."""
+
+    @cache
+    def load(name: str) -> Table | None:
+        catalog, _, within = name.partition(".")
+        if catalog not in catalogs:
+            return None
+        try:
+            return catalogs[catalog].load(within)
+        except HeliosError:
+            return None  # gone, away, or a path with a dot: how far behind it a pipeline is cannot be told
+
+    return load
+
+
+# how it is shown
+
+
+def _row(one: Status) -> tuple[object, ...]:
+    from helios.table.quarantine import shown_time
+
+    return (
+        one.pipeline,
+        one.table if one.table != one.pipeline else "",
+        one.batch,
+        shown_time(one.committed) if one.committed is not None else "",
+        f"{one.rows:,}" if one.rows is not None else "",
+        _behind(one),
+        f"{one.small:,} of {one.files:,}" if one.batch is not None else "",
+        "; ".join(one.notes),
+    )
+
+
+def _behind(one: Status) -> str:
+    from helios.model.values import show_seconds
+
+    if one.behind is None:
+        return "" if one.batch is None else "unknown"
+    if not one.behind:
+        return "no"
+    snapshots = f"{one.behind:,} snapshot{'' if one.behind == 1 else 's'}"
+    return f"{snapshots}, {show_seconds(round(one.seconds or 0))}"
+
+
+def _as_json(one: Status) -> dict[str, Any]:
+    committed = one.committed.isoformat(timespec="milliseconds").replace("+00:00", "Z") if one.committed else None
+    return {**asdict(one), "committed": committed, "notes": list(one.notes)}

@@ -1,0 +1,440 @@
+"""Replaying a quarantine: rows that were set aside go through the steps as the script says now, and into the target.
+
+A replay is a driver of its own, `<pipeline>.replay`, under the pipeline's lease. Two tables count replays: the target
+those that it has, the quarantine those whose rows it has given up. In between, they are noted beside the checkpoint:
+
+<checkpoint>/helios/replay/
+  taken/              the rows that leave their place in the quarantine
+  rejected/           those of them that fail in another step now, and come back with it
+  state.json          the replay's number, and the snapshot of the quarantine that it reads
+  helios/tables.json  the tables that rows were routed into
+
+A replay that dies is found at the next start: where the target has it, the quarantine is brought up to it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
+from helios.model.modes import Overwrite, OverwritePartitions, Upsert
+from helios.plan.plan import Plan, ReadPath
+from helios.spark import read as reading
+from helios.spark import write as writing
+from helios.spark.attempt import keeps_state
+from helios.spark.audit import AuditedTarget
+from helios.spark.checkpoint import Checkpoint, Files, Lease
+from helios.spark.failures import plain
+from helios.spark.keys import KeyMemory
+from helios.spark.ledger import Ledger, Record, Terms
+from helios.spark.payload import Payloads
+from helios.spark.quarantine import COLUMNS, NAMES
+from helios.spark.target import RoutedTarget, Site, TableTarget, Work
+from helios.spark.view import Transaction
+from helios.table.ledger import REPLAY
+
+COEXIST = {"write.merge.isolation-level": "snapshot"}
+"""Rows are taken out by their content: what other pipelines set aside meanwhile is no conflict."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What a replay did.
+
+    Attributes:
+        pipeline: The pipeline.
+        target: Its target.
+        quarantine: Its quarantine.
+        taken: The rows that left their place in the quarantine.
+        moved: Those of them that fail in another step now, and came back with it.
+        stayed: The rows that fail again where they failed, and stay as they are.
+        snapshot: The snapshot of the target; None when it has not changed.
+        resumed: Whether the target had the rows already, from a replay that died.
+    """
+
+    pipeline: str
+    target: str
+    quarantine: str
+    taken: int = 0
+    moved: int = 0
+    stayed: int = 0
+    snapshot: int | None = None
+    resumed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A replay that has begun: `stayed` rows were not taken, by the steps of that fingerprint."""
+
+    pipeline: str
+    number: int
+    position: Mapping[str, Any]
+    steps: str
+    stayed: int
+
+
+class Replay:
+    """The replay of one pipeline's quarantine.
+
+    Args:
+        plan: The pipeline, as the script says now.
+        spark: The session.
+        step: Only rows whose step holds this text; the empty text stands for null keys and routes.
+
+    Raises:
+        InputError: The pipeline cannot be replayed; with the reason.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, step: str | None = None) -> None:
+        if plan.write.quarantine is None:
+            raise InputError(
+                f"{plan.pipeline} has no quarantine.",
+                where=plan.declared.sink.origin,
+                fix='give its sink one: .quarantine("ns.rejected").',
+            )
+        self.plan = plan
+        self.spark = spark
+        self.step = step
+        self.quarantine = plan.write.quarantine
+        self._refuse()
+
+    def _refuse(self) -> None:
+        """Refuses pipelines whose rows do not stand for themselves."""
+        plan, mode = self.plan, self.plan.write.mode
+        why = None
+        if plan.path is ReadPath.STREAM:
+            why = f"it is a stateful stream ({plan.why}), whose state the rows would not meet"
+        elif isinstance(mode, (Overwrite, OverwritePartitions)):
+            why = f"its mode is {mode.text()}: the rows would take the place of those that are there"
+        elif plan.streaming and keeps_state(self._as_stream()):
+            why = "a callable keeps state between batches, which the rows would not meet"
+        if why is not None:
+            raise InputError(
+                f"the quarantine of {plan.pipeline} cannot be replayed: {why}.",
+                where=plan.origin,
+                fix=f"read {self.quarantine.text} in a pipeline of its own.",
+            )
+
+    def _as_stream(self) -> DataFrame:
+        read = {True: reading.read_stream, False: reading.read_batch}
+        return reading.build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
+
+    def run(self) -> Replayed:
+        """Replays what is there.
+
+        Raises:
+            HeliosError: The rows cannot be replayed. Nothing is lost: run again, it goes on.
+        """
+        try:
+            with tempfile.TemporaryDirectory(prefix="helios-") as folder:
+                checkpoint = Checkpoint(self.spark, self.plan.checkpoint or folder)
+                self._refuse_foreign(checkpoint)
+                lease = Lease(checkpoint)
+                lease.acquire()
+                try:
+                    return self._replay(lease, checkpoint)
+                finally:
+                    lease.release()
+        except HeliosError:
+            raise
+        except Exception as error:
+            raise plain(error, self.plan) from error
+
+    def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
+        identity = checkpoint.identity()
+        if not self.plan.checkpoint or (identity and identity.pipeline in (self.plan.pipeline, self.plan.was)):
+            return
+        found = f"is pipeline {identity.pipeline!r}'s" if identity else "is not there"
+        raise CheckpointError(
+            f"the checkpoint {checkpoint.location} of {self.plan.pipeline} {found}; nothing was replayed.",
+            where=self.plan.declared.sink.origin,
+            fix="run the pipeline first; a lost checkpoint is replaced with `helios run --new-checkpoint`.",
+        )
+
+    # one replay
+
+    def _replay(self, lease: Lease, checkpoint: Checkpoint) -> Replayed:
+        plan = self.plan
+        table = writing.load_table(self.spark, self.quarantine)
+        if table is None:
+            raise NotFound(
+                f"there is no table {self.quarantine.text} yet: {plan.pipeline} has set no rows aside.",
+                where=plan.declared.sink.origin,
+            )
+        notes = Notes(self.spark, checkpoint)
+        begun = notes.state()
+        ledger = Ledger(table, begun.pipeline if begun else plan.pipeline + REPLAY, str(table.uuid()), "")
+        number = self._number(ledger)
+        if begun is not None and begun.number != number:
+            begun = None  # the quarantine is up to it: it died between that and the end
+        target = self._target(ledger, lease, checkpoint, notes)
+        found = target.find(number, begun.position, planned=True) if begun is not None else None
+        payloads = None
+        if begun is None or (found is None and isinstance(target, TableTarget)):
+            # The target has nothing of it: what is taken is told anew, by the steps as they are now.
+            payloads = Payloads(plan, self.spark)
+            begun = self._begin(target, notes, payloads, self._blank(ledger, table, number), again=begun is not None)
+            if not notes.begun:
+                return self._done(begun)
+            target.find(number, begun.position, planned=True)
+        elif found is None and begun.steps != plan.fingerprint:
+            raise InputError(
+                f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
+                "changed since.",
+                where=plan.origin,
+                fix="put the steps back and replay; then change them.",
+            )
+        commit = found
+        if found is None:
+            good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
+            notes.reject(moved)
+            commit = target.write(Work(df=good, number=number, position=begun.position, planned=True))
+        self._finish(ledger, begun, notes, lease)
+        done = replace(
+            self._done(begun),
+            taken=notes.taken().count(),
+            moved=notes.rejected().count(),
+            snapshot=commit.snapshot if commit is not None else None,
+            resumed=found is not None,
+        )
+        notes.clear()
+        return done
+
+    def _done(self, begun: State) -> Replayed:
+        plan = self.plan
+        return Replayed(
+            pipeline=plan.pipeline,
+            target=plan.write.table.text,
+            quarantine=self.quarantine.text,
+            stayed=begun.stayed,
+        )
+
+    def _number(self, ledger: Ledger) -> int:
+        """The number of the replay that comes next: the quarantine counts those that it has given up rows for."""
+        record = ledger.load()
+        if record is None or record.checkpoint != ledger.checkpoint:
+            record = Record(checkpoint=ledger.checkpoint)
+            ledger.claim(record)
+        return record.batch + 1
+
+    def _blank(self, ledger: Ledger, table: Any, number: int) -> State:
+        table.refresh()
+        head = table.currentSnapshot()
+        at = int(head.snapshotId()) if head is not None else None
+        position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
+        return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
+
+    def _begin(
+        self, target: TableTarget | RoutedTarget, notes: Notes, payloads: Payloads, blank: State, *, again: bool
+    ) -> State:
+        """Notes the rows that pass now where they failed; nothing where none do."""
+        notes.clear()
+        rows = self._rows(blank)
+        if rows is None:
+            return blank
+        notes.take(payloads.passing(rows))
+        taken = notes.taken().count()
+        state = replace(blank, stayed=rows.count() - taken)
+        if not taken:
+            notes.clear()
+            return state
+        if not again and isinstance(target, TableTarget):
+            self._announce(target, blank)
+        notes.begin(state)
+        return state
+
+    def _rows(self, blank: State) -> DataFrame | None:
+        """The pipeline's rows in the quarantine; None when there are none."""
+        snapshot = blank.position["sources"][0]["to"]
+        if snapshot is None:
+            return None
+        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
+        rows = self.spark.read.option("versionAsOf", snapshot).table(self.quarantine.sql).select(*NAMES)
+        rows = rows.where(F.col("pipeline").isin(names))
+        texts = sorted(row[0] for row in rows.select("step").distinct().collect())
+        if self.step is None:
+            return rows if texts else None
+        chosen = [text for text in texts if self.step in text and bool(self.step) is bool(text)]
+        if not chosen:
+            raise NotFound(
+                f"no rows of {self.plan.pipeline} in {self.quarantine.text} were set aside by a step with "
+                f"{self.step!r} in it. {near_miss(self.step, [text or '(null keys and routes)' for text in texts])}"
+            )
+        return rows.where(F.col("step").isin(chosen))
+
+    def _announce(self, target: TableTarget, blank: State) -> None:
+        """Prepares the target for a replay that it knows nothing of."""
+        ledger = target.ledger
+        record = ledger.load()
+        if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= blank.number:
+            raise LedgerError(
+                f"{target.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
+                f"{self.quarantine.text}: which ones they are was noted beside the checkpoint, and is lost.",
+                where=self.plan.origin,
+                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {target.name.text} holds, "
+                f"and then remove the table property {ledger.key} of {target.name.text}.",
+            )
+        # Earlier replays are over, whatever became of their snapshots since.
+        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=blank.number - 1, steps=ledger.steps))
+
+    def _finish(self, ledger: Ledger, begun: State, notes: Notes, lease: Lease) -> None:
+        """Brings the quarantine up to the target, once: the taken rows go, the rejected ones come."""
+        if ledger.find(begun.number, begun.position, planned=True) is not None:
+            return
+        same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
+        text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
+        taken, moved = notes.taken().distinct(), notes.rejected()
+        coming = moved.withColumns(
+            {
+                "pipeline": F.lit(self.plan.pipeline),
+                "batch": F.lit(None).cast("bigint"),  # which batch a row was in, its new payload does not tell
+                "position": F.lit(json.dumps(begun.position)),
+                "at": F.current_timestamp(),
+            }
+        ).select(*NAMES)
+        some = not moved.isEmpty()
+
+        def write(pending: Transaction) -> None:
+            pending.sql(text, taken)
+            if some:
+                pending.append(coming)
+
+        terms = Terms(before=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
+        if ledger.commit(self.spark, write, begun.number, begun.position, terms) is None:
+            # Somebody has deleted the rows already: that is what was to be done.
+            ledger.claim(Record(checkpoint=ledger.checkpoint, batch=begun.number, position=begun.position))
+
+    # the target
+
+    def _target(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableTarget | RoutedTarget:
+        """The pipeline's own target, written under the replay's name."""
+        plan = self.plan
+        renamed = replace(
+            plan,
+            pipeline=ledger.pipeline,
+            was=None,
+            path=ReadPath.MICRO_BATCHES,  # replays have numbers, which a batch pipeline lacks
+            write=replace(plan.write, quarantine=None),
+        )
+        site = Site(
+            plan=renamed,
+            spark=self.spark,
+            checkpoint=notes.checkpoint,
+            checkpoint_id=ledger.checkpoint,
+            lease=lease,
+        )
+
+        def remembering(target: TableTarget) -> TableTarget:
+            names = [name for name in (plan.pipeline, plan.was) if name]
+            records = [Ledger(target.table, name, "", "", target.branch).load() for name in names]
+            target._memory = Keys(checkpoint, target, max((r.batch for r in records if r is not None), default=-1))
+            return target
+
+        if plan.write.sink.routing is not None:
+            return Routed(site, remembering)
+        table = writing.load_table(self.spark, plan.write.table)
+        if table is None:
+            raise NotFound(
+                f"table {plan.write.table.text} does not exist.",
+                where=plan.declared.sink.origin,
+                fix="run the pipeline first, which creates it.",
+            )
+        made = AuditedTarget if plan.write.sink.audits else TableTarget
+        return remembering(made(site, plan.write.table, table, plan.write.sink.branch_name))
+
+
+class Routed(RoutedTarget):
+    """Routed tables, each of which remembers the keys that its pipeline does."""
+
+    def __init__(self, site: Site, remembering: Callable[[TableTarget], TableTarget]) -> None:
+        super().__init__(site)
+        self._remembering = remembering
+
+    def _table(self, value: str, rows: DataFrame) -> TableTarget:
+        return self._remembering(super()._table(value, rows))
+
+
+class Keys(KeyMemory):
+    """The pipeline's own memory of its keys, to which a replay adds as if its rows had come in the last batch.
+
+    Args:
+        checkpoint: The pipeline's checkpoint.
+        target: The table.
+        last: The last batch of the pipeline that the table has.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, target: TableTarget, last: int) -> None:
+        mode = target.site.plan.write.mode
+        name = f"{target.name.text}@{target.branch}" if target.branch else target.name.text
+        super().__init__(checkpoint, name, mode.tombstones if isinstance(mode, Upsert) else 0.0)
+        self._checkpoint = checkpoint
+        self._last = last
+
+    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
+        self._make_room(spark, keys)
+        return super().before(spark, self._last + 1, keys)
+
+    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
+        super().remember(rows, self._last, keys)
+
+    def _make_room(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
+        """Frees the place of the last batch: what it remembered is folded, and counts for the one before it."""
+        last = self._last
+        base = max(self._numbers("base", last + 1), default=None)
+        deltas = [n for n in self._numbers("delta", last + 1) if base is None or n > base]
+        if deltas[-1:] == [last]:
+            self._fold(spark, base, deltas, keys)
+            base = last
+        if base == last:
+            self._files.delete(f"{self._folder}/base/{last - 1}")
+            from_, to = (Files(spark, self._path(f"base/{n}")) for n in (last, last - 1))
+            from_.move(to)
+
+
+class Notes:
+    """What a replay notes beside the checkpoint, so that another process can go on with it."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/replay")
+        self._spark = spark
+        self._files = self.checkpoint.files
+
+    @property
+    def begun(self) -> bool:
+        return self._files.read("state.json") is not None
+
+    def state(self) -> State | None:
+        text = self._files.read("state.json")
+        return State(**json.loads(text)) if text else None
+
+    def begin(self, state: State) -> None:
+        self._files.write("state.json", json.dumps(asdict(state)))
+
+    def take(self, rows: DataFrame) -> None:
+        self._write("taken", rows.select(*NAMES))
+
+    def taken(self) -> DataFrame:
+        return self._read("taken", COLUMNS)
+
+    def reject(self, rows: DataFrame) -> None:
+        self._write("rejected", rows)
+
+    def rejected(self) -> DataFrame:
+        return self._read("rejected", "payload string, reason string, step string")
+
+    def clear(self) -> None:
+        for name in ("state.json", "rejected", "taken"):
+            self._files.delete(name)
+
+    def _write(self, name: str, rows: DataFrame) -> None:
+        rows.write.mode("overwrite").parquet(f"{self._files.root}/{name}")
+
+    def _read(self, name: str, columns: str) -> DataFrame:
+        return self._spark.read.schema(columns).parquet(f"{self._files.root}/{name}")

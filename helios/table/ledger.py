@@ -1,0 +1,137 @@
+"""What a table remembers of the pipelines that write it, without a JVM: their records, their stamps, staged batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import LedgerError
+from helios.table.refs import LEDGER, MAIN, ancestors
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+AUDIT = "helios_audit_"
+"""The branch `helios_audit_<pipeline>` holds a pipeline's batch that is not published yet."""
+
+REPLAY = ".replay"
+"""What the replays of a pipeline's quarantine are called in the ledger: `<pipeline>.replay`."""
+
+VERSION = 1
+"""The newest version of a record that is understood here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """The property `helios.ledger.<pipeline>`: the last batch that is in the table; `batch` is -1 before the first.
+
+    `helios.spark.ledger` writes it, and says what each field means.
+    """
+
+    checkpoint: str
+    batch: int = -1
+    position: Mapping[str, Any] | None = None
+    snapshot: int | None = None
+    sequence: int = 0
+    steps: str = ""
+
+    def as_json(self) -> str:
+        return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """A batch that was written to its pipeline's audit branch, and that main does not show.
+
+    Attributes:
+        branch: The branch.
+        snapshot: Its head.
+        batch: The batch's number.
+        position: What it read.
+        checkpoint: The id of the checkpoint that drove it.
+        steps: The fingerprint of the pipeline's steps.
+        rows: The rows that it added.
+    """
+
+    branch: str
+    snapshot: int
+    batch: int
+    position: Mapping[str, Any]
+    checkpoint: str
+    steps: str
+    rows: int
+
+
+def records(metadata: TableMetadata, table: str) -> dict[str, Record]:
+    """The records of a table, by pipeline.
+
+    Args:
+        metadata: The table's.
+        table: Its name, for messages.
+
+    Raises:
+        LedgerError: One is damaged, or newer than this code.
+    """
+    found = sorted((key, text) for key, text in metadata.properties.items() if key.startswith(LEDGER))
+    return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in found}
+
+
+def parse(text: str, key: str, table: str) -> Record:
+    """A record from its property.
+
+    Raises:
+        LedgerError: It is damaged, or newer than this code.
+    """
+    try:
+        fields = json.loads(text)
+        version = int(fields.pop("v"))
+        record = Record(**fields) if version <= VERSION else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LedgerError(
+            f"the ledger record {key} of {table} is damaged ({error}).",
+            fix=f"restore the table property {key} from an older metadata file.",
+        ) from error
+    if record is None:
+        raise LedgerError(
+            f"the ledger record {key} of {table} was written by a newer Helios (its version is {version}, ours "
+            f"{VERSION}).",
+            fix="upgrade helios.",
+        )
+    return record
+
+
+def audited(metadata: TableMetadata) -> dict[str, int]:
+    """The heads of the audit branches, by pipeline."""
+    branches = ((name, ref) for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch")
+    return {name.removeprefix(AUDIT): ref.snapshot_id for name, ref in branches if name.startswith(AUDIT)}
+
+
+def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
+    """The batch at the head of a pipeline's audit branch; None when main has it, or when there is none."""
+    head = audited(metadata).get(pipeline)
+    main = metadata.refs.get(MAIN)
+    if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
+        return None
+    stamps = stamps_of(metadata, head)
+    if stamps.get("helios.pipeline") != pipeline:
+        return None
+    try:
+        return Staged(
+            branch=AUDIT + pipeline,
+            snapshot=head,
+            batch=int(stamps["helios.batch"]),
+            position=json.loads(stamps["helios.position"]),
+            checkpoint=stamps["helios.checkpoint"],
+            steps=stamps.get("helios.steps", ""),
+            rows=int(stamps.get("added-records") or 0),
+        )
+    except (KeyError, ValueError):
+        return None  # a snapshot that somebody else put there
+
+
+def stamps_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:
+    """The summary of a snapshot; empty when it has expired."""
+    found = metadata.snapshot_by_id(snapshot)
+    return found.summary.additional_properties if found is not None and found.summary is not None else {}

@@ -1,0 +1,303 @@
+"""Quarantine tables and audited batches, without a JVM: what was set aside, and the setting aside of a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from helios.errors import InputError, LedgerError, NotFound, near_miss
+from helios.model.values import caller
+from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged
+from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
+from helios.table.snapshots import Table
+
+COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
+"""Of a quarantine table, which `helios.spark.quarantine` writes."""
+
+TAG = "helios_quarantine_"
+"""The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was set aside."""
+
+COMMIT_TRIES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The rows of one pipeline that failed in one step for one reason.
+
+    Attributes:
+        pipeline: The pipeline.
+        step: The expectation; empty for a null key or a route.
+        reason: What they broke.
+        rows: How many there are.
+        batches: The batches that they were in, ascending.
+        newest: When the last of them was set aside.
+    """
+
+    pipeline: str
+    step: str
+    reason: str
+    rows: int
+    batches: tuple[int, ...]
+    newest: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aside:
+    """An audited batch that was set aside.
+
+    Attributes:
+        pipeline: Its pipeline.
+        batch: Its number.
+        tag: The tag under which it stays readable.
+        snapshot: Its snapshot.
+        rows: The rows that it added.
+        again: Whether it had been set aside before.
+    """
+
+    pipeline: str
+    batch: int
+    tag: str
+    snapshot: int
+    rows: int
+    again: bool = False
+
+
+# rows
+
+
+def groups(table: Table) -> list[Group]:
+    """What a quarantine table holds, by pipeline, step and reason; the newest come first.
+
+    Raises:
+        InputError: It is no quarantine table.
+        RunError: Its files cannot be read.
+    """
+    refuse_other(table)
+    keys = ["pipeline", "step", "reason"]
+    with talking(table, "reading it"):
+        held = table.iceberg.scan(selected_fields=(*keys, "batch", "at")).to_arrow()
+    counted = held.group_by(keys).aggregate([([], "count_all"), ("batch", "distinct"), ("at", "max")])
+    found = [
+        Group(
+            pipeline=row["pipeline"],
+            step=row["step"],
+            reason=row["reason"],
+            rows=row["count_all"],
+            batches=tuple(sorted(batch for batch in row["batch_distinct"] if batch is not None)),
+            newest=row["at_max"],
+        )
+        for row in counted.to_pylist()
+    ]
+    return sorted(found, key=lambda group: group.newest, reverse=True)
+
+
+def rows(table: Table, count: int) -> list[dict[str, Any]]:
+    """The rows that were set aside last, with payload and position as values.
+
+    Raises:
+        InputError: It is no quarantine table.
+        RunError: Its files cannot be read.
+    """
+    refuse_other(table)
+    newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
+    return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
+
+
+def refuse_other(table: Table) -> None:
+    """Refuses a table that is no quarantine table.
+
+    Raises:
+        InputError: It lacks columns of one.
+    """
+    missing = sorted(set(COLUMNS) - set(table.iceberg.schema().column_names))
+    if missing:
+        raise InputError(
+            f"{table.name} is no quarantine table: it lacks {', '.join(missing)}.",
+            where=caller(),
+            fix="give the table that .quarantine(table) names; to set an audited batch aside, add --batch.",
+        )
+
+
+def _scan(table: Table, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    with talking(table, "reading it"):
+        for batch in table.iceberg.scan(selected_fields=columns).to_arrow_batch_reader():
+            yield from batch.to_pylist()
+
+
+def _value(text: str | None) -> Any:
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return text  # written by another hand: shown as it is
+
+
+def shown_time(moment: datetime) -> str:
+    """A time as commands show it."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+# audited batches
+
+
+def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
+    """Sets an audited batch aside that did not pass: its pipeline goes on with the next one.
+
+    In one commit the batch's snapshot gets a tag, its branch goes, and the pipeline's record says that the batch is
+    dealt with. The commit holds only if neither main nor the branch has moved since they were looked at: a driver that
+    is about to publish the batch finds no branch any more, and one that stages it anew wins.
+
+    Args:
+        table: The target of the pipeline.
+        batch: The batch's number.
+        pipeline: The pipeline; may be left out when only one has a batch that waits.
+
+    Raises:
+        NotFound: No such batch waits.
+        InputError: It is published, or another one waits.
+        LedgerError: The record is lost, damaged, or of another checkpoint.
+        EngineNeeded: PyIceberg cannot write the table's metadata.
+        RunError: The table was changed during each of several tries, or the catalog is away.
+    """
+    from pyiceberg.exceptions import CommitFailedException
+
+    tries = COMMIT_TRIES
+    while True:
+        refresh(table)
+        aside, record = planned(table, batch, pipeline)
+        if aside.again:
+            return aside
+        refuse_unwritable(table, f"run `helios quarantine {table.name} --batch {batch}`, which then uses Spark.")
+        tries -= 1
+        with talking(table, f"setting batch {batch} aside"):
+            try:
+                _commit(table, aside, record)
+            except CommitFailedException:
+                if not tries:
+                    raise
+                continue
+        return aside
+
+
+def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Record]:
+    """What setting a batch aside would do to a table as it is, and the record that it would write.
+
+    Raises:
+        NotFound: No such batch waits.
+        InputError: It is published, or another one waits.
+        LedgerError: The record is lost, damaged, or of another checkpoint.
+    """
+    metadata = table.iceberg.metadata
+    known = records(metadata, table.name)
+    name = pipeline or _meant(table, batch)
+    record, found, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
+    dealt_with = record is not None and record.batch >= batch
+    done = metadata.refs.get(tag)
+    if record is not None and dealt_with and done is not None:
+        aside = Aside(pipeline=name, batch=batch, tag=tag, snapshot=done.snapshot_id, rows=0, again=True)
+        return aside, record
+    if found is None or found.batch != batch or dealt_with:
+        raise _not_waiting(table, name, batch, found, record)
+    if record is None:
+        raise LedgerError(
+            f"{table.name} has lost the record {LEDGER}{name}, and cannot tell where the pipeline stands; nothing was "
+            "done.",
+            fix=f"restore the table property {LEDGER}{name} from an older metadata file.",
+        )
+    if record.checkpoint != found.checkpoint:
+        raise LedgerError(
+            f"batch {batch} of {name} in {table.name} was staged from the checkpoint {found.checkpoint}, and the "
+            f"pipeline is driven from {record.checkpoint} now; nothing was done.",
+            fix="run the pipeline again, which stages its own batch.",
+        )
+    # The snapshot stays that of the last batch in main: by it a rollback of the target is still found.
+    written = replace(record, batch=batch, position=found.position, steps=found.steps)
+    # A new checkpoint counts from 0 again: its batches may find the tags of another one's.
+    tag = f"{tag}_{found.snapshot}" if done is not None else tag
+    return Aside(pipeline=name, batch=batch, tag=tag, snapshot=found.snapshot, rows=found.rows), written
+
+
+def _meant(table: Table, batch: int) -> str:
+    """The pipeline whose batch is meant, when none was named."""
+    metadata = table.iceberg.metadata
+    waits = {name: found.batch for name in audited(metadata) if (found := staged(metadata, name)) is not None}
+    tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]
+    names = (
+        [name for name, number in waits.items() if number == batch]
+        or [name for name, _, number in tags if number == str(batch)]
+        or list(waits)
+        or list(audited(metadata))
+    )
+    if not names:
+        raise NotFound(
+            f"no batch waits in {table.name}: it has no branch {AUDIT}<pipeline>.",
+            where=caller(),
+            fix="give the target of a pipeline with .audit({...}).publish() whose run has failed.",
+        )
+    if len(names) > 1:
+        raise InputError(
+            f"{table.name} has batches of several pipelines that wait: {', '.join(sorted(names))}.",
+            where=caller(),
+            fix=f"say which one is meant: --pipeline {sorted(names)[0]}.",
+        )
+    return names[0]
+
+
+def _not_waiting(table: Table, name: str, batch: int, found: Staged | None, record: Record | None) -> InputError:
+    metadata = table.iceberg.metadata
+    if found is not None and found.batch != batch:
+        return InputError(
+            f"the batch of {name} that waits in {table.name} is {found.batch}, not {batch}; nothing was done.",
+            where=caller(),
+            fix=f"write --batch {found.batch} if that one is meant.",
+        )
+    if record is not None and record.batch >= batch:
+        return InputError(
+            f"batch {batch} of {name} is published already: the last one in {table.name} is {record.batch}; nothing "
+            "was done.",
+            where=caller(),
+            fix=f"to take rows out of main, see `helios rollback {table.name}`.",
+        )
+    branches = audited(metadata)
+    if name in branches:
+        return NotFound(
+            f"no batch of {name} waits in {table.name}: the branch {AUDIT}{name} holds nothing that main lacks.",
+            where=caller(),
+            fix="run the pipeline; a batch that does not pass its audit stays there.",
+        )
+    return NotFound(
+        f"no batch of {name} waits in {table.name}: there is no branch {AUDIT}{name}. {near_miss(name, branches)}",
+        where=caller(),
+    )
+
+
+def _commit(table: Table, aside: Aside, record: Record) -> None:
+    from pyiceberg.table.update import (
+        AssertRefSnapshotId,
+        AssertTableUUID,
+        RemoveSnapshotRefUpdate,
+        SetPropertiesUpdate,
+        SetSnapshotRefUpdate,
+    )
+
+    metadata, branch = table.iceberg.metadata, AUDIT + aside.pipeline
+    main = metadata.refs.get(MAIN)
+    same: Mapping[str, int | None] = {
+        branch: aside.snapshot,
+        MAIN: main.snapshot_id if main is not None else None,
+        aside.tag: None,
+    }
+    expected = (AssertRefSnapshotId.model_validate({"ref": ref, "snapshot-id": id}) for ref, id in same.items())
+    tag = {"ref-name": aside.tag, "type": "tag", "snapshot-id": aside.snapshot}
+    table.iceberg.catalog.commit_table(
+        table.iceberg,
+        (AssertTableUUID(uuid=metadata.table_uuid), *expected),
+        (
+            SetSnapshotRefUpdate.model_validate(tag),
+            RemoveSnapshotRefUpdate.model_validate({"ref-name": branch}),
+            SetPropertiesUpdate(updates={LEDGER + aside.pipeline: record.as_json()}),
+        ),
+    )
+    table.iceberg.refresh()

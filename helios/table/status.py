@@ -1,0 +1,205 @@
+"""How the pipelines of a table are doing, told without a JVM from its metadata, its sources' and the checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from helios.errors import HeliosError
+from helios.table.ledger import REPLAY, Record, parse, staged
+from helios.table.quarantine import COLUMNS
+from helios.table.readers import NO_SNAPSHOT, Warehouse, readers_of
+from helios.table.refs import LEDGER, MAIN, ancestors, talking
+from helios.table.snapshots import Table, as_snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+TARGET_SIZE = "write.target-file-size-bytes"
+DEFAULT_TARGET_SIZE = 512 << 20
+"""Iceberg's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """One pipeline in one table.
+
+    Attributes:
+        pipeline: The pipeline.
+        table: The table.
+        batch: The last batch that is there; None before the first.
+        snapshot: The snapshot that holds the pipeline's last rows.
+        committed: When that was; None when the snapshot has expired.
+        rows: The rows that it added.
+        behind: How many snapshots of its sources wait; None where nobody can tell, as for a folder of files.
+        seconds: The age of the oldest of them.
+        files: The data files of the table.
+        small: Those below half of the target file size.
+        audit: The batch that waits for its audit to pass.
+        notes: What else there is to say.
+    """
+
+    pipeline: str
+    table: str
+    batch: int | None = None
+    snapshot: int | None = None
+    committed: datetime | None = None
+    rows: int | None = None
+    behind: int | None = None
+    seconds: float | None = None
+    files: int = 0
+    small: int = 0
+    audit: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Where the status of pipelines is looked for.
+
+    Attributes:
+        load: Gives a table by its full name; None when it is none of a known catalog.
+        places: Where checkpoints may lie.
+        checkpoints: The checkpoints of pipelines that are known from a script.
+        file_sizes: The target file sizes of pipelines that say one.
+    """
+
+    load: Callable[[str], Table | None]
+    places: Sequence[Warehouse] = ()
+    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    file_sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a pipeline is behind one source."""
+
+    snapshots: int
+    seconds: float
+
+
+def statuses(table: Table, view: View) -> list[Status]:
+    """The status of each pipeline that writes a table; none for a quarantine.
+
+    Raises:
+        RunError: The table cannot be read.
+    """
+    metadata = table.iceberg.metadata
+    names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
+    names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
+    if not names or set(COLUMNS) <= set(table.iceberg.schema().column_names):
+        return []
+    sizes = _file_sizes(table)
+    return [_status(table, name, view, sizes) for name in names]
+
+
+def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> Status:
+    metadata = table.iceberg.metadata
+    notes: list[str] = []
+    waits = staged(metadata, pipeline)
+    key = LEDGER + pipeline
+    try:
+        record = parse(metadata.properties[key], key, table.name)
+    except HeliosError as error:
+        record = Record(checkpoint="")
+        notes.append(error.what)
+    raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
+    made = as_snapshot(raw) if raw is not None else None
+    if made is not None and made.summary.get("helios.batch") not in (None, str(record.batch)):
+        notes.append(f"batch {record.batch} was set aside")
+    if waits is not None:
+        notes.append(f"batch {waits.batch} has not passed its audit")
+    lag = _lag(pipeline, record, view, notes)
+    own = int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)
+    half = view.file_sizes.get(pipeline, own) / 2
+    return Status(
+        pipeline=pipeline,
+        table=table.name,
+        batch=record.batch if record.batch >= 0 else None,
+        snapshot=record.snapshot,
+        committed=made.timestamp if made is not None else None,
+        rows=int(made.summary.get("added-records") or 0) if made is not None else None,
+        behind=lag.snapshots if lag is not None else None,
+        seconds=round(lag.seconds, 1) if lag is not None else None,
+        files=len(sizes),
+        small=sum(size < half for size in sizes),
+        audit=waits.batch if waits is not None else None,
+        notes=tuple(notes),
+    )
+
+
+def _file_sizes(table: Table) -> list[int]:
+    with talking(table, "reading its manifests"):
+        return [task.file.file_size_in_bytes for task in table.iceberg.scan().plan_files()]
+
+
+# how far behind
+
+
+def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | None:
+    """How far a pipeline is behind its sources together; None where that is not known of any."""
+    lags = [lag for entry in _entries(record) if (lag := _behind(pipeline, record, entry, view, notes)) is not None]
+    if not lags:
+        return None
+    return Lag(sum(lag.snapshots for lag in lags), max(lag.seconds for lag in lags))
+
+
+def _entries(record: Record) -> Iterator[Mapping[str, Any]]:
+    for entry in (record.position or {}).get("sources") or ():
+        if isinstance(entry, dict) and isinstance(entry.get("source"), str):
+            yield entry
+
+
+def _behind(pipeline: str, record: Record, entry: Mapping[str, Any], view: View, notes: list[str]) -> Lag | None:
+    source = view.load(entry["source"])
+    if source is None:
+        return None
+    metadata = source.iceberg.metadata
+    stood = _stood(pipeline, source, view)
+    if stood is None:  # the last batch that wrote something: later ones that wrote nothing are not in the record
+        stood = _place(entry)
+    return lag_behind(metadata, stood, source.name, notes)
+
+
+def _stood(pipeline: str, source: Table, view: View) -> int | None:
+    """The snapshot up to which a pipeline has read, by its checkpoint; None where that cannot be read."""
+    ids = {raw.snapshot_id for raw in source.iceberg.metadata.snapshots}
+    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
+    try:
+        readers = readers_of(source.name, ids, () if given else view.places, given)
+    except HeliosError:
+        return None
+    return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)
+
+
+def _place(entry: Mapping[str, Any]) -> int | None:
+    """Where a source's entry of a position ends: a snapshot, or an offset of Spark's."""
+    to = entry.get("to", entry.get("snapshot"))
+    place = to.get("snapshot_id") if isinstance(to, dict) else to
+    return int(place) if isinstance(place, int) and place != NO_SNAPSHOT else None
+
+
+def lag_behind(metadata: TableMetadata, stood: int | None, source: str, notes: list[str]) -> Lag | None:
+    """The appended snapshots of a table that come after one, or all that are there."""
+    main = metadata.refs.get(MAIN)
+    waiting: list[int] = []
+    found = stood is None
+    for id in ancestors(metadata, main.snapshot_id) if main is not None else ():
+        if id == stood:
+            found = True
+            break
+        raw = metadata.snapshot_by_id(id)
+        assert raw is not None  # ancestors are retained
+        if raw.summary is not None and raw.summary.operation.value == "append":
+            waiting.append(raw.timestamp_ms)
+        if stood is not None and raw.parent_snapshot_id == stood:  # expired since, with nothing missing behind it
+            found = True
+            break
+    if not found:
+        notes.append(f"its place in {source} has expired, or was rolled back")
+        return None
+    age = time.time() - min(waiting) / 1000 if waiting else 0.0
+    return Lag(len(waiting), max(0.0, age))
