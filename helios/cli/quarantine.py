@@ -14,7 +14,7 @@ import click
 from helios.cli import options, output, progress
 from helios.cli.options import Target
 from helios.cli.tables import table_argument
-from helios.errors import CheckFailed, HeliosError, InputError
+from helios.errors import HeliosError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,10 @@ class Quarantine(click.Group):
 
 @click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name]")
 def quarantine() -> None:
-    """Show what TABLE holds of rows that were set aside; set an audited batch aside; or replay rows.
+    """See what was set aside, set a batch aside, replay rows.
+
+    TABLE is a quarantine, or with --batch the target of an audited pipeline; `helios quarantine show --help` has the
+    options that go with it.
 
     \b
     Example:
@@ -59,8 +62,9 @@ def quarantine() -> None:
 def show(
     name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Show what the quarantine TABLE holds; with --batch, set aside an audited batch of the target TABLE.
+    """Show what TABLE holds, or set a batch of it aside.
 
+    TABLE is a quarantine; with --batch it is the target of a pipeline, one of whose batches did not pass its audit.
     A batch that is set aside stays readable under a tag, and its pipeline goes on with the next one.
 
     \b
@@ -147,7 +151,9 @@ def _tell_aside(table: Table, aside: Aside, as_json: bool) -> None:
 @options.set_option
 @options.common
 @options.json_option
+@click.pass_context
 def replay(
+    ctx: click.Context,
     *,
     target: Target,
     step: str | None,
@@ -155,7 +161,7 @@ def replay(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Send rows that were set aside through the mended steps of a script, and into the target.
+    """Send rows through the mended steps of a script.
 
     They begin at the expectation that they failed; those that fail it again stay where they are. The pipeline must not
     run meanwhile.
@@ -166,24 +172,24 @@ def replay(
     """
     from helios.cli.run import Launch
     from helios.engine import runnable
+    from helios.model.sink import IcebergSink
     from helios.plan import compile_pipelines, components_ahead
 
     loaded = options.load(target, profile, values)
-    debug = options.settings().debug
-    launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
-    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
-    chosen = [plan for plan in plans if plan.write.quarantine is not None]
-    if not chosen:
+    if not any(isinstance(p.sink, IcebergSink) and p.sink.quarantine_table for p in loaded.pipelines):
         raise InputError(
             f"no pipeline of {target.path} has a quarantine.", fix='give a sink one: .quarantine("ns.rejected").'
         )
+    debug = options.settings().debug
+    launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
+    plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
     from helios.spark.replay import Replay
 
     done: list[Replayed] = []
     failed: list[HeliosError] = []
     try:
-        for plan in chosen:
+        for plan in (plan for plan in plans if plan.write.quarantine is not None):
             try:
                 done.append(Replay(plan, session, step).run())
             except HeliosError as error:
@@ -195,8 +201,10 @@ def replay(
         session.stop()
     if as_json:
         output.to_json([asdict(one) for one in done])
+    for failure in failed:
+        output.report(failure, output.Settings(debug=debug))
     if failed:
-        raise failed[0] if len(failed) == 1 else CheckFailed(failed)
+        ctx.exit(min(failure.exit_status for failure in failed))
 
 
 def _told(done: Replayed) -> str:

@@ -11,7 +11,7 @@ import click
 
 from helios.cli import options, output
 from helios.cli.options import Target
-from helios.errors import CheckFailed, HeliosError, RunError
+from helios.errors import HeliosError
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 def status(
     ctx: click.Context, target: Target | None, values: dict[str, str], profile: str | None, as_json: bool
 ) -> None:
-    """Show how pipelines are doing: those of SCRIPT, or all that have written into the declared catalogs.
+    """Show how far each pipeline has come.
 
-    The last commit, how many snapshots of the sources wait and for how long, the small files of the target (below half
-    of its target file size), and a batch that has not passed its audit. No JVM is started.
+    The pipelines of SCRIPT, or all that have written into the declared catalogs: their last commit, how many snapshots
+    of their sources wait and for how long, the small files of their tables (below half of the target file size), and
+    batches that have not passed their audit. No JVM is started.
 
     \b
     Example:
@@ -53,18 +54,18 @@ def status(
     for error in failed:
         output.report(error, output.Settings(debug=options.settings().debug))
     if failed:
-        ctx.exit(RunError.exit_status)
+        ctx.exit(max(error.exit_status for error in failed))
 
 
 def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
+    from helios.plan.infer import UnparsedExpression
     from helios.table.readers import warehouses
     from helios.table.status import View
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
-    if problems and not plans:
-        raise CheckFailed(problems)
+    failed = [problem for problem in problems if not isinstance(problem, UnparsedExpression)]
     catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
     sizes = {plan.pipeline: plan.write.sink.bytes_per_file for plan in plans}
@@ -75,7 +76,6 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
         file_sizes={name: size for name, size in sizes.items() if size},
     )
     found: list[Status] = []
-    failed: list[HeliosError] = []
     for plan in plans:
         try:
             found += _of_plan(plan, view)
@@ -162,14 +162,25 @@ def _row(one: Status) -> tuple[object, ...]:
 
 
 def _behind(one: Status) -> str:
-    from helios.model.values import show_seconds
-
     if one.behind is None:
         return "" if one.batch is None else "unknown"
     if not one.behind:
         return "no"
     snapshots = f"{one.behind:,} snapshot{'' if one.behind == 1 else 's'}"
-    return f"{snapshots}, {show_seconds(round(one.seconds or 0))}"
+    return f"{snapshots}, {_age(one.seconds or 0)}"
+
+
+def _age(seconds: float) -> str:
+    """A time in its largest unit.
+
+    Examples:
+        >>> _age(35.2), _age(150), _age(90_000)
+        ('35 s', '2 min', '25 h')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
 
 
 def _as_json(one: Status) -> dict[str, Any]:

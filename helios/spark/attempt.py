@@ -127,8 +127,8 @@ class Attempt:
             jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
         except AnalysisException as error:
             fix = (
-                'append behind a watermark: watermark("ts", "10 minutes") and window("ts", ...), or upsert by the group '
-                "columns."
+                'append behind a watermark: watermark("ts", "10 minutes") and window("ts", ...), or upsert by the '
+                "group columns."
             )
             refused = refusal("Spark cannot stream this pipeline", error, self.plan.origin)
             refused.fix = fix if "watermark" in refused.what else None

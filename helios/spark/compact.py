@@ -154,7 +154,7 @@ class _Compaction:
         self.target = target
         self.branch = branch
         self.gave_up: str | None = None
-        self._failed = False
+        self._whole = False
         self._done = {"rewritten": 0, "added": 0, "read": 0, "deletes": 0, "manifests": 0, "conflicts": 0}
 
     def result(self) -> Compaction:
@@ -178,16 +178,21 @@ class _Compaction:
             options = packing.options()
             if most is not None and packing.read > most:
                 options["max-files-to-rewrite"] = str(max(2, packing.rewritten * most // packing.read))
-            # Group by group a failure's reason would be lost, and each commit could cost a writer a try.
-            if not careful and not self._failed:
+            by_groups = not careful and not self._whole
+            if by_groups:
                 options |= {
                     "partial-progress.enabled": "true",
                     "partial-progress.max-commits": str(PARTIAL_COMMITS),
                 }
             result = self._try(partial(self._rewrite, table, options))
-            if result is not None and not self._failed:
-                trials += 1 if packing.trial else 0
-                passed += 0 if packing.trial else 1
+            if result is None or not int(result.rewrittenDataFilesCount()):
+                if result is not None and not by_groups:
+                    return
+                # Group by group Iceberg is silent about what was lost to another writer, or failed: at once it tells.
+                self._whole = True
+                continue
+            trials += 1 if packing.trial else 0
+            passed += 0 if packing.trial else 1
 
     def delete_files(self) -> None:
         """Position deletes that merge-on-read writers left, of files that were not rewritten."""
@@ -218,7 +223,6 @@ class _Compaction:
         self._done["rewritten"] += int(result.rewrittenDataFilesCount())
         self._done["added"] += int(result.addedDataFilesCount())
         self._done["read"] += int(result.rewrittenBytesCount())
-        self._failed = int(result.failedDataFilesCount()) > 0
         return result
 
     def _try(self, act: Callable[[], Any]) -> Any:
@@ -252,9 +256,8 @@ class _Compaction:
 def data_files(spark: SparkSession, name: TableName, table: Any, branch: str | None = None) -> list[DataFile]:
     """The data files of a branch, grouped as Iceberg's compaction groups them: by partition of the present spec."""
     head = head_of(table, branch)
-    at = {"snapshot-id": str(head.snapshotId())} if branch is not None and head is not None else {}
-    reader = spark.read.options(**at)
-    listed = reader.format("iceberg").load(f"{name.sql}.data_files")
+    at = {"versionAsOf": str(head.snapshotId())} if branch is not None and head is not None else {}
+    listed = spark.read.options(**at).table(f"{name.sql}.data_files")
     now = int(table.spec().specId())
     partition = "cast(partition AS string)" if "partition" in listed.columns else "''"
     group = f"if(spec_id = {now}, {partition}, 'another spec')"

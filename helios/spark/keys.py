@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from helios.spark.checkpoint import Checkpoint
+from helios.spark.steps import quoted
 
 ORDER, DELETED = "__helios_order", "__helios_deleted"
 FOLD_AFTER = 10
@@ -39,7 +40,13 @@ class KeyMemory:
         self._tombstones = tombstones
 
     def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered."""
+        """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered.
+
+        Args:
+            spark: The session.
+            batch: The batch that asks.
+            keys: The key columns; with `ORDER` among them every order of a key is told, as it was remembered.
+        """
         base = max(self._numbers("base", batch), default=None)
         deltas = [n for n in self._numbers("delta", batch) if base is None or n > base]
         if len(deltas) > FOLD_AFTER:
@@ -50,7 +57,7 @@ class KeyMemory:
 
     def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
         """Writes a batch's keys: `rows` has the key columns, the order and whether the key was deleted."""
-        kept = rows.select(*keys, ORDER, DELETED).withColumn("at", F.lit(time.time()))
+        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
         kept.write.mode("overwrite").parquet(self._path(f"delta/{batch}"))
 
     def _fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
@@ -64,7 +71,7 @@ class KeyMemory:
     def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         # Of two rows of one order the later batch's is the newer.
         order = [F.col(ORDER).desc_nulls_last(), F.col("at").desc()]
-        rank = F.row_number().over(Window.partitionBy(*keys).orderBy(*order))
+        rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
         return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -27,10 +28,9 @@ from helios.model.modes import (
 from helios.spark import upsert
 from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
-from helios.spark.view import Transaction
+from helios.spark.view import Reach, Transaction
 
 Write: TypeAlias = Callable[[Transaction], None]
-Narrow: TypeAlias = Callable[[DataFrame], DataFrame]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +99,10 @@ def _unseen(batch: Batch) -> dict[str, str]:
 
 @contextmanager
 def _overwrite(batch: Batch) -> Iterator[Write]:
-    rows, condition = batch.stored(), batch.mode.filter
+    condition = batch.mode.filter
     if condition is not None:
-        outside = rows.where(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect()
+        # Before the table gets columns for the rows.
+        outside = _outside(batch, condition).limit(1).collect()
         if outside:
             raise RunError(
                 f"overwrite({condition!r}): the batch for {batch.table} has a row that the filter does not name: "
@@ -109,6 +110,7 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
                 where=batch.where,
                 fix=f"leave such rows out with where({condition!r}).",
             )
+    rows = batch.stored()
 
     def write(pending: Transaction) -> None:
         try:
@@ -124,6 +126,15 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
     yield write
 
 
+def _outside(batch: Batch, condition: str) -> DataFrame:
+    """The rows that a filter does not name."""
+    meets = F.coalesce(F.expr(condition), F.lit(False))
+    try:
+        return batch.df.where(~meets)
+    except AnalysisException:  # it names a column that only the table has
+        return batch.stored().where(~meets)
+
+
 @contextmanager
 def _overwrite_partitions(batch: Batch) -> Iterator[Write]:
     rows = batch.stored()
@@ -137,8 +148,8 @@ def _delete(batch: Batch) -> Iterator[Write]:
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
     with _kept(rows):
-        bounds = upsert.look_over(rows, keys, batch.table, batch.where, ordered=True)
-        yield lambda pending: pending.sql(text, rows, upsert.touched(rows, keys, bounds))
+        reach = upsert.look_over(rows, keys, batch.table, batch.where, ordered=True)
+        yield lambda pending: pending.sql(text, rows, reach)
 
 
 @contextmanager
@@ -158,14 +169,14 @@ def _upsert(batch: Batch) -> Iterator[Write]:
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _kept(rows) as rows:
-        bounds = upsert.look_over(rows, keys, batch.table, batch.where, ordered=mode.order_by is not None)
+        reach = upsert.look_over(rows, keys, batch.table, batch.where, ordered=mode.order_by is not None)
         given = [c for c in rows.columns if c not in upsert.HELPERS and c not in batch.left_out]
         fitted = batch.fit(rows.drop(*batch.left_out), upsert.HELPERS)
         write = _write_versions if mode.history else _write_newest
-        yield write(batch, fitted, {name.lower() for name in given}, upsert.touched(fitted, keys, bounds))
+        yield write(batch, fitted, {name.lower() for name in given}, reach)
 
 
-def _write_newest(batch: Batch, rows: DataFrame, given: set[str], narrow: Narrow) -> Write:
+def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
     mode: Upsert = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in upsert.HELPERS]
@@ -180,18 +191,20 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str], narrow: Narrow
     # A column that the stream does not carry keeps its value in a row that is there.
     updated = [c for c in columns if c.lower() in given]
     text = upsert.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
-    return lambda pending: pending.sql(text, rows, narrow)
+    return lambda pending: pending.sql(text, rows, reach)
 
 
-def _write_versions(batch: Batch, rows: DataFrame, given: set[str], narrow: Narrow) -> Write:
+def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
     mode: Upsert = batch.mode
     columns = [c for c in rows.columns if c not in upsert.HELPERS]
-    remembered = batch.memory.before(rows.sparkSession, batch.number, mode.keys) if mode.delete_when else None
+    remembered = None
     if mode.delete_when:
-        last = upsert.newest(rows.where(DELETED), mode.keys)
-        batch.memory.remember(last, batch.number, mode.keys)
+        # Every delete, not the newest alone: a late row is ended by the first one behind it.
+        each = (*mode.keys, ORDER)
+        remembered = batch.memory.before(rows.sparkSession, batch.number, each)
+        batch.memory.remember(rows.where(DELETED), batch.number, each)
     text = upsert.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
-    return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered), narrow)
+    return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered), reach)
 
 
 @contextmanager

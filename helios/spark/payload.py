@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType, StringType, StructType
 
-from helios.errors import InputError, near_miss
+from helios.errors import InputError, RunError, near_miss
 from helios.model import steps as s
 from helios.model.flow import Flow, flows
 from helios.model.modes import Delete, Upsert
@@ -22,6 +22,9 @@ from helios.spark.upsert import null_key
 
 ROW, ASIDE = "__helios_row", "__helios_aside"
 """The parsed payload, and the row of the quarantine that it came from."""
+
+UNPARSED = "MALFORMED_RECORD_IN_PARSING"
+"""The condition of Spark's error for JSON that is not of its schema."""
 
 GROUPING = (s.Aggregate, s.Dedupe)
 """Steps that bring rows together: the replayed ones alone would give something else."""
@@ -190,6 +193,19 @@ class Payloads:
             return apply(reading.read_batch(self.spark, next(reads)), declared.steps, Scope(flow))
 
         return (lambda declared: flow(declared).limit(0)) if empty else flow
+
+
+def unparsed(error: BaseException, plan: Plan) -> RunError | None:
+    """The failure of a payload that does not parse, in Spark's own words; None for any other error."""
+    if UNPARSED not in str(error):
+        return None
+    table = plan.write.quarantine.text if plan.write.quarantine else "the quarantine"
+    return RunError(
+        f"a row in {table} does not parse as the columns that the steps of {plan.pipeline} give where it failed; "
+        "nothing was replayed.",
+        where=plan.origin,
+        fix="keep the types in front as they were, and change them behind.",
+    )
 
 
 def fails_at_the_end(plan: Plan) -> tuple[Column, Column]:

@@ -34,7 +34,7 @@ from helios.spark.checkpoint import Checkpoint, Files, Lease
 from helios.spark.failures import plain
 from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Ledger, Record, Terms
-from helios.spark.payload import Payloads
+from helios.spark.payload import Payloads, unparsed
 from helios.spark.quarantine import COLUMNS, NAMES
 from helios.spark.target import RoutedTarget, Site, TableTarget, Work
 from helios.spark.view import Transaction
@@ -145,7 +145,7 @@ class Replay:
         except HeliosError:
             raise
         except Exception as error:
-            raise plain(error, self.plan) from error
+            raise (unparsed(error, self.plan) or plain(error, self.plan)) from error
 
     def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
         identity = checkpoint.identity()
@@ -334,7 +334,9 @@ class Replay:
         def remembering(target: TableTarget) -> TableTarget:
             names = [name for name in (plan.pipeline, plan.was) if name]
             records = [Ledger(target.table, name, "", "", target.branch).load() for name in names]
-            target._memory = Keys(checkpoint, target, max((r.batch for r in records if r is not None), default=-1))
+            # A batch that changed nothing in the table is in Spark's log alone.
+            last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
+            target._memory = Keys(checkpoint, target, last)
             return target
 
         if plan.write.sink.routing is not None:
@@ -367,7 +369,7 @@ class Keys(KeyMemory):
     Args:
         checkpoint: The pipeline's checkpoint.
         target: The table.
-        last: The last batch of the pipeline that the table has.
+        last: The last batch that the pipeline has dealt with.
     """
 
     def __init__(self, checkpoint: Checkpoint, target: TableTarget, last: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,7 +14,6 @@ from pyspark.sql.types import (
     MapType,
     StringType,
     StructType,
-    TimestampNTZType,
     TimestampType,
 )
 
@@ -23,15 +21,19 @@ from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Upsert
 from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
+from helios.spark.view import Bound, Reach
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 
-BOUNDED = (IntegralType, DecimalType, StringType, DateType, TimestampType, TimestampNTZType)
-"""Types of keys whose bounds skip files of the target, and are the same again after a cast to text and back."""
-
-Bounds: TypeAlias = Mapping[str, tuple[str | None, str | None]]
-"""The smallest and the largest value of key columns, as text; null when the batch is empty."""
+BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
+    IntegralType: lambda end: end,
+    DecimalType: lambda end: end,
+    StringType: lambda end: end,
+    DateType: F.unix_date,
+    TimestampType: F.unix_micros,
+}
+"""Types of keys whose bounds skip files of the target, and how Iceberg takes a value of each."""
 
 
 def marked(df: DataFrame, mode: Upsert) -> DataFrame:
@@ -69,7 +71,7 @@ def null_key(keys: Iterable[str]) -> Column:
     return condition
 
 
-def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None, *, ordered: bool) -> Bounds:
+def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None, *, ordered: bool) -> Reach:
     """Looks at the keys of a batch before it is written, in one pass.
 
     Args:
@@ -80,13 +82,14 @@ def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | 
         ordered: Whether an order has left one row of each key.
 
     Returns:
-        The bounds of the key columns.
+        What a command with the batch can change.
 
     Raises:
         RunError: A key is null, or there twice; with a row.
     """
-    bounded = [key for key in keys if isinstance(_kind(df, key), BOUNDED)]
-    ends = [end(quoted(key)).cast("string") for key in bounded for end in (F.min, F.max)]
+    kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
+    given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
+    ends = [give(end(quoted(key))) for key, give in given.items() for end in (F.min, F.max)]
     counted = F.count(F.lit(1)).alias(RANK)
     grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, keys)).agg(counted)
     nulls, most, *found = grouped.agg(F.count_if(null_key(keys)), F.max(RANK), *ends).collect()[0]
@@ -94,7 +97,8 @@ def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | 
         _refuse_null_key(df, keys, table, where)
     if most is not None and most > 1:
         _refuse_double(grouped, table, where)
-    return {key: (low, high) for key, low, high in zip(bounded, found[::2], found[1::2], strict=True)}
+    bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
+    return Reach(narrow=touched(df, keys), bounds=bounds)
 
 
 def _refuse_null_key(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
@@ -122,33 +126,16 @@ def _refuse_double(counted: DataFrame, table: str, where: Origin | None) -> None
     )
 
 
-def _kind(df: DataFrame, column: str) -> DataType:
-    return df.select(quoted(column)).schema[0].dataType
-
-
-def touched(rows: DataFrame, keys: tuple[str, ...], bounds: Bounds) -> Callable[[DataFrame], DataFrame]:
+def touched(rows: DataFrame, keys: tuple[str, ...]) -> Callable[[DataFrame], DataFrame]:
     """Gives what leaves only those rows of a target whose key is in a batch.
 
     A MERGE that inserts must keep the batch's side of its join whole, so Spark would bring all of the target to it,
-    sorted or hashed. A semi join may send the batch's few keys to the target instead, and the bounds skip its files.
-
-    Args:
-        rows: The batch, in the target's types.
-        keys: The key columns.
-        bounds: Their bounds.
+    hashed or sorted. A semi join may send the batch's keys to the target instead.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
     there = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
-
-    def narrow(target: DataFrame) -> DataFrame:
-        for key, ends in bounds.items():
-            kind = _kind(target, key)
-            if kind == _kind(there, names[key]):
-                target = target.where(F.col(quoted(key)).between(*(F.lit(end).cast(kind) for end in ends)))
-        same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
-        return target.join(there, same, "left_semi")
-
-    return narrow
+    same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
+    return lambda target: target.join(there, same, "left_semi")
 
 
 def shown(row: dict[str, object]) -> str:
@@ -162,7 +149,7 @@ def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, 
     if known is None:
         return df
     # Only the batch's keys are compared: the memory may hold every key of the target.
-    before = touched(df, keys, {})(known).select(
+    before = touched(df, keys)(known).select(
         *(F.col(quoted(key)).alias(f"__helios_key_{i}") for i, key in enumerate(keys)),
         F.col(ORDER).alias("__helios_seen"),
     )

@@ -9,10 +9,12 @@ delete and MERGE all land together with the pipeline's record, or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType
 
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
@@ -39,6 +41,7 @@ class TableView:
         self._pending = transaction.table()
         self._prepare = prepare
         self._properties = properties
+        self.within: Any | None = None  # an expression: files that cannot meet it are not read
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -54,7 +57,8 @@ class TableView:
 
     def newBatchScan(self) -> Any:
         scan = self._table.newBatchScan()
-        return scan.useSnapshot(self._pinned) if self._pinned is not None else scan
+        scan = scan.useSnapshot(self._pinned) if self._pinned is not None else scan
+        return scan.filter(self.within) if self.within is not None else scan
 
     def newAppend(self) -> Any:
         return self._open(self._pending.newAppend())
@@ -85,6 +89,28 @@ class TableView:
 
     class Java:
         implements = ("org.apache.iceberg.Table", "org.apache.iceberg.HasTableOperations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """The rows of its target that a command can change: those whose key is in the batch.
+
+    Attributes:
+        narrow: Leaves only those of a DataFrame of the target's rows.
+        bounds: Between which values, as Iceberg's expressions take them, the batch's keys lie, by column.
+    """
+
+    narrow: Callable[[DataFrame], DataFrame]
+    bounds: Mapping[str, Bound]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The smallest and the largest value of a column, and the type for which they stand."""
+
+    kind: DataType
+    low: Any
+    high: Any
 
 
 class Transaction:
@@ -148,23 +174,21 @@ class Transaction:
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
-    def sql(
-        self, command: str, batch: DataFrame | None = None, narrow: Callable[[DataFrame], DataFrame] | None = None
-    ) -> None:
+    def sql(self, command: str, batch: DataFrame | None = None, reach: Reach | None = None) -> None:
         """Runs a MERGE or DELETE.
 
         Args:
             command: Its text, in which the table is called `target` and the rows `batch`.
             batch: The rows.
-            narrow: Leaves out rows of the target that the command does not change, before they are brought together
-                with the batch; all are needed where whole files are written anew, and it is not called.
+            reach: What it can change; nothing else is read, but for the other rows of files that are written anew.
         """
         plans = {"target": self._relation()}
         if batch is not None:
             plans["batch"] = _plan(batch)
         plan = self._replaced(self._parser().parsePlan(command), lambda node: _named(self._jvm, node, plans))
-        if narrow is not None:
-            plan = self._narrowed(plan, narrow)
+        if reach is not None:
+            self._view.within = self._within(reach.bounds)
+            plan = self._narrowed(plan, reach.narrow)
         self._rows(plan)
 
     # its end
@@ -221,6 +245,23 @@ class Transaction:
     def _parser(self) -> Any:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser()
+
+    def _within(self, bounds: Mapping[str, Bound]) -> Any:
+        """What a file must be able to meet to be read.
+
+        Iceberg gets it beside Spark: a filter of Spark's would have each batch's values in its code, which the JVM
+        would compile anew for each.
+        """
+        make: Any = self._jvm.org.apache.iceberg.expressions.Expressions
+        both = getattr(make, "and")
+        kinds = {field.name.lower(): (field.name, field.dataType) for field in self.read().schema.fields}
+        found = make.alwaysTrue()
+        for column, bound in bounds.items():
+            name, kind = kinds[column.lower()]
+            if kind == bound.kind and bound.low is not None:
+                ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
+                found = both(found, both(*ends))
+        return found
 
     def _narrowed(self, command: Any, narrow: Callable[[DataFrame], DataFrame]) -> Any:
         """A command that reads less of its target."""

@@ -22,11 +22,12 @@ SPLIT_OVERHEAD = 5 * 1024
 LOOKBACK = 10
 SMALL = 0.75
 """Files below this share of the target size are small, as Iceberg has it by default."""
-SHARES = {False: (SMALL, 0.6, 0.45, 0.3, 0.15), True: (1.25, SMALL, 0.6, 0.45, 0.3, 0.15)}
+SHARES = {False: (0.9, SMALL, 0.6, 0.45, 0.3, 0.15), True: (1.25, 0.9, SMALL, 0.6, 0.45, 0.3, 0.15)}
 """Which files are rewritten: those below one of these shares of the target size; with or without files that fit."""
 LEAST_TRIAL = 4
 """Fewer files than these are near enough to the target size to tell by themselves."""
-SCALES = tuple(0.8 + 0.04 * step for step in range(18))
+SCALES = tuple(0.8 + 0.05 * step for step in range(15))
+"""How much is read for a new file, beside what the estimate says."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ def _ways(
     files: Sequence[DataFile], target: int, known: tuple[float, float], shares: Sequence[float]
 ) -> Iterator[Packing]:
     overhead, width = known
+    tried = 0
     for share in shares:
         minimum = int(share * target)
         groups: dict[str, list[DataFile]] = {}
@@ -174,6 +176,9 @@ def _ways(
         read = sum(file.size for group in packed for file in group)
         rows = sum(file.rows for group in packed for file in group)
         count = sum(len(group) for group in packed)
+        if count == tried:
+            continue  # the same files as with a larger share
+        tried = count
         left_files = len(files) - count
         left_bytes = sum(file.size for file in files) - read
         room = max(target - overhead, target / 2)

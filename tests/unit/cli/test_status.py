@@ -1,0 +1,246 @@
+"""`status`, over tables and checkpoints as a run leaves them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import Result
+
+from helios import Catalog
+from helios.table.snapshots import Table
+
+Run = Callable[..., Result]
+
+SCHEMA = pa.schema([("id", pa.int64())])
+SCRIPT = """
+from helios import Iceberg
+orders = Iceberg.source("shop.raw").incremental() >> Iceberg.sink("shop.orders")
+other = Iceberg.source("shop.raw").incremental() >> Iceberg.sink("shop.other").target_file_size("4KB")
+"""
+
+
+@pytest.fixture
+def catalog(folder: Path) -> Catalog:
+    made = Catalog.local(path=folder / ".helios")
+    made.create_namespace("shop")
+    return made
+
+
+def append(table: Table, *, branch: str = "main", rows: int = 1, **stamps: object) -> int:
+    properties = {f"helios.{key}": str(value) for key, value in stamps.items()}
+    data = pa.Table.from_pydict({"id": list(range(rows))}, schema=SCHEMA)
+    table.iceberg.append(data, snapshot_properties=properties, branch=branch)
+    return table.branches()[branch]
+
+
+def remember(table: Table, pipeline: str, batch: int, source: Table | None = None, **fields: Any) -> None:
+    """The record of a pipeline, which has read a source up to where it is now."""
+    position = None
+    if source is not None:
+        to = source.iceberg.current_snapshot().snapshot_id
+        position = {"sources": [{"source": source.name, "state": None, "after": 1, "to": to}], "pins": {}}
+    kept = {"checkpoint": "c", "batch": batch, "position": position, "snapshot": None, "sequence": 0, "steps": "s"}
+    with table.iceberg.transaction() as change:
+        change.set_properties({f"helios.ledger.{pipeline}": json.dumps({"v": 1, **kept, **fields})})
+
+
+def checkpoint(folder: Path, pipeline: str, source: str, batch: int, snapshot: int) -> Path:
+    """A checkpoint whose pipeline has read a source up to a snapshot."""
+    made = folder / ".helios" / "warehouse" / "_helios" / "checkpoints" / pipeline
+    identity = {"v": 1, "id": "c", "pipeline": pipeline, "target": pipeline, "target_uuid": "", "sources": [source]}
+    for name, text in {
+        "helios/identity.json": json.dumps({**identity, "state": [], "path": "snapshot ranges"}),
+        "helios/start.json": json.dumps([{"snapshot": snapshot, "state": True}]),
+        f"offsets/{batch}": f'v1\n{{}}\n{{"version":1,"snapshot_id":{snapshot},"position":1,"scan_all_files":false}}',
+        f"commits/{batch}": 'v1\n{"nextBatchWatermarkMs":0}',
+    }.items():
+        (made / name).parent.mkdir(parents=True, exist_ok=True)
+        (made / name).write_text(text)
+    return made
+
+
+@pytest.fixture
+def shop(catalog: Catalog) -> tuple[Table, Table]:
+    """A source of three commits, and a target that has the first."""
+    raw, orders = catalog.create_table("shop.raw", SCHEMA), catalog.create_table("shop.orders", SCHEMA)
+    append(raw)
+    made = append(orders, rows=7, pipeline="local.shop.orders", batch=0)
+    remember(orders, "local.shop.orders", 0, raw, snapshot=made, sequence=1)
+    append(raw)
+    append(raw)
+    return raw, orders
+
+
+def one(cli: Run, *arguments: str) -> dict[str, Any]:
+    (found,) = json.loads(cli("status", *arguments, "--json").stdout)
+    return dict(found)
+
+
+def test_nothing_yet(cli: Run) -> None:
+    shown = cli("status")
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, "", "no pipeline has written anything yet.\n")
+    assert json.loads(cli("status", "--json").stdout) == []
+
+
+def test_the_last_commit_and_the_small_files(cli: Run, shop: tuple[Table, Table]) -> None:
+    _, orders = shop
+    found = one(cli)
+    current = orders.current_snapshot()
+    assert current is not None
+    assert (found["pipeline"], found["table"]) == ("local.shop.orders", "local.shop.orders")
+    assert (found["batch"], found["snapshot"], found["rows"]) == (0, current.id, 7)
+    assert found["committed"] == current.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert (found["files"], found["small"]) == (1, 1)
+    assert (found["audit"], found["notes"]) == (None, [])
+    header, line = cli("status").output.splitlines()
+    assert header.split("  ")[0] == "PIPELINE"
+    assert [*line.split()[:2], *line.split()[-3:]] == ["local.shop.orders", "0", "1", "of", "1"]
+    size = orders.iceberg.inspect.files()["file_size_in_bytes"][0].as_py()
+    for target, small in ((2 * size, 0), (2 * size + 1, 1)):
+        with orders.iceberg.transaction() as change:
+            change.set_properties({"write.target-file-size-bytes": str(target)})
+        assert one(cli)["small"] == small
+
+
+def test_the_lag_is_told_by_the_record_where_no_checkpoint_is(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, _ = shop
+    found = one(cli)
+    oldest = raw.snapshots()[1].timestamp.timestamp()
+    assert found["behind"] == 2
+    assert abs(time.time() - oldest - found["seconds"]) < 30
+    assert "2 snapshots, " in cli("status").output
+
+
+def test_the_checkpoint_knows_of_batches_that_wrote_nothing(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:
+    raw, _ = shop
+    newest = raw.iceberg.current_snapshot().snapshot_id
+    made = checkpoint(folder, "local.shop.orders", "local.shop.raw", 3, newest)
+    assert (one(cli)["behind"], one(cli)["seconds"]) == (0, 0.0)
+    assert cli("status").output.splitlines()[1].split()[-4] == "no"
+    (made / "offsets" / "3").write_text("")
+    assert one(cli)["behind"] == 2, "a checkpoint that cannot be read"
+
+
+def test_a_script_names_its_pipelines_and_their_checkpoints(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:
+    raw, _ = shop
+    text = SCRIPT.replace('"shop.orders")', f'"shop.orders").checkpoint("{folder}/elsewhere")')
+    (folder / "p.py").write_text(text)
+    made = checkpoint(folder, "local.shop.orders", "local.shop.raw", 0, raw.snapshots()[1].id)
+    made.rename(folder / "elsewhere")
+    orders, other = json.loads(cli("status", "p.py", "--json").stdout)
+    assert (orders["pipeline"], orders["behind"]) == ("local.shop.orders", 1)
+    assert (other["pipeline"], other["batch"], other["notes"]) == ("local.shop.other", None, ["has not run yet"])
+    assert cli("status", "p.py:other").output.splitlines()[1].split() == [
+        "local.shop.other", "has", "not", "run", "yet",
+    ]  # fmt: skip
+
+
+def test_the_sink_says_the_target_file_size(cli: Run, catalog: Catalog, folder: Path) -> None:
+    (folder / "p.py").write_text(SCRIPT)
+    append(catalog.create_table("shop.raw", SCHEMA))
+    other = catalog.create_table("shop.other", SCHEMA)
+    made = append(other)
+    remember(other, "local.shop.other", 0, snapshot=made)
+    assert one(cli, "p.py:other")["small"] == 1
+    (folder / "p.py").write_text(SCRIPT.replace("4KB", "1KB"))
+    assert one(cli, "p.py:other")["small"] == 0
+    assert one(cli, "p.py:other")["behind"] is None
+
+
+def test_a_source_that_lost_the_place_is_said(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, orders = shop
+    remember(orders, "local.shop.orders", 0, raw, snapshot=orders.iceberg.current_snapshot().snapshot_id)
+    assert one(cli)["behind"] == 0
+    raw.rollback_to(raw.snapshots()[0].id)
+    found = one(cli)
+    assert found["behind"] is None
+    assert found["notes"] == ["its place in local.shop.raw has expired, or was rolled back"]
+    assert "unknown" in cli("status").output
+
+
+def test_a_place_whose_own_snapshot_has_expired_is_still_known(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, _ = shop
+    append(raw)
+    raw.expire(older_than=0.001, retain_last=3)
+    assert len(raw.snapshots()) == 3
+    assert one(cli)["behind"] == 3
+
+
+def test_a_batch_that_waits_for_its_audit_or_was_set_aside(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, orders = shop
+    pipeline = "local.shop.orders"
+    main = orders.iceberg.current_snapshot().snapshot_id
+    orders.branch(f"helios_audit_{pipeline}")
+    assert one(cli)["audit"] is None
+    append(orders, branch=f"helios_audit_{pipeline}", pipeline=pipeline, batch=1, position="{}", checkpoint="c")
+    found = one(cli)
+    assert (found["audit"], found["notes"]) == (1, ["batch 1 has not passed its audit"])
+    assert found["files"] == 1, "what waits is not in the table"
+    remember(orders, pipeline, 1, raw, snapshot=main)
+    assert "batch 1 was set aside" in one(cli)["notes"]
+
+
+def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folder: Path) -> None:
+    (folder / "p.py").write_text(
+        "from helios import *\n"
+        "p = (Memory.source([{'id': 1, 'k': 'a'}]) >> Iceberg.sink('shop.t').route(by='k').quarantine('shop.bad'))"
+        ".named('routed')\n"
+    )
+    for name in ("shop.t_a", "shop.t_b", "shop.unrelated"):
+        table = catalog.create_table(name, SCHEMA)
+        remember(table, "routed", 4, snapshot=append(table, pipeline="routed", batch=4))
+        remember(table, "routed.replay", 0)
+    columns = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
+    bad = catalog.create_table("shop.bad", pa.schema([(name, pa.string()) for name in columns]))
+    remember(bad, "routed", 4)
+    found = json.loads(cli("status", "p.py", "--json").stdout)
+    assert [(f["pipeline"], f["table"]) for f in found] == [
+        ("routed", "local.shop.t_a"),
+        ("routed", "local.shop.t_b"),
+    ]
+    everything = json.loads(cli("status", "--json").stdout)
+    assert [f["table"] for f in everything] == ["local.shop.t_a", "local.shop.t_b", "local.shop.unrelated"]
+
+
+def test_a_damaged_record_hides_no_other(cli: Run, shop: tuple[Table, Table]) -> None:
+    _, orders = shop
+    with orders.iceberg.transaction() as change:
+        change.set_properties({"helios.ledger.broken": "{"})
+    broken, well = json.loads(cli("status", "--json").stdout)
+    assert (broken["batch"], well["batch"]) == (None, 0)
+    assert "the ledger record helios.ledger.broken of local.shop.orders is damaged" in broken["notes"][0]
+
+
+def test_a_catalog_that_is_away_hides_no_other(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:
+    assert shop
+    (folder / "away").mkdir()
+    (folder / "away" / "catalog.db").write_text("no database")
+    (folder / "helios.toml").write_text('[catalogs.away]\ntype = "local"\npath = "away"\n')
+    shown = cli("status")
+    assert shown.exit_code == 1
+    assert "local.shop.orders" in shown.stdout
+    assert "catalog 'away'" in shown.stderr
+
+
+def test_a_pipeline_with_a_problem_hides_no_other(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:
+    assert shop
+    orders, _, other = SCRIPT.rpartition("shop.raw")
+    (folder / "p.py").write_text(f"{orders}shop.rw{other}")
+    shown = cli("status", "p.py")
+    assert shown.exit_code == 2
+    assert "local.shop.orders" in shown.stdout
+    assert "Did you mean 'shop.raw'?" in shown.stderr
+
+
+def test_wrong_input(cli: Run, folder: Path) -> None:
+    assert cli("status", "missing.py").exit_code == 2
+    (folder / "p.py").write_text("from helios import *\np = Iceberg.source('shop.nope') >> Iceberg.sink('shop.t')\n")
+    shown = cli("status", "p.py")
+    assert shown.exit_code == 2
+    assert "shop.nope" in shown.stderr
