@@ -10,8 +10,8 @@ from helios import Iceberg, param, select, where
 fleet = (
     Iceberg.source("nyc.flights").incremental(poll=param("poll", "10s"))
     >> where("tailnum IS NOT NULL")
-    # `cancelled`, `minute` and `time_hour` serve the order and the deletes only, and so are not stored.
-    >> select("tailnum", "airline", "flight", "dest", "time_hour AS seen", "time_hour", "minute", "cancelled")
+    # Columns that the order and the deletes name are not stored: what is to be stored of them has another name.
+    >> select("tailnum", "airline", "dest", "time_hour AS seen", "time_hour", "minute", "flight", "cancelled")
     >> Iceberg.sink("nyc.fleet")
     .upsert("tailnum", order_by="struct(time_hour, minute, flight)", delete_when="cancelled")
     .exactly_once()

@@ -1,6 +1,6 @@
 """`kill -9` at random moments of a running incremental pipeline: prints kills, lost and duplicated rows.
 
-    python perf/kills.py --kills 100 --rows 1000000
+    python perf/kills.py --kills 100 --rows 1000000 --mode upsert
 
 One process appends rows to a source table in many commits. Another runs `helios run` on a pipeline that follows it and
 is killed over and over: the driver alone, or with its JVM, while it starts and while it commits. A last run drains what
@@ -21,16 +21,32 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from helios import Catalog
+from helios import Catalog, bucket
 
 SCRIPT = """
 from helios import Iceberg, bucket, with_columns
 copy = (
     Iceberg.source("kills.source").incremental(poll="200ms")
     >> with_columns(double="id * 2")
-    >> Iceberg.sink("kills.target").partition_by(bucket(2, "id")).exactly_once()
+    >> Iceberg.sink("kills.target").partition_by(bucket(2, "id")){mode}.exactly_once()
 )
 """
+
+MERGE = """
+MERGE INTO target USING batch ON target.id = batch.id
+WHEN MATCHED THEN UPDATE SET times = target.times + 1
+WHEN NOT MATCHED THEN INSERT (id, double, times) VALUES (batch.id, batch.double, 1)
+"""
+
+MODES = {
+    "append": "",
+    "upsert": '.upsert("id", order_by="double", history=True)',  # a row that comes twice changes nothing, or shows
+    "merge": f'.merge_sql("""{MERGE}""")',  # counts how often a row came
+    "branch": '.branch("kills")',
+    "route": '.route(by="id % 3")',
+    "audit": '.audit({"once": "count(*) = count(DISTINCT id)"}).publish()',
+}
+"""The modes that can be killed, as calls on the sink."""
 
 
 def write(folder: Path, rows: int, commits: int, kills: int) -> None:
@@ -49,12 +65,18 @@ def write(folder: Path, rows: int, commits: int, kills: int) -> None:
         time.sleep(1.5)
 
 
-def counted(catalog: Catalog, rows: int) -> tuple[int, int]:
+def counted(catalog: Catalog, rows: int, mode: str) -> tuple[int, int]:
     """How many ids of the target are missing, and how many are there too often."""
-    ids = catalog.load("kills.target").iceberg.scan(selected_fields=("id", "double")).to_arrow()
-    wrong = sum(1 for i, d in zip(ids["id"].to_pylist(), ids["double"].to_pylist(), strict=True) if d != 2 * i)
-    assert wrong == 0, f"{wrong} rows have a wrong value"
-    seen = Counter(ids["id"].to_pylist())
+    seen: Counter[int] = Counter()
+    for name in [f"kills.target_{i}" for i in range(3)] if mode == "route" else ["kills.target"]:
+        table = catalog.load(name).iceberg
+        branch = table.metadata.snapshot_by_name("kills") if mode == "branch" else None
+        found = table.scan(snapshot_id=branch.snapshot_id if branch else None).to_arrow()
+        ids, doubles = found["id"].to_pylist(), found["double"].to_pylist()
+        wrong = sum(1 for i, d in zip(ids, doubles, strict=True) if d != 2 * i)
+        assert wrong == 0, f"{wrong} rows have a wrong value"
+        for i, times in zip(ids, found["times"].to_pylist() if mode == "merge" else [1] * len(ids), strict=True):
+            seen[i] += times
     return sum(1 for i in range(rows) if i not in seen), sum(n - 1 for n in seen.values())
 
 
@@ -89,6 +111,7 @@ def main() -> int:
     parser.add_argument("--commits", type=int, help="commits of the source; by default eight for each kill")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--mode", choices=list(MODES), default="append")
     parser.add_argument("--write", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     commits = given.commits or given.kills * 8
@@ -96,17 +119,21 @@ def main() -> int:
         write(given.folder, given.rows, commits, given.kills)
         return 0
     with tempfile.TemporaryDirectory(prefix="helios-kills-") as made:
-        return kill_often(Path(given.folder or made), given.kills, given.rows, commits, given.seed)
+        return kill_often(given, Path(given.folder or made), commits)
 
 
-def kill_often(folder: Path, kills: int, rows: int, commits: int, seed: int) -> int:
+def kill_often(given: argparse.Namespace, folder: Path, commits: int) -> int:
     import pyarrow as pa
 
-    rng = random.Random(seed)
+    kills, rows, mode = given.kills, given.rows, given.mode
+    rng = random.Random(given.seed)
     catalog = Catalog.local(path=folder / ".helios")
     catalog.create_namespace("kills")
     catalog.create_table("kills.source", pa.schema([("id", pa.int64())]))
-    (folder / "pipeline.py").write_text(SCRIPT)
+    if mode == "merge":  # which makes no table
+        columns = [("id", pa.int64()), ("double", pa.int64()), ("times", pa.int64())]
+        catalog.create_table("kills.target", pa.schema(columns), partition_by=[bucket(2, "id")])
+    (folder / "pipeline.py").write_text(SCRIPT.replace("{mode}", MODES[mode]))
     options = ["--rows", str(rows), "--commits", str(commits), "--kills", str(kills), "--folder", str(folder)]
     (folder / "kills").write_text("0")
     writer = subprocess.Popen([sys.executable, __file__, "--write", *options])
@@ -117,9 +144,9 @@ def kill_often(folder: Path, kills: int, rows: int, commits: int, seed: int) -> 
     if writer.wait() != 0:
         raise SystemExit("the writer failed")
     subprocess.run([sys.executable, "-m", "helios", "run", "pipeline.py", "--once"], cwd=folder, check=True)
-    lost, duplicated = counted(catalog, rows)
-    commits_made = len(catalog.load("kills.target").snapshots())
-    print(json.dumps({"kills": kills, "rows": rows, "target_commits": commits_made, "seed": seed,
+    lost, duplicated = counted(catalog, rows, mode)
+    commits_made = len(catalog.load("kills.target_0" if mode == "route" else "kills.target").snapshots())
+    print(json.dumps({"kills": kills, "rows": rows, "target_commits": commits_made, "seed": given.seed, "mode": mode,
                       "lost": lost, "duplicated": duplicated}))  # fmt: skip
     return 0 if lost == duplicated == 0 else 1
 

@@ -1,124 +1,190 @@
-"""An upsert of many keys, batch by batch, beside a pandas reference: prints the rows that differ.
+"""An upsert followed as a stream, beside the same in pandas: prints how many rows differ, which must be 0.
 
     python perf/upsert_reference.py --keys 1000000 --batches 20
 
-The first batch writes every key. Each later one changes 1% of them: most rows are newer, some are late (an older order
-must not win), some tie with the row that is there (the later batch wins), some delete their key, and some bring back an
-old row of a deleted key (it must stay away). Each batch is a commit of its own, which the pipeline follows. At the end
-the table is read by PyIceberg and compared with the reference, all columns as a multiset.
+The first commit of the source holds every key. Each later one changes 1% of them, scattered: updates and deletes, new
+keys, deleted keys that come back, rows that are older than what is known of their key or as old as that, rows without
+an order, and several rows of a key. A running pipeline takes one commit per batch; pandas keeps the newest row of every
+key. At the end the two are compared in all columns, as multisets.
+
+`--order stored` writes into a table that has the order's column, where Helios compares with it; `--order remembered`
+into one that has not, where Helios remembers every key's order itself.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from helios import Catalog, Iceberg
+from helios import Catalog, Iceberg, Memory
+from helios.spark.run import PipelineRun
 
-SCHEMA = pa.schema(
-    [("id", pa.int64()), ("v", pa.float64()), ("name", pa.string()), ("seq", pa.int64()), ("op", pa.string())]
+SOURCE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("seq", pa.int64()),
+        ("op", pa.string()),
+        ("amount", pa.float64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", tz="UTC")),
+    ]
 )
-KINDS = {"update": 0.70, "late": 0.12, "tie": 0.06, "delete": 0.12}
+STORED = "id bigint, seq bigint, amount double, name string, at timestamp"
+NO_ORDER = -1
+"""How pandas has a `seq` that is null: older than all others."""
+KINDS = {"newer": 0.55, "older": 0.25, "as old": 0.15, "without order": 0.05}
+NAMES = np.array([None, "", "ä", "it's", "long " * 5], dtype=object)
 
 
-@dataclass
 class Reference:
-    """The table as it must be: the newest row of each key by its order, deletes remembered."""
+    """The newest row of every key that was ever seen, deleted ones too, with the key as the index."""
 
-    rows: pd.DataFrame
+    def __init__(self) -> None:
+        self.rows = pd.DataFrame({"seq": [], "op": []})
 
-    @classmethod
-    def empty(cls, keys: int) -> Reference:
-        frame = pd.DataFrame({"id": np.arange(keys), "v": 0.0, "name": "", "seq": -1, "alive": False})
-        return cls(frame.set_index("id"))
+    def take(self, batch: pd.DataFrame) -> None:
+        newest = batch.sort_values("seq", kind="stable").drop_duplicates("id", keep="last").set_index("id")
+        seen = self.rows["seq"].reindex(newest.index)
+        winning = newest[seen.isna() | (newest["seq"] >= seen)]  # of equal ones the later batch's
+        kept = self.rows[~self.rows.index.isin(winning.index)]
+        self.rows = pd.concat([kept, winning]) if len(kept) else winning
 
-    def apply(self, batch: pd.DataFrame) -> None:
-        # Of the rows of a key in a batch the newest counts; it wins over what is there unless that is newer.
-        newest = batch.sort_values("seq").groupby("id").last()
-        wins = newest[newest["seq"] >= self.rows.loc[newest.index, "seq"]]
-        self.rows.loc[wins.index, ["v", "name", "seq"]] = wins[["v", "name", "seq"]]
-        self.rows.loc[wins.index, "alive"] = wins["op"] != "d"
-
-    def table(self, columns: list[str]) -> pd.DataFrame:
-        return self.rows[self.rows["alive"]].reset_index()[columns].sort_values("id").reset_index(drop=True)
+    def table(self, columns: list[str]) -> pa.Table:
+        return arrow(self.rows[self.rows["op"] != "d"].reset_index()).select(columns)
 
 
-def changes(reference: Reference, number: int, share: float, random: np.random.Generator) -> pd.DataFrame:
-    """The rows of a batch."""
-    keys = len(reference.rows)
-    if number == 0:
-        ids, kinds = np.arange(keys), np.full(keys, "update")
-    else:
-        ids = random.choice(keys, max(1, round(keys * share)), replace=False)
-        kinds = random.choice(list(KINDS), len(ids), p=list(KINDS.values()))
-    there = reference.rows.loc[ids, "seq"].to_numpy()
-    step = np.select([kinds == "late", kinds == "tie"], [-random.integers(1, 50, len(ids)), 0], 50 + number)
-    batch = pd.DataFrame(
-        {
-            "id": ids,
-            "v": random.random(len(ids)).round(6),
-            "name": [f"name {number}-{i}" for i in ids],
-            "seq": there + step,
-            "op": np.where(kinds == "delete", "d", "u"),
-        }
-    )
-    # Some keys come twice in a batch, once with an older order.
-    twice = batch.sample(frac=0.1, random_state=number).assign(seq=lambda b: b["seq"] - 1, name="older", op="u")
-    return pd.concat([batch, twice]).sample(frac=1, random_state=number)
+class Changes:
+    """Makes batches over what is known so far."""
+
+    def __init__(self, keys: int, seed: int, known: Reference) -> None:
+        self.keys = keys
+        self.known = known
+        self.rng = np.random.default_rng(seed)
+
+    def first(self) -> pd.DataFrame:
+        return self._rows(np.arange(self.keys), np.full(self.keys, 1_000), deletes=0.0)
+
+    def batch(self) -> pd.DataFrame:
+        """1% of the keys, and a tenth of them twice."""
+        size, rows = self.keys // 100, self.known.rows
+        gone = rows.index[rows["op"] == "d"]
+        new = np.arange(len(rows), len(rows) + size // 10)
+        back = self.rng.choice(gone, size=min(len(gone), size // 5), replace=False)
+        changed = self.rng.choice(len(rows), size=size - len(new) - len(back), replace=False)
+        ids = np.concatenate([changed, back, new])
+        ids = np.concatenate([ids, self.rng.choice(ids, size=size // 10)])
+        self.rng.shuffle(ids)
+        seen = rows["seq"].reindex(ids).fillna(1_000).to_numpy(dtype=np.int64)
+        kind = self.rng.choice(list(KINDS), size=len(ids), p=list(KINDS.values()))
+        apart = self.rng.integers(1, 500, size=len(ids))
+        seq = np.select([kind == "newer", kind == "older", kind == "as old"], [seen + apart, seen - apart, seen])
+        return self._rows(ids, np.where(kind == "without order", NO_ORDER, seq.clip(min=0)), deletes=0.2)
+
+    def _rows(self, ids: Any, seq: Any, deletes: float) -> pd.DataFrame:
+        count = len(ids)
+        return pd.DataFrame(
+            {
+                "id": ids,
+                "seq": seq,
+                "op": np.where(self.rng.random(count) < deletes, "d", "u"),
+                "amount": self.rng.normal(size=count),
+                "name": self.rng.choice(NAMES, size=count),
+                "at": pd.to_datetime(self.rng.integers(0, 1 << 50, size=count), unit="us", utc=True),
+            }
+        )
+
+
+def arrow(rows: pd.DataFrame) -> pa.Table:
+    seq = pa.array(rows["seq"].to_numpy(), pa.int64(), mask=(rows["seq"] == NO_ORDER).to_numpy())
+    columns = [seq if f.name == "seq" else pa.array(rows[f.name], f.type, from_pandas=True) for f in SOURCE]
+    return pa.table(columns, schema=SOURCE)
+
+
+def mismatches(found: pa.Table, wanted: pa.Table) -> int:
+    """How many rows one table has and the other has not, each as often as it is there."""
+    names = wanted.column_names
+    signed = [
+        table.select(names).cast(wanted.schema).append_column("n", pa.array(np.full(len(table), sign)))
+        for table, sign in ((found, 1), (wanted, -1))
+    ]
+    net = pa.concat_tables(signed).group_by(names).aggregate([("n", "sum")])
+    return int(pc.sum(pc.abs(net["n_sum"])).as_py() or 0)
+
+
+def await_batches(run: PipelineRun, batches: int) -> None:
+    while run.batches < batches:
+        if run.await_termination(0.05):
+            raise SystemExit(f"the pipeline ended by itself after {run.batches} batches")
+
+
+def compare(folder: Path, given: argparse.Namespace, *, order: str, version: int, mode: str) -> int:
+    """Runs one variant; returns the rows that differ."""
+    began = time.monotonic()
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("upsert")
+    source = catalog.create_table("upsert.source", SOURCE).iceberg
+    sink = Iceberg.sink("upsert.target", catalog=catalog).format_version(version).write_mode(mode)
+    columns = [name for name in SOURCE.names if name != "op" and (name != "seq" or order == "stored")]
+    if order == "stored":
+        (Memory.source([], STORED) >> sink.append()).named("made").run(once=True).await_termination()
+    pipeline = (
+        Iceberg.source("upsert.source", catalog=catalog).incremental(poll="100ms")
+        >> sink.upsert("id", order_by="seq", delete_when="op = 'd'").checkpoint(str(folder / "checkpoint"))
+    )  # fmt: skip
+    reference = Reference()
+    changes = Changes(given.keys, given.seed, reference)
+    batch = changes.first()
+    source.append(arrow(batch))
+    run = pipeline.run()
+    sent = 0
+    for number in range(given.batches + 1):
+        if number > 0:
+            batch = changes.batch()
+            source.append(arrow(batch))
+        sent += len(batch)
+        reference.take(batch)
+        await_batches(run, number + 1)
+    run.stop()
+    run.await_termination()
+    wanted = reference.table(columns)
+    table = catalog.load("upsert.target").iceberg
+    found = table.scan().to_arrow()
+    stored = {field.name for field in table.schema().fields}
+    wrong = mismatches(found, wanted) if stored == set(columns) else len(found) + len(wanted)
+    told = {"order": order, "format_version": version, "write_mode": mode, "keys": given.keys, "batches": run.batches}
+    told |= {"rows_sent": sent, "rows": len(found), "deleted": int((reference.rows["op"] == "d").sum())}
+    told |= {"mismatches": wrong, "seconds": round(time.monotonic() - began, 1)}
+    print(json.dumps(told), flush=True)
+    return wrong
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=20, help="after the first one, which writes every key")
-    parser.add_argument("--share", type=float, default=0.01, help="of the keys that a batch changes")
-    parser.add_argument("--stores-order", action="store_true", help="the target has the order's column")
-    parser.add_argument("--format-version", type=int, default=2, choices=(2, 3))
-    parser.add_argument("--write-mode", default="merge-on-read", choices=("merge-on-read", "copy-on-write"))
-    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--batches", type=int, default=20)
+    parser.add_argument("--order", nargs="+", default=["stored", "remembered"], choices=["stored", "remembered"])
+    parser.add_argument("--format-version", nargs="+", type=int, default=[2], choices=[2, 3])
+    modes = ["merge-on-read", "copy-on-write"]
+    parser.add_argument("--write-mode", nargs="+", default=modes[:1], choices=modes)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="helios-perf-") as made:
-        return compare(Catalog.local(path=Path(made) / ".helios"), given)
-
-
-def compare(catalog: Catalog, given: Any, spark: Any = None) -> int:
-    """Runs the batches and returns 1 when the table differs from the reference."""
-    random, reference, began = np.random.default_rng(given.seed), Reference.empty(given.keys), time.monotonic()
-    catalog.create_namespace("perf")
-    source = catalog.create_table("perf.changes", SCHEMA).iceberg
-    columns = ["id", "v", "name"]
-    if given.stores_order:
-        columns.append("seq")
-        catalog.create_table("perf.state", pa.schema([SCHEMA.field(c) for c in columns]))
-    pipeline = Iceberg.source("perf.changes", catalog=catalog).incremental() >> (
-        Iceberg.sink("perf.state", catalog=catalog)
-        .format_version(given.format_version)
-        .write_mode(given.write_mode)
-        .upsert("id", order_by="seq", delete_when="op = 'd'")
-    )
-    for number in range(given.batches + 1):
-        batch = changes(reference, number, given.share, random)
-        source.append(pa.Table.from_pandas(batch, schema=SCHEMA, preserve_index=False))
-        source.refresh()
-        pipeline.run(once=True, spark=spark).await_termination()
-        reference.apply(batch)
-        print(f"batch {number}: {len(batch):,} rows, {time.monotonic() - began:.0f} s", flush=True)
-    arrow = catalog.load("perf.state").iceberg.scan(selected_fields=tuple(columns)).to_arrow()
-    found = arrow.select(columns).to_pandas().sort_values(columns).reset_index(drop=True)
-    expected = reference.table(columns)
-    both = found.merge(expected, how="outer", on=columns, indicator=True)
-    wrong = int((both["_merge"] != "both").sum()) + abs(len(found) - len(expected))
-    print(f"{len(found):,} rows after {given.batches + 1} batches, {wrong} differ from the reference")
-    return 1 if wrong else 0
+    print(json.dumps({"seed": given.seed}))
+    wrong = 0
+    for order, version, mode in product(given.order, given.format_version, given.write_mode):
+        with tempfile.TemporaryDirectory(prefix="helios-upsert-") as made:
+            wrong += compare(Path(made), given, order=order, version=version, mode=mode)
+    return 0 if wrong == 0 else 1
 
 
 if __name__ == "__main__":

@@ -239,7 +239,7 @@ def compact(
         )
         click.echo(
             f"{done.table}: {_count(done.rewritten, 'file')} ({show_bytes(done.read)}) became {done.added}{more}. "
-            f"It has {_count(done.files, 'file')}, {show_bytes(done.bytes)}, of {show_bytes(done.target)} at best."
+            f"It has {_count(done.files, 'file')}, {show_bytes(done.bytes)}; the target is {show_bytes(done.target)}."
         )
     elif done.gave_up is None:
         click.echo(f"{done.table}: nothing to compact: {_count(done.files, 'file')}, {show_bytes(done.bytes)}.")

@@ -208,16 +208,17 @@ def replay(
 
 
 def _told(done: Replayed) -> str:
-    rows = progress.counted(done.taken - done.moved, "row")
-    where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
+    if not done.taken and not done.stayed:
+        return f"{done.pipeline}: {done.quarantine} holds nothing to replay."
     again = " by a replay that died" if done.resumed else ""
+    where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
+    rows = progress.counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
     if done.moved:
-        parts.append(f"{done.moved:,} failed in another step")
+        parts.append(f"{progress.counted(done.moved, 'row')} set aside by another step now")
     if done.stayed:
-        parts.append(f"{done.stayed:,} fail again")
-    stays = f"; in {done.quarantine} still" if done.moved or done.stayed else ""
-    return f"{', '.join(parts)}{stays}."
+        parts.append(f"{progress.counted(done.stayed, 'row')} of {done.quarantine} would fail again")
+    return f"{'; '.join(parts)}."
 
 
 # what they share

@@ -340,3 +340,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     named = any(mark.args[0] == "name" for mark in metafunc.definition.iter_markers("parametrize"))
     if "scene" in metafunc.fixturenames and not named:
         metafunc.parametrize("name", list(cases.CASES))
+
+
+@pytest.fixture(name="cases")
+def _cases() -> Any:
+    return cases
