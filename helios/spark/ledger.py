@@ -337,6 +337,7 @@ class Ledger:
                 terms.retried()
                 time.sleep(terms.retry.backoff * 2 ** (tried - 1))
             terms.before()
+            seen = self._head
             pending = self.begin(spark, batch, position, terms)
             began = time.monotonic()
             try:
@@ -347,7 +348,7 @@ class Ledger:
                 conflict = error
                 if (found := self.find(batch, position, planned=True)) is not None:
                     return found
-                self._refuse_conflict(error, batch, terms)
+                self._refuse_conflict(error, batch, terms, seen)
                 continue
             written = time.monotonic()
             snapshot = pending.snapshot
@@ -369,7 +370,7 @@ class Ledger:
                 if found is not None:
                     return found
                 conflict = error
-                self._refuse_conflict(error, batch, terms)
+                self._refuse_conflict(error, batch, terms, seen)
                 continue
             done = time.monotonic() - written
             return replace(self._made(made), retries=tried, write_seconds=written - began, commit_seconds=done)
@@ -422,13 +423,23 @@ class Ledger:
             steps=self.steps,
         )
 
-    def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms) -> None:
-        if not terms.yields:
+    def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms, seen: Any | None) -> None:
+        if not terms.yields and not self._only_compacted(seen):
             raise RunError(
                 f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
                 f"{java_message(error)}; nothing was written.",
                 fix="look at what was written meanwhile; run again to replace it too.",
             ) from error
+
+    def _only_compacted(self, seen: Any | None) -> bool:
+        """Whether every commit since a snapshot is a compaction, which changes no rows."""
+        self.table.refresh()
+        snapshot = self.head()
+        while snapshot is not None and seen is not None and snapshot.snapshotId() != seen.snapshotId():
+            if str(snapshot.operation()) != "replace":
+                return False
+            snapshot = self.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+        return seen is not None and snapshot is not None
 
     def _made(self, snapshot: int) -> Commit:
         self.table.refresh()

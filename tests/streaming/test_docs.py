@@ -1,0 +1,59 @@
+"""The examples of docs/writing.md, run one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from helios import Pipeline
+
+PAGE = Path(__file__).parents[2] / "docs" / "writing.md"
+
+
+def test_the_examples_run(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.shop")
+    world.sql(
+        "CREATE TABLE local.shop.events (id bigint, customer string, country string, amount decimal(10,2), op string, "
+        "updated_at timestamp) USING iceberg"
+    )
+    for rows in (
+        "(1, 'a', 'DE', 5.00, 'u', 1), (2, 'b', 'FR', 7.50, 'u', 1), (3, null, 'DE', 1.00, 'u', 1)",
+        "(1, 'a', 'DE', 9.00, 'u', 3), (2, '', 'FR', 0.00, 'd', 3), (4, 'd', 'DE', -1.00, 'c', 2)",
+        "(1, 'a', 'FR', 6.00, 'u', 2), (3, 'c', 'DE', 1.00, 'erase', 4)",
+    ):
+        world.sql(
+            f"INSERT INTO local.shop.events SELECT id, customer, country, amount, op, timestamp_seconds(t) FROM VALUES "
+            f"{rows} AS v(id, customer, country, amount, op, t)"
+        )
+    world.sql("CREATE TABLE local.shop.growing (id bigint, remark string) USING iceberg")
+    made: dict[str, Any] = {}
+    ran = 0
+    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        before = dict(made)
+        exec(block, made)
+        for name, value in made.items():
+            if isinstance(value, Pipeline) and before.get(name) is not value:
+                world.run(value)
+                ran += 1
+    assert ran == 12
+
+    def of(table: str, *columns: str) -> Counter[tuple[Any, ...]]:
+        return Counter(world.rows(f"shop.{table}", *columns))
+
+    assert of("customers", "id", "amount") == Counter([(1, Decimal("9.00")), (4, Decimal("-1.00"))])
+    table = world.catalog.load("shop.customers").iceberg
+    assert [f.name for f in table.schema().fields] == ["id", "customer", "country", "amount", "changed_at"]
+    assert of("totals") == Counter([("DE", Decimal("15.00")), ("FR", Decimal("13.50"))])
+    assert of("by_country", "country") == Counter({("DE",): 4, ("FR",): 2})
+    assert of("growing", "note")[("from FR",)] == 3
+    assert of("checked", "id") == Counter([(1,), (1,), (1,), (2,), (3,)])
+    assert of("rejected", "reason") == Counter({("positive (amount > 0)",): 2})
+    assert of("audited", "id").total() == 8
+    assert of("events_FR", "id").total() == 3
+    assert {str(f.transform) for f in world.catalog.load("shop.laid_out").iceberg.spec().fields} == {
+        "month",
+        "bucket[4]",
+    }
