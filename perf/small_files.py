@@ -3,7 +3,7 @@
     python perf/small_files.py --batches 200
 
 One pipeline follows a table in small bounded batches. Between its batches small files are compacted. After each
-compaction the number of data files is compared with the table's bytes over the target size; the writer goes on after it.
+compaction the number of data files is compared with the bytes over the target size; the writer goes on after it.
 """
 
 from __future__ import annotations

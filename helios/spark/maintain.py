@@ -198,6 +198,10 @@ AFTER_FAILURE = 600.0
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
 MOST_NEW_FILES = 100
+DRIFT = 0.08
+"""How far the number of files may be from bytes / target size after a compaction."""
+FEW_FILES = 10
+"""Below so many files one more or less is already beyond that."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,11 @@ class Maintainer:
         enough = min(MOST_NEW_FILES, max(MIN_INPUT_FILES, wanted // 20))
         if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
             return None
-        done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, sparing=True, most=MOST_BYTES)
+        how: dict[str, Any] = {"branch": self.branch, "most": MOST_BYTES}
+        done = compact(self.spark, self.table, self.settings.compact, sparing=True, **how)
+        if done.off > DRIFT and done.files >= FEW_FILES:
+            # Files that are a little short add up; this reads the table, but ever more seldom as it grows.
+            done = compact(self.spark, self.table, self.settings.compact, **how)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
         # What was cut short goes on after the next batch.
