@@ -1,215 +1,350 @@
-"""Batches whose columns change from one to the next, beside a reference in plain Python: prints what differs.
+"""Batches of evolving schemas into one table, beside a reference in plain Python: schema and values must be equal.
 
     python perf/evolving.py --batches 50
 
-Every batch is appended with `evolve_schema("full")`. Before it, columns are added, widened, renamed or dropped, fields
-are added to structs, to the structs in a list and to those in a map, or a column stays away. At the end the table must
-have the reference's columns, types and values: those of old rows under their new names and types, null where they had
-none.
+Before each batch up to three random changes are made: a column or a nested field is added (plain, or a struct, an array
+or a map, or under the name of one that was dropped), widened, renamed or dropped, at any depth. The batch is written
+with `.evolve_schema("full")`.
+
+`--feed batch` writes each as a batch pipeline, whose rows also leave out columns, carry them in another order, or in
+narrower types than the table has by then. `--feed stream` makes the same changes on a source table, which one pipeline
+follows from batch to batch.
+
+The reference knows a column by its identity: names and types change, values stay. `--seeds 20` repeats all with the
+next seeds, each into a table of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from helios import Catalog, Iceberg, Memory
+from pyiceberg import types as iceberg
+from pyspark.sql import SparkSession
 
-LEAVES = ("int", "bigint", "float", "double", "string", "boolean", "date", "decimal(9,2)")
-WIDER = {"int": "bigint", "float": "double", "decimal(9,2)": "decimal(14,2)"}
+from helios import Catalog, Iceberg, Memory
+from helios.catalog.conf import spark_conf
+from helios.config import load
+from helios.model.flow import Flow
+from helios.spark import session
+
+ROWS = 20
+"""Rows of a batch."""
+WIDER = {"int": "bigint", "float": "double", "decimal(9,2)": "decimal(18,2)", "decimal(18,2)": "decimal(38,2)"}
+VALUES: dict[str, Callable[[random.Random], Any]] = {
+    "int": lambda rng: rng.randint(-(2**31), 2**31 - 1),
+    "bigint": lambda rng: rng.randint(-(2**63), 2**63 - 1),
+    "float": lambda rng: rng.randint(-(2**20), 2**20) / 8,
+    "double": lambda rng: rng.uniform(-1e300, 1e300),
+    "decimal(9,2)": lambda rng: Decimal(rng.randint(-(10**9) + 1, 10**9 - 1)) / 100,
+    "decimal(18,2)": lambda rng: Decimal(rng.randint(-(10**18) + 1, 10**18 - 1)) / 100,
+    "decimal(38,2)": lambda rng: Decimal(rng.randint(-(10**26), 10**26)) / 100,
+    "string": lambda rng: rng.choice(["", "a", "ä", "it's", "long " * 9]),
+    "boolean": lambda rng: rng.random() < 0.5,
+    "date": lambda rng: date(1970, 1, 1) + timedelta(days=rng.randint(-40_000, 40_000)),
+    "timestamp": lambda rng: datetime(2000, 1, 1, tzinfo=UTC) + timedelta(microseconds=rng.randint(-(10**15), 10**15)),
+    "binary": lambda rng: rng.randbytes(3),
+}
+NESTED = ("struct", "array", "map")
+
+
+@dataclass(eq=False)
+class Column:
+    """A column or a part of one: the fields of a struct, the `element` of an array, the `value` of a map.
+
+    Attributes:
+        name: Its name now.
+        type: A plain type, or struct, array or map.
+        parts: Its parts.
+        gone: The names that its fields had and have no more.
+    """
+
+    name: str
+    type: str
+    parts: list[Column] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+    def walk(self, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Column, Column]]:
+        """Every part with its path, as Helios writes it, and what it is a part of."""
+        for part in self.parts:
+            here = (*path, part.name)
+            yield ".".join(here), part, self
+            yield from part.walk(here)
+
+    def shown(self, value: Any) -> Any:
+        """A value of it as a reader sees it now."""
+        if value is None or self.type not in NESTED:
+            return value
+        if self.type == "struct":
+            return {part.name: part.shown(value.get(part)) for part in self.parts}
+        (part,) = self.parts
+        if self.type == "array":
+            return [part.shown(item) for item in value]
+        return {key: part.shown(item) for key, item in value.items()}
+
+    def schema(self) -> Any:
+        """Its type with its parts, whose order does not count."""
+        if self.type == "struct":
+            return {part.name: part.schema() for part in self.parts}
+        return (self.type, self.parts[0].schema()) if self.parts else self.type
 
 
 @dataclass
-class Kind:
-    """A type: a leaf, or a struct, array or map whose parts can change."""
+class Sent:
+    """How a batch carries a column: its type there, and the parts that it carries."""
 
-    name: str
-    parts: dict[str, Kind] = field(default_factory=dict)
+    column: Column
+    type: str
+    parts: list[Sent]
 
     def ddl(self) -> str:
-        inner = [f"{name}: {part.ddl()}" for name, part in self.parts.items()]
-        if self.name == "struct":
-            return f"struct<{', '.join(inner)}>"
-        part = self.parts["part"].ddl() if self.parts else ""
-        return {"array": f"array<{part}>", "map": f"map<string, {part}>"}.get(self.name, self.name)
+        inner = [part.ddl() for part in self.parts]
+        if self.type == "struct":
+            named = zip(self.parts, inner, strict=True)
+            return "struct<" + ", ".join(f"{part.column.name}: {kind}" for part, kind in named) + ">"
+        return {"array": "array<{}>", "map": "map<string, {}>"}.get(self.type, self.type).format(*inner)
 
-    def value(self, r: random.Random) -> Any:
-        if r.random() < 0.1:
-            return None
-        return VALUES[self.name](self, r)
-
-    def structs(self) -> list[Kind]:
-        """The structs in it, itself among them."""
-        below = [found for part in self.parts.values() for found in part.structs()]
-        return [self, *below] if self.name == "struct" else below
-
-    def leaves(self) -> list[Kind]:
-        return [found for part in self.parts.values() for found in part.leaves()] if self.parts else [self]
-
-    def shown(self, value: Any) -> Any:
-        """A value as it must be read now, whenever it was written; comparable and hashable."""
-        if value is None:
-            return None
-        if self.name == "struct":
-            return tuple((name, part.shown(value.get(name))) for name, part in self.parts.items())
-        if self.name == "array":
-            return tuple(self.parts["part"].shown(one) for one in value)
-        if self.name == "map":
-            return tuple(sorted((key, self.parts["part"].shown(one)) for key, one in dict(value).items()))
-        return str(value) if isinstance(value, Decimal) else value
+    def value(self, rng: random.Random) -> tuple[Any, Any]:
+        """A random value, as Spark takes it and as the reference keeps it."""
+        if rng.random() < 0.15 and self.column.name != "id":
+            return None, None
+        if self.type == "struct":
+            fields = {part.column: part.value(rng) for part in self.parts}
+            return tuple(value for value, _ in fields.values()), {part: kept for part, (_, kept) in fields.items()}
+        if self.type in NESTED:
+            made = [self.parts[0].value(rng) for _ in range(rng.randint(0, 3))]
+            spark, kept = [value for value, _ in made], [value for _, value in made]
+            return (spark, kept) if self.type == "array" else (_as_map(spark), _as_map(kept))
+        value = VALUES[self.type](rng)
+        return value, value
 
 
-def _date(r: random.Random) -> Any:
-    import datetime
-
-    return datetime.date(2026, 1, 1) + datetime.timedelta(days=r.randrange(365))
+def _as_map(values: list[Any]) -> dict[str, Any]:
+    return {f"k{number}": value for number, value in enumerate(values)}
 
 
-VALUES: dict[str, Callable[[Kind, random.Random], Any]] = {
-    "int": lambda _, r: r.randrange(-(2**31), 2**31),
-    "bigint": lambda _, r: r.randrange(-(2**63), 2**63),
-    "float": lambda _, r: r.randrange(-4000, 4000) / 4,  # exact in both widths
-    "double": lambda _, r: r.random(),
-    "string": lambda _, r: f"text {r.randrange(1000)} ü",
-    "boolean": lambda _, r: r.random() < 0.5,
-    "date": lambda _, r: _date(r),
-    "decimal(9,2)": lambda _, r: Decimal(r.randrange(-(10**9) + 1, 10**9)).scaleb(-2),
-    "decimal(14,2)": lambda _, r: Decimal(r.randrange(-(10**14) + 1, 10**14)).scaleb(-2),
-    "struct": lambda kind, r: {name: part.value(r) for name, part in kind.parts.items()},
-    "array": lambda kind, r: [kind.parts["part"].value(r) for _ in range(r.randrange(3))],
-    "map": lambda kind, r: {f"k{i}": kind.parts["part"].value(r) for i in range(r.randrange(3))},
-}
+@dataclass
+class Changed:
+    """What was changed before a batch, by the names in which Helios and Spark take it."""
+
+    renames: dict[str, str] = field(default_factory=dict)
+    drops: list[str] = field(default_factory=list)
+    alters: list[str] = field(default_factory=list)
+    needed: set[Column] = field(default_factory=set)  # what the batch has to carry as it is now
+
+    @property
+    def named(self) -> list[str]:
+        return [*self.renames, *self.renames.values(), *self.drops]
 
 
 class Reference:
-    """The table as it must be, and the next change of it."""
+    """The columns, and every row that was written."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        leaf = Kind("int")
-        self.columns = {
-            "id": Kind("bigint"),
-            "n": Kind("int"),
-            "s": Kind("struct", {"a": leaf, "b": Kind("float")}),
-            "l": Kind("array", {"part": Kind("struct", {"x": Kind("int")})}),
-            "m": Kind("map", {"part": Kind("struct", {"y": Kind("decimal(9,2)")})}),
-        }
-        self.rows: list[dict[str, Any]] = []
-        self.made = 0
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.rows: list[dict[Column, Any]] = []
+        self._names = 0
+        columns = [self._column(self._name(), 2) for _ in range(5)]
+        self.root = Column("", "struct", [Column("id", "bigint"), *columns])
 
-    def name(self) -> str:
-        self.made += 1
-        return f"c{self.made}"
+    def change(self) -> Changed:
+        """Makes up to three changes; drops and renames come first, and none of them is inside another."""
+        made = Changed()
+        steps = {"drop": self._drop, "rename": self._rename, "add": self._add, "widen": self._widen}
+        kinds = self.rng.choices(list(steps), [1, 1, 2, 1], k=self.rng.randint(0, 3))
+        for kind in sorted(kinds, key=list(steps).index):
+            steps[kind](made)
+        return made
 
-    def change(self) -> tuple[str, dict[str, str], tuple[str, ...], set[str]]:
-        """Changes the columns; returns what was done, renames, drops, and columns that stay away this time."""
-        others = [name for name in self.columns if name != "id"]
-        done, renames, drops, away = [], dict[str, str](), (), set[str]()
-        for kind in self.random.sample(("add", "widen", "rename", "drop", "nested", "missing"), k=2):
-            free = [
-                name for name in others if name in self.columns and name not in away and name not in renames.values()
-            ]
-            if kind == "add":
-                self.columns[self.name()] = Kind(self.random.choice(LEAVES))
-            elif kind == "widen":
-                narrow = [leaf for one in self.columns.values() for leaf in one.leaves() if leaf.name in WIDER]
-                if not narrow:
-                    continue
-                chosen = self.random.choice(narrow)
-                chosen.name = WIDER[chosen.name]
-            elif kind == "nested":
-                structs = [found for one in self.columns.values() for found in one.structs()]
-                if not structs:
-                    continue
-                self.random.choice(structs).parts[self.name()] = Kind(self.random.choice(LEAVES))
-            elif kind == "rename" and free:
-                old, new = self.random.choice(free), self.name()
-                self.columns = {new if name == old else name: one for name, one in self.columns.items()}
-                self.rows = [{new if n == old else n: v for n, v in row.items()} for row in self.rows]
-                renames[old] = new
-            elif kind == "drop" and len(free) > 4:
-                gone = self.random.choice(free)
-                del self.columns[gone]
-                self.rows = [{n: v for n, v in row.items() if n != gone} for row in self.rows]
-                drops = (gone,)
-            elif kind == "missing" and free:
-                away = {self.random.choice(free)}
-            else:
-                continue
-            done.append(kind)
-        return ", ".join(done) or "nothing", renames, drops, away
+    def _named(self, made: Changed) -> list[tuple[str, Column, Column]]:
+        """The fields that can still be dropped or renamed."""
+        fields = (found for found in self.root.walk() if found[2].type == "struct" and found[0] != "id")
+        return [found for found in fields if not any(_overlap(found[0], path) for path in made.named)]
 
-    def batch(self, count: int, away: set[str]) -> tuple[list[tuple[Any, ...]], str]:
-        """New rows and their DDL; the columns come in any order."""
-        names = [name for name in self.columns if name not in away]
-        self.random.shuffle(names)
+    def _drop(self, made: Changed) -> None:
+        found = [field for field in self._named(made) if len(field[2].parts) > 1]
+        if found:
+            path, column, parent = self.rng.choice(found)
+            parent.parts.remove(column)
+            parent.gone.append(column.name)
+            made.drops.append(path)
+            made.alters.append(f"DROP COLUMN {path}")
+
+    def _rename(self, made: Changed) -> None:
+        if found := self._named(made):
+            path, column, parent = self.rng.choice(found)
+            parent.gone.append(column.name)
+            column.name = self._name()
+            made.renames[path] = ".".join([*path.split(".")[:-1], column.name])
+            made.alters.append(f"RENAME COLUMN {path} TO {column.name}")
+
+    def _add(self, made: Changed) -> None:
+        structs = [(f"{path}.", column) for path, column, _ in self.root.walk() if column.type == "struct"]
+        path, parent = self.rng.choice([("", self.root), *structs])
+        again = [name for name in parent.gone if name not in {old.split(".")[-1] for old in made.named}]
+        column = self._column(self.rng.choice(again) if again and self.rng.random() < 0.3 else self._name(), 2)
+        parent.gone = [name for name in parent.gone if name != column.name]
+        parent.parts.append(column)
+        made.needed |= {column, *(part for _, part, _ in column.walk())}
+        made.alters.append(f"ADD COLUMN {path}{column.name} {sent(column).ddl()}")
+
+    def _widen(self, made: Changed) -> None:
+        found = [(path, column) for path, column, _ in self.root.walk() if column.type in WIDER]
+        if found:
+            path, column = self.rng.choice(found)
+            column.type = WIDER[column.type]
+            made.needed.add(column)
+            made.alters.append(f"ALTER COLUMN {path} TYPE {column.type}")
+
+    def _column(self, name: str, depth: int) -> Column:
+        kind = self.rng.choice([*VALUES, *(NESTED * 2 if depth else ())])
+        if kind == "struct":
+            return Column(name, kind, [self._column(self._name(), depth - 1) for _ in range(self.rng.randint(1, 3))])
+        if kind in NESTED:
+            return Column(name, kind, [self._column("element" if kind == "array" else "value", depth - 1)])
+        return Column(name, kind)
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"c{self._names}"
+
+    def carried(self, column: Column, needed: set[Column]) -> Sent:
+        """A column as a batch may carry it: without some of its fields, in another order, in narrower types."""
+        parts = list(column.parts)
+        if column.type == "struct":
+            needs = [p for p in parts if p.name == "id" or p in needed or any(c in needed for _, c, _ in p.walk())]
+            others = [p for p in parts if p not in needs and self.rng.random() < 0.8]
+            parts = needs + others or parts
+            self.rng.shuffle(parts)
+        narrower = [old for old, new in WIDER.items() if new == column.type]
+        exact = column in needed or not narrower or self.rng.random() < 0.7
+        return Sent(column, column.type if exact else narrower[0], [self.carried(p, needed) for p in parts])
+
+    def fill(self, batch: Sent) -> list[tuple[Any, ...]]:
+        """New rows, as Spark takes them."""
         made = []
-        for _ in range(count):
-            row = {name: self.columns[name].value(self.random) for name in names}
-            row["id"] = len(self.rows)
-            self.rows.append(row)
-            made.append(tuple(row[name] for name in names))
-        return made, ", ".join(f"{name} {self.columns[name].ddl()}" for name in names)
+        for _ in range(ROWS):
+            values = [part.value(self.rng) for part in batch.parts]
+            place = [part.column.name for part in batch.parts].index("id")
+            values[place] = (len(self.rows), len(self.rows))
+            self.rows.append({part.column: kept for part, (_, kept) in zip(batch.parts, values, strict=True)})
+            made.append(tuple(value for value, _ in values))
+        return made
 
-    def shown(self) -> Counter[Any]:
-        return Counter(
-            tuple((name, kind.shown(row.get(name))) for name, kind in sorted(self.columns.items())) for row in self.rows
-        )
+    def table(self) -> list[dict[str, Any]]:
+        return [self.root.shown(row) for row in self.rows]
+
+
+def sent(column: Column) -> Sent:
+    """A column as it is."""
+    return Sent(column, column.type, [sent(part) for part in column.parts])
+
+
+def _overlap(a: str, b: str) -> bool:
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
+
+
+def columns(batch: Sent) -> str:
+    return ", ".join(f"{part.column.name} {part.ddl()}" for part in batch.parts)
+
+
+class Feeds:
+    """The ways in which a batch gets to the table: each gives the stream that carries it."""
+
+    def __init__(self, catalog: Catalog, spark: SparkSession) -> None:
+        self.catalog = catalog
+        self.spark = spark
+
+    def batch(self, reference: Reference, changed: Changed) -> Flow:
+        carried = reference.carried(reference.root, changed.needed)
+        return Memory.source(reference.fill(carried), columns(carried))
+
+    def stream(self, reference: Reference, changed: Changed) -> Flow:
+        table = f"{self.catalog.name}.evolving.source"
+        for alter in changed.alters:
+            self.spark.sql(f"ALTER TABLE {table} {alter}")
+        carried = sent(reference.root)
+        writer = self.spark.createDataFrame(reference.fill(carried), columns(carried)).coalesce(1).writeTo(table)
+        writer.append() if self.catalog.exists("evolving.source") else writer.using("iceberg").create()
+        return Iceberg.source("evolving.source", catalog=self.catalog).incremental()
+
+
+def found_schema(kind: iceberg.IcebergType) -> Any:
+    """A type of Iceberg's, as `Column.schema` has it."""
+    if isinstance(kind, iceberg.StructType):
+        return {part.name: found_schema(part.field_type) for part in kind.fields}
+    if isinstance(kind, iceberg.ListType):
+        return "array", found_schema(kind.element_type)
+    if isinstance(kind, iceberg.MapType):
+        return "map", found_schema(kind.value_type)
+    return {"long": "bigint", "timestamptz": "timestamp"}.get(str(kind), str(kind).replace(" ", ""))
+
+
+def differences(catalog: Catalog, reference: Reference) -> tuple[bool, int]:
+    """Whether the target's schema is not that of the reference, and how many rows differ."""
+    table = catalog.load("evolving.target").iceberg
+    found = table.scan().to_arrow().to_pylist(maps_as_pydicts="strict")
+    wanted = reference.table()
+    by_id: dict[int, list[dict[str, Any]]] = {}
+    for row in found:
+        by_id.setdefault(row["id"], []).append(row)
+    wrong = sum(by_id.pop(row["id"], []) != [row] for row in wanted) + len(by_id)
+    return found_schema(table.schema().as_struct()) != reference.root.schema(), wrong
+
+
+def evolve(folder: Path, spark: SparkSession, given: argparse.Namespace, *, feed: str, seed: int) -> bool:
+    """Runs one seed; returns whether target and reference are equal."""
+    began = time.monotonic()
+    catalog = Catalog.local(path=folder / ".helios")
+    catalog.create_namespace("evolving")
+    for key, value in spark_conf(catalog).items():
+        spark.conf.set(key, value)
+    feeds, reference, counted = Feeds(catalog, spark), Reference(random.Random(seed)), Counter[str]()
+    for number in range(given.batches):
+        changed = reference.change() if number else Changed(needed={column for _, column, _ in reference.root.walk()})
+        counted.update(alter.split(" ")[0] for alter in changed.alters)
+        sink = Iceberg.sink("evolving.target", catalog=catalog).evolve_schema("full")
+        sink = sink.renames(changed.renames) if changed.renames else sink
+        sink = sink.drops(*changed.drops) if changed.drops else sink
+        (getattr(feeds, feed)(reference, changed) >> sink).run(once=True, spark=spark).await_termination()
+        if given.verbose:
+            print(number, changed.alters, flush=True)
+    other, wrong = differences(catalog, reference)
+    parts = sum(1 for _ in reference.root.walk())
+    told = {"feed": feed, "seed": seed, "batches": given.batches, "changes": dict(counted), "rows": len(reference.rows)}
+    told |= {"columns_and_parts": parts, "schema_differs": other, "rows_that_differ": wrong}
+    print(json.dumps({**told, "seconds": round(time.monotonic() - began, 1)}), flush=True)
+    return not other and wrong == 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=50)
-    parser.add_argument("--rows", type=int, default=20, help="of a batch")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--feed", nargs="+", default=["batch", "stream"], choices=["batch", "stream"])
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--verbose", action="store_true", help="print the changes of every batch")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="helios-perf-") as made:
-        return compare(Catalog.local(path=Path(made) / ".helios"), given)
-
-
-def compare(catalog: Catalog, given: Any, spark: Any = None) -> int:
-    """Runs the batches and returns 1 when the table differs from the reference."""
-    reference, began = Reference(given.seed), time.monotonic()
-    for number in range(given.batches):
-        done, renames, drops, away = reference.change() if number else ("first", {}, (), set())
-        rows, ddl = reference.batch(given.rows, away)
-        sink = Iceberg.sink("perf.evolving", catalog=catalog).evolve_schema("full")
-        sink = sink.renames(renames) if renames else sink
-        sink = sink.drops(*drops) if drops else sink
-        (Memory.source(rows, ddl) >> sink).run(once=True, spark=spark).await_termination()
-        print(f"batch {number}: {done}, {time.monotonic() - began:.0f} s", flush=True)
-    # Through Spark: PyIceberg reads a null list or map of structs as an empty one.
-    table = Iceberg.source("perf.evolving", catalog=catalog).preview(10**9, spark)
-    types = {c.name: c.type for c in Iceberg.source("perf.evolving", catalog=catalog).schema().columns}
-    wanted = {name: kind.ddl().replace(": ", ":").replace(", ", ",") for name, kind in reference.columns.items()}
-    unlike = {name: (types.get(name), kind) for name, kind in wanted.items() if _plain(types.get(name)) != _plain(kind)}
-    unlike |= {name: (kind, None) for name, kind in types.items() if name not in wanted}
-    found = (
-        Counter(
-            tuple((name, kind.shown(row[name])) for name, kind in sorted(reference.columns.items()))
-            for row in table.to_pylist()
-        )
-        if not unlike
-        else Counter()
-    )
-    expected = reference.shown()
-    wrong = sum(((found - expected) + (expected - found)).values())
-    print(f"{len(wanted)} columns, {len(unlike)} unlike the reference {unlike or ''}")
-    print(f"{table.num_rows:,} rows after {given.batches} batches, {wrong} differ from the reference")
-    return 1 if wrong or unlike else 0
-
-
-def _plain(kind: str | None) -> str:
-    return (kind or "").replace(" ", "")
+    equal = True
+    with tempfile.TemporaryDirectory(prefix="helios-evolving-") as made:
+        spark = session.start(load(Path(made)), ("iceberg", "sqlite"))
+        for seed, feed in product(range(given.seed, given.seed + given.seeds), given.feed):
+            folder = Path(made) / f"{feed}{seed}"
+            folder.mkdir()
+            equal &= evolve(folder, spark.newSession(), given, feed=feed, seed=seed)
+    return 0 if equal else 1
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class TableView:
         self._pending = transaction.table()
         self._prepare = prepare
         self._properties = properties
+        self._name = str(table.name())
         self.within: Any | None = None  # an expression: files that cannot meet it are not read
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +80,7 @@ class TableView:
         return self._open(self._pending.newDelete())
 
     def toString(self) -> str:
-        return str(self._table.name())
+        return self._name
 
     def hashCode(self) -> int:
         return 0

@@ -32,6 +32,7 @@ from helios.spark.audit import AuditedTarget
 from helios.spark.replay import Replay, Replayed
 from helios.table.quarantine import groups, planned, rows, set_aside
 
+QUARANTINE = expect({"small": "id < 2"}, on_fail="quarantine")
 AUDIT = {"small": "max(id) < 100"}
 
 
@@ -261,6 +262,46 @@ def test_a_replay_that_died_before_its_commit_begins_anew(world: Any, monkeypatc
     assert held(world).total() == 3
 
 
+def test_a_replay_that_died_behind_both_commits_is_over(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pipeline(most: int) -> Pipeline:
+        made: Pipeline = (
+            source(world, *({"id": i} for i in range(4)))
+            >> expect({"small": f"id < {most}"}, on_fail="quarantine")
+            >> world.sink("a.t").quarantine("a.bad")
+        )
+        return made
+
+    world.run(pipeline(1))
+    with monkeypatch.context() as patched:
+        finish = Replay._finish
+
+        def dies(*arguments: Any) -> None:
+            finish(*arguments)
+            raise KeyboardInterrupt
+
+        patched.setattr(Replay, "_finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            replay(world, pipeline(3))
+    done = replay(world, pipeline(4))
+    assert (done.taken, done.resumed) == (1, False)
+    assert world.ids("a.t") == [0, 1, 2, 3]
+    assert held(world) == Counter()
+
+
+def test_rows_that_somebody_deletes_meanwhile_are_not_missed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(source(world, {"id": 1}, {"id": 2}) >> QUARANTINE >> world.sink("a.t").quarantine("a.bad"))
+    mended = source(world, {"id": 1}, {"id": 2}) >> expect({"small": "id < 9"}, on_fail="quarantine")
+    pipeline = mended >> world.sink("a.t").quarantine("a.bad")
+    with monkeypatch.context() as patched:
+        patched.setattr(Replay, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            replay(world, pipeline)
+    world.sql("DELETE FROM local.a.bad")
+    assert replay(world, pipeline).resumed
+    assert replay(world, pipeline).taken == 0
+    assert world.ids("a.t") == [1, 2]
+
+
 def test_rows_that_fail_elsewhere_move_there(world: Any) -> None:
     def pipeline(most: int) -> Pipeline:
         made: Pipeline = (
@@ -453,7 +494,12 @@ def duplicates(df: Any) -> Any:
     return df.dropDuplicates(["id"])
 
 
-QUARANTINE = expect({"small": "id < 2"}, on_fail="quarantine")
+def test_maps_whose_keys_are_no_text_are_refused(world: Any) -> None:
+    mapped = with_columns(m="map(id, 'x')", s="named_struct('l', array(map(1, 2)))")
+    pipeline = source(world, {"id": 2}) >> mapped >> QUARANTINE >> world.sink("a.t").quarantine("a.bad")
+    world.run(pipeline)
+    with pytest.raises(InputError, match="'m' holds a map whose keys are no text"):
+        replay(world, pipeline)
 
 
 @pytest.mark.parametrize(
