@@ -94,7 +94,8 @@ class AuditedTarget(TableTarget):
     def _publish(self, branch: str | None, staged: Commit, work: Work) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False when main has moved."""
         self.site.verify()
-        self.table.refresh()
+        if self.find(work.number, work.position, planned=True) is not None:
+            return False  # the batch was set aside meanwhile
         transaction = self.table.newTransaction()
         try:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()

@@ -81,6 +81,10 @@ class Files:
         self._fs.delete(self._at(name), True)
         self._fs.delete(self._checksum(name), False)
 
+    def rename(self, name: str, to: str) -> None:
+        """Renames a file or a folder; nothing may be at the new name."""
+        self._fs.rename(self._at(name), self._at(to))
+
     def _checksum(self, name: str) -> Any:
         folder, _, base = name.rpartition("/")
         return self._at(f"{folder}/.{base}.crc" if folder else f".{base}.crc")
@@ -195,6 +199,20 @@ class Checkpoint:
         """Forgets where Spark stood; what was learned of keys and tables stays."""
         for name in (*SPARKS_OWN, "helios/start.json", "helios/pins"):
             self.files.delete(name)
+        for target in self.files.names("helios/keys"):
+            self._push_back(f"helios/keys/{target}")
+
+    def _push_back(self, memory: str) -> None:
+        """Numbers what is remembered of keys so that it comes before batch 0, in the same order."""
+        kept = [
+            (int(number), f"{memory}/{kind}")
+            for kind in ("base", "delta")
+            for number in self.files.names(f"{memory}/{kind}")
+            if number.removeprefix("-").isdigit()
+        ]
+        past = max((number for number, _ in kept), default=-1) + 1
+        for number, folder in sorted(kept) if past > 0 else []:
+            self.files.rename(f"{folder}/{number}", f"{folder}/{number - past}")
 
     # Spark's logs
 

@@ -196,10 +196,18 @@ def _reason(step: s.Expect, met: Met) -> Column:
     return F.concat_ws(", ", *broken)
 
 
+PAYLOAD = {
+    "ignoreNullFields": "false",
+    # By default Spark writes milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
 def payload(df: DataFrame) -> Column:
     """A row as JSON, nulls included."""
     columns = [quoted(name) for name in df.columns if name != POSITION]
-    return F.to_json(F.struct(*columns), {"ignoreNullFields": "false"})
+    return F.to_json(F.struct(*columns), PAYLOAD)
 
 
 def rejected(df: DataFrame, reason: Column, step: str) -> DataFrame:

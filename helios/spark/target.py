@@ -24,7 +24,7 @@ from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Commit, Ledger, Record, Terms, reads
 from helios.spark.maintain import Maintainer, Upkeep
 from helios.spark.quarantine import Quarantine
-from helios.spark.steps import quoted, rejected
+from helios.spark.steps import payload, quoted, rejected
 from helios.spark.upsert import null_key
 
 
@@ -263,7 +263,7 @@ class RoutedTarget:
         reasoned = routed.where(~named).withColumn(column, reason)
         rows = reasoned.drop(column)
         aside = reasoned.select(
-            F.to_json(F.struct(*map(quoted, rows.columns)), {"ignoreNullFields": "false"}).alias("payload"),
+            payload(rows).alias("payload"),
             F.col(column).alias("reason"),
             F.lit("").alias("step"),
         )
