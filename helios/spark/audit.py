@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from helios.errors import RunError
 from helios.spark import modes
-from helios.spark.ledger import CONFLICTS, Commit, java_class
+from helios.spark.ledger import ATTEMPT, CONFLICTS, Commit, java_class
 from helios.spark.target import TableTarget, Work
 
 
@@ -30,9 +30,7 @@ class AuditedTarget(TableTarget):
             if tried:
                 terms.retried()
                 time.sleep(terms.retry.backoff * 2 ** (tried - 1))
-                found = self.find(work.number, work.position, planned=True)
-                if found is not None:
-                    return found
+            seen = self.ledger.head()
             self._branch_off(str(staging.branch))
             staging.find(work.number, work.position, planned=True)
             with modes.writer(self._batch(work)) as write:
@@ -40,8 +38,13 @@ class AuditedTarget(TableTarget):
             if staged is None or staged.again or staged.snapshot is None:
                 return staged
             self._audit(work.df.sparkSession, staged.snapshot, work.number)
-            if self._publish(staging.branch, staged, work):
+            if self._publish(str(staging.branch), staged, work):
                 return staged
+            found = self.find(work.number, work.position, planned=True)
+            if found is not None:
+                return found
+            if not terms.yields and not self.ledger.only_compacted(seen):
+                raise self.ledger.unseen(work.number, "main moved before the batch was published")
         raise RunError(
             f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
             f"under each of {terms.retry.retries + 1} tries; main holds nothing of it.",
@@ -91,11 +94,25 @@ class AuditedTarget(TableTarget):
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
         return rows.where(F.col("_file").isin(files))
 
-    def _publish(self, branch: str | None, staged: Commit, work: Work) -> bool:
-        """Fast-forwards main and writes the record, in one transaction; False when main has moved."""
+    def _alone(self, branch: str, snapshot: int) -> bool:
+        """Whether main and the branch differ by this batch's own snapshots, and not by those of a zombie."""
+        ref = self.table.refs().get(branch)
+        head, one = self.ledger.head(), self.table.snapshot(snapshot)
+        if ref is None or one is None or ref.snapshotId() != snapshot:
+            return False
+        attempt = one.summary().get(ATTEMPT)
+        while one is not None and one.summary().get(ATTEMPT) == attempt:
+            one = self.table.snapshot(one.parentId()) if one.parentId() is not None else None
+        # A branch of an empty table begins with an empty snapshot of its own.
+        return one is not None and (head is None or one.snapshotId() == head.snapshotId())
+
+    def _publish(self, branch: str, staged: Commit, work: Work) -> bool:
+        """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""
         self.site.verify()
         if self.find(work.number, work.position, planned=True) is not None:
             return False  # the batch was set aside meanwhile
+        if not self._alone(branch, int(staged.snapshot or 0)):
+            return False
         transaction = self.table.newTransaction()
         try:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -29,6 +30,9 @@ PREFIX = "helios.ledger."
 
 CONFLICTS = ("ValidationException", "CommitFailedException")
 """How Iceberg says that others have committed what does not go together with a change."""
+
+ATTEMPT = "helios.attempt"
+"""The stamp by which the snapshots of one transaction are known."""
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
@@ -395,6 +399,7 @@ class Ledger:
             "helios.sources": json.dumps(terms.sources, separators=(",", ":")),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
+            ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None
 
@@ -424,14 +429,18 @@ class Ledger:
         )
 
     def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms, seen: Any | None) -> None:
-        if not terms.yields and not self._only_compacted(seen):
-            raise RunError(
-                f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
-                f"{java_message(error)}; nothing was written.",
-                fix="look at what was written meanwhile; run again to replace it too.",
-            ) from error
+        if not terms.yields and not self.only_compacted(seen):
+            raise self.unseen(batch, java_message(error)) from error
 
-    def _only_compacted(self, seen: Any | None) -> bool:
+    def unseen(self, batch: int, why: str) -> RunError:
+        """The refusal of an overwrite that would erase what others have written."""
+        return RunError(
+            f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
+            f"{why}; nothing was written.",
+            fix="look at what was written meanwhile; run again to replace it too.",
+        )
+
+    def only_compacted(self, seen: Any | None) -> bool:
         """Whether every commit since a snapshot is a compaction, which changes no rows."""
         self.table.refresh()
         snapshot = self.head()
