@@ -1,24 +1,22 @@
 """An upsert followed as a stream, beside the same in pandas: prints how many rows differ, which must be 0.
 
-    python perf/upsert_reference.py --keys 1000000 --batches 20
+    python perf/upsert_reference.py --keys 1000000 --batches 20 --stores-order
 
 The first commit of the source holds every key. Each later one changes 1% of them, scattered: updates and deletes, new
 keys, deleted keys that come back, rows that are older than what is known of their key or as old as that, rows without
 an order, and several rows of a key. A running pipeline takes one commit per batch; pandas keeps the newest row of every
 key. At the end the two are compared in all columns, as multisets.
 
-`--order stored` writes into a table that has the order's column, where Helios compares with it; `--order remembered`
-into one that has not, where Helios remembers every key's order itself.
+The target has the order's column with `--stores-order`, and Helios compares with it; without it the target has none,
+and Helios remembers every key's order itself.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg, Memory
 from helios.spark.run import PipelineRun
@@ -40,7 +39,6 @@ SOURCE = pa.schema(
         ("at", pa.timestamp("us", tz="UTC")),
     ]
 )
-STORED = "id bigint, seq bigint, amount double, name string, at timestamp"
 NO_ORDER = -1
 """How pandas has a `seq` that is null: older than all others."""
 KINDS = {"newer": 0.55, "older": 0.25, "as old": 0.15, "without order": 0.05}
@@ -67,8 +65,9 @@ class Reference:
 class Changes:
     """Makes batches over what is known so far."""
 
-    def __init__(self, keys: int, seed: int, known: Reference) -> None:
+    def __init__(self, keys: int, share: float, seed: int, known: Reference) -> None:
         self.keys = keys
+        self.share = share
         self.known = known
         self.rng = np.random.default_rng(seed)
 
@@ -76,8 +75,8 @@ class Changes:
         return self._rows(np.arange(self.keys), np.full(self.keys, 1_000), deletes=0.0)
 
     def batch(self) -> pd.DataFrame:
-        """1% of the keys, and a tenth of them twice."""
-        size, rows = self.keys // 100, self.known.rows
+        """Rows of a share of the keys, of which a tenth come twice."""
+        size, rows = round(self.keys * self.share), self.known.rows
         gone = rows.index[rows["op"] == "d"]
         new = np.arange(len(rows), len(rows) + size // 10)
         back = self.rng.choice(gone, size=min(len(gone), size // 5), replace=False)
@@ -128,63 +127,55 @@ def await_batches(run: PipelineRun, batches: int) -> None:
             raise SystemExit(f"the pipeline ended by itself after {run.batches} batches")
 
 
-def compare(folder: Path, given: argparse.Namespace, *, order: str, version: int, mode: str) -> int:
-    """Runs one variant; returns the rows that differ."""
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=20, help="after the first one, which writes every key")
+    parser.add_argument("--share", type=float, default=0.01, help="of the keys that a batch changes")
+    parser.add_argument("--stores-order", action="store_true", help="the target has the order's column")
+    parser.add_argument("--format-version", type=int, default=2, choices=(2, 3))
+    parser.add_argument("--write-mode", default="merge-on-read", choices=("merge-on-read", "copy-on-write"))
+    parser.add_argument("--seed", type=int, default=7)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="helios-perf-") as made:
+        return compare(Catalog.local(path=Path(made) / ".helios"), given)
+
+
+def compare(catalog: Catalog, given: argparse.Namespace, spark: SparkSession | None = None) -> int:
+    """Runs the batches, and returns 1 when the table differs from the reference."""
     began = time.monotonic()
-    catalog = Catalog.local(path=folder / ".helios")
-    catalog.create_namespace("upsert")
-    source = catalog.create_table("upsert.source", SOURCE).iceberg
-    sink = Iceberg.sink("upsert.target", catalog=catalog).format_version(version).write_mode(mode)
-    columns = [name for name in SOURCE.names if name != "op" and (name != "seq" or order == "stored")]
-    if order == "stored":
-        (Memory.source([], STORED) >> sink.append()).named("made").run(once=True).await_termination()
-    pipeline = (
-        Iceberg.source("upsert.source", catalog=catalog).incremental(poll="100ms")
-        >> sink.upsert("id", order_by="seq", delete_when="op = 'd'").checkpoint(str(folder / "checkpoint"))
-    )  # fmt: skip
+    catalog.create_namespace("perf")
+    source = catalog.create_table("perf.changes", SOURCE).iceberg
+    sink = Iceberg.sink("perf.state", catalog=catalog)
+    sink = sink.format_version(given.format_version).write_mode(given.write_mode)
+    columns = [name for name in SOURCE.names if name != "op" and (name != "seq" or given.stores_order)]
+    if given.stores_order:
+        made = Memory.source([], "id bigint, seq bigint, amount double, name string, at timestamp") >> sink.append()
+        made.named("made").run(once=True, spark=spark).await_termination()
+    upsert = sink.upsert("id", order_by="seq", delete_when="op = 'd'")
+    pipeline = Iceberg.source("perf.changes", catalog=catalog).incremental(poll="100ms") >> upsert
     reference = Reference()
-    changes = Changes(given.keys, given.seed, reference)
+    changes = Changes(given.keys, given.share, given.seed, reference)
     batch = changes.first()
     source.append(arrow(batch))
-    run = pipeline.run()
-    sent = 0
+    run = pipeline.run(spark=spark)
     for number in range(given.batches + 1):
         if number > 0:
             batch = changes.batch()
             source.append(arrow(batch))
-        sent += len(batch)
         reference.take(batch)
         await_batches(run, number + 1)
+        print(f"batch {number}: {len(batch):,} rows, {time.monotonic() - began:.0f} s", flush=True)
     run.stop()
     run.await_termination()
-    wanted = reference.table(columns)
-    table = catalog.load("upsert.target").iceberg
-    found = table.scan().to_arrow()
-    stored = {field.name for field in table.schema().fields}
-    wrong = mismatches(found, wanted) if stored == set(columns) else len(found) + len(wanted)
-    told = {"order": order, "format_version": version, "write_mode": mode, "keys": given.keys, "batches": run.batches}
-    told |= {"rows_sent": sent, "rows": len(found), "deleted": int((reference.rows["op"] == "d").sum())}
-    told |= {"mismatches": wrong, "seconds": round(time.monotonic() - began, 1)}
-    print(json.dumps(told), flush=True)
-    return wrong
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=20)
-    parser.add_argument("--order", nargs="+", default=["stored", "remembered"], choices=["stored", "remembered"])
-    parser.add_argument("--format-version", nargs="+", type=int, default=[2], choices=[2, 3])
-    modes = ["merge-on-read", "copy-on-write"]
-    parser.add_argument("--write-mode", nargs="+", default=modes[:1], choices=modes)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    given = parser.parse_args()
-    print(json.dumps({"seed": given.seed}))
-    wrong = 0
-    for order, version, mode in product(given.order, given.format_version, given.write_mode):
-        with tempfile.TemporaryDirectory(prefix="helios-upsert-") as made:
-            wrong += compare(Path(made), given, order=order, version=version, mode=mode)
-    return 0 if wrong == 0 else 1
+    wanted, table = reference.table(columns), catalog.load("perf.state").iceberg
+    found, stored = table.scan().to_arrow(), [field.name for field in table.schema().fields]
+    wrong = mismatches(found, wanted) if stored == columns else len(wanted)
+    print(
+        f"{len(found):,} rows after {run.batches} batches, {(reference.rows['op'] == 'd').sum():,} keys deleted; "
+        f"{wrong} mismatches; {time.monotonic() - began:.0f} s"
+    )
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

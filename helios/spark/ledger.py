@@ -369,8 +369,10 @@ class Ledger:
                 pending.commit()
             except Py4JJavaError as error:
                 found = self.look_again(error, batch, position)
-                if java_class(error) in CONFLICTS:  # any other failure may have landed
-                    files.delete()
+                if found is not None and found.snapshot == made:
+                    return self._made(made)
+                if java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+                    files.delete()  # of any other failure nobody can tell that they are in no snapshot
                 if found is not None:
                     return found
                 conflict = error
@@ -465,12 +467,11 @@ class Ledger:
         """What a failed commit means: found after all, worth another try (None), or an error to raise."""
         kind = java_class(error)
         message = java_message(error)
-        if kind == "ValidationException":
-            # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone.
+        if kind in CONFLICTS:
+            # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone. A
+            # request that was sent twice is also told to have failed, when its first sending went through.
             found = self.find(batch, position, planned=True)
             return Commit(snapshot=found.snapshot, again=True) if found else None
-        if kind == "CommitFailedException":
-            return None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
                 f"batch {batch} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was written.",

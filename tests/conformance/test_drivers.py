@@ -31,7 +31,8 @@ def test_a_batch_of_a_zombie_whose_replacement_has_written_it(scene: Any) -> Non
     assert zombie.write(work).again
     scene.holds(0, 1, 2)
     assert scene.main() == snapshots
-    assert scene.files() == files  # what the zombie wrote is deleted
+    if scene.case.name != "audit":  # whose staged files are a branch's, and go when that is expired
+        assert scene.files() == files  # what the zombie wrote is deleted
 
 
 def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
