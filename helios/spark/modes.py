@@ -46,7 +46,6 @@ class Batch:
         left_out: Columns that are not stored.
         memory: What is remembered of the keys.
         fit: Brings the table to columns that are to be stored, and those to the table; the helper columns stay.
-        head: The snapshot at which the batch was looked up; None for an empty table.
     """
 
     df: DataFrame
@@ -57,7 +56,6 @@ class Batch:
     left_out: tuple[str, ...]
     memory: KeyMemory
     fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
-    head: int | None
 
     def stored(self) -> DataFrame:
         """The rows as the table takes them."""
@@ -91,9 +89,9 @@ def _append(batch: Batch) -> Iterator[Write]:
     yield lambda pending: pending.append(rows)
 
 
-def _unseen(batch: Batch) -> dict[str, str]:
-    """Write options under which Iceberg refuses an overwrite of commits that the batch has not seen."""
-    seen = {"validate-from-snapshot-id": str(batch.head)} if batch.head is not None else {}
+def _unseen(pending: Transaction) -> dict[str, str]:
+    """Write options under which Iceberg refuses an overwrite of commits that came after the batch was looked up."""
+    seen = {"validate-from-snapshot-id": str(pending.found)} if pending.found is not None else {}
     return {"isolation-level": "serializable", **seen}
 
 
@@ -114,7 +112,7 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
 
     def write(pending: Transaction) -> None:
         try:
-            pending.overwrite(rows, condition or "true", _unseen(batch))
+            pending.overwrite(rows, condition or "true", _unseen(pending))
         except Py4JJavaError as error:
             if "some, but not all, rows match" not in str(error.java_exception.getMessage()):
                 raise
@@ -138,7 +136,7 @@ def _outside(batch: Batch, condition: str) -> DataFrame:
 @contextmanager
 def _overwrite_partitions(batch: Batch) -> Iterator[Write]:
     rows = batch.stored()
-    yield lambda pending: pending.overwrite_partitions(rows, _unseen(batch))
+    yield lambda pending: pending.overwrite_partitions(rows, _unseen(pending))
 
 
 @contextmanager

@@ -170,7 +170,6 @@ class TableTarget:
 
     def _batch(self, work: Work) -> modes.Batch:
         plan = self.site.plan
-        head = self.ledger.head()
         return modes.Batch(
             df=work.df,
             number=work.number,
@@ -180,7 +179,6 @@ class TableTarget:
             left_out=self._left_out(work.df),
             memory=self._memory,
             fit=self.fit,
-            head=int(head.snapshotId()) if head is not None else None,
         )
 
     def _left_out(self, df: DataFrame) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     DecimalType: lambda end: end,
     StringType: lambda end: end,
     DateType: F.unix_date,
-    TimestampType: F.unix_micros,
+    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"),
 }
 """Types of keys whose bounds skip files of the target, and how Iceberg takes a value of each."""
 

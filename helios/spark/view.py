@@ -158,6 +158,11 @@ class Transaction:
 
     # what the batch finds
 
+    @property
+    def found(self) -> int | None:
+        """The snapshot that the batch is written onto; None for an empty table."""
+        return int(self._before.snapshotId()) if self._before is not None else None
+
     def read(self) -> DataFrame:
         """The table as the batch found it; what is read counts when conflicts are looked for."""
         return DataFrame(self._rows(self._relation()), self.spark)

@@ -97,6 +97,39 @@ def test_a_zombies_staging_above_that_of_its_replacement(scene: Any, monkeypatch
     scene.holds(0, 1, 2)
 
 
+def test_a_zombies_publication_whose_replacement_came_right_before_it(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The zombie has seen main and its branch unmoved, and only then takes the table's state for its publication."""
+    zombie, late = scene.driver(), scene.work(2)
+    replacement, work = scene.driver(), scene.work(2)
+    assert zombie.find(2, late.position, planned=True) is None
+    assert replacement.find(2, work.position, planned=True) is None
+    zombie.table = Opened(zombie.table, lambda: replacement.write(work))
+    zombie.write(late)
+    scene.holds(0, 1, 2)
+    following = scene.driver()
+    assert following.find(3, scene.work(3).position, planned=True) is None
+    following.write(scene.work(3))
+    scene.holds(0, 1, 2, 3)
+
+
+class Opened:
+    """Iceberg's table object, before whose next transaction something happens."""
+
+    def __init__(self, table: Any, before: Callable[[], object]) -> None:
+        self._table = table
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def newTransaction(self) -> Any:
+        before, self._before = self._before, lambda: None
+        before()
+        return self._table.newTransaction()
+
+
 def test_an_audited_overwrite_rejects_what_it_has_not_seen(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = scene.world
     sink = world.sink("a.o").overwrite("id < 10").audit({"some": "count(*) > 0"}).publish()

@@ -31,7 +31,7 @@ def test_a_batch_of_a_zombie_whose_replacement_has_written_it(scene: Any) -> Non
     assert zombie.write(work).again
     scene.holds(0, 1, 2)
     assert scene.main() == snapshots
-    if scene.case.name != "audit":  # whose staged files are a branch's, and go when that is expired
+    if scene.name != "audit":  # whose staged files are a branch's, and go when that is expired
         assert scene.files() == files  # what the zombie wrote is deleted
 
 
@@ -51,11 +51,18 @@ def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytes
     scene.holds(0, 1, 2, 3)
 
 
-@pytest.mark.parametrize("kind", ["CommitStateUnknownException"])
-def test_a_commit_that_went_through_and_was_reported_as_unknown(
-    scene: Any, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    scene.at_commit(monkeypatch, after=lambda: scene.throw(kind))
+@pytest.mark.parametrize("name", ["overwrite", "overwrite-filter", "overwrite-partitions"])
+def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> None:
+    """Before the batch is written, when its target may be read anew for other reasons."""
+    target, work = looked_up(scene)
+    scene.append_by_hand()
+    with pytest.raises(RunError, match=r"would overwrite rows in .* that it has not seen"):
+        target.write(work)
+    scene.holds(0, 1, "others")
+
+
+def test_a_commit_that_went_through_and_was_reported_as_unknown(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.at_commit(monkeypatch, after=lambda: scene.throw("CommitStateUnknownException"))
     scene.feed(2)
     scene.run()
     scene.holds(0, 1, 2)

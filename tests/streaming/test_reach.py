@@ -29,7 +29,7 @@ def two_files(world: Any, **columns: str) -> str:
     first = files(world)
     world.fill("a.t", range(100, 110), v="'old'", **columns)
     (second,) = files(world) - first
-    Path(second.removeprefix("file://")).unlink()
+    Path(second.removeprefix("file:")).unlink()
     return second
 
 
