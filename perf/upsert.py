@@ -5,7 +5,7 @@
 Every round appends one commit to a source table, which each contender follows into a target of its own; the targets
 begin alike. A round is a streaming query of each contender that drains the source in one batch. Told are the seconds of
 the batch, which is what a running stream takes for it, and of the whole query with its start. The contenders take turns
-in going first, and the first round does not count.
+in going first. The first rounds, in which the JVM compiles what it runs, do not count.
 
 helios  `.upsert("id", order_by="updated_at")`: exactly once, the newest row per key, within and across batches
 docs    as the docs of Spark and Iceberg have it: `MERGE INTO ... UPDATE SET * ... INSERT *` in foreachBatch, on a table
@@ -168,22 +168,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm-up", type=int, default=3, help="rounds before those that count")
     parser.add_argument("--contenders", nargs="+", default=list(PROPERTIES), choices=list(PROPERTIES))
     parser.add_argument("--distribution", default="none", choices=["none", "hash"], help="how the expert writes")
     parser.add_argument("--folder", type=Path, help="where the tables go; by default a temporary folder")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="helios-perf-") as made:
-        return race(Race(given.folder or Path(made), given.rows, given.distribution), given.rounds, given.contenders)
+        track = Race(given.folder or Path(made), given.rows, given.distribution)
+        return race(track, given.warm_up, given.rounds, given.contenders)
 
 
-def race(track: Race, rounds: int, contenders: list[str]) -> int:
+def race(track: Race, warm_up: int, rounds: int, contenders: list[str]) -> int:
     track.create(contenders)
     batches: dict[str, list[float]] = {name: [] for name in contenders}
     queries: dict[str, list[float]] = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        changed = track.change(number + 1)
-        told = []
-        turn = number % len(contenders)
+    for number in range(1, warm_up + rounds + 1):
+        changed, told, turn = track.change(number), [], number % len(contenders)
         for name in contenders[turn:] + contenders[:turn]:
             began, cpu = time.monotonic(), track.cpu()
             batches[name].append(getattr(track, name)())
@@ -191,12 +191,13 @@ def race(track: Race, rounds: int, contenders: list[str]) -> int:
             told.append(
                 f"{name} {batches[name][-1]:.2f} s of {queries[name][-1]:.2f} s (cpu {track.cpu() - cpu:.1f} s)"
             )
-        print(f"{f'round {number}' if number else 'warm-up'}: {changed} rows, {', '.join(told)}", flush=True)
+        what = f"round {number - warm_up}" if number > warm_up else f"warm-up {number}"
+        print(f"{what}: {changed} rows, {', '.join(told)}", flush=True)
     for name in contenders:
-        print(f"{name}: {statistics.median(batches[name][1:]):.2f} s per batch, {track.files(name)}")
+        print(f"{name}: {statistics.median(batches[name][warm_up:]):.2f} s per batch, {track.files(name)}")
         if name != "helios" and "helios" in contenders:
             for what, seconds in {"batch": batches, "query": queries}.items():
-                print(f"  {what}: {name} takes {compared(seconds[name][1:], seconds['helios'][1:])}")
+                print(f"  {what}: {name} takes {compared(seconds[name][warm_up:], seconds['helios'][warm_up:])}")
     contents = {name: track.content(name) for name in contenders}
     if len(set(contents.values())) > 1:
         print(f"the targets differ: {contents}")

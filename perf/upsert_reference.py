@@ -82,13 +82,16 @@ class Changes:
         back = self.rng.choice(gone, size=min(len(gone), size // 5), replace=False)
         changed = self.rng.choice(len(rows), size=size - len(new) - len(back), replace=False)
         ids = np.concatenate([changed, back, new])
-        ids = np.concatenate([ids, self.rng.choice(ids, size=size // 10)])
-        self.rng.shuffle(ids)
         seen = rows["seq"].reindex(ids).fillna(1_000).to_numpy(dtype=np.int64)
         kind = self.rng.choice(list(KINDS), size=len(ids), p=list(KINDS.values()))
         apart = self.rng.integers(1, 500, size=len(ids))
         seq = np.select([kind == "newer", kind == "older", kind == "as old"], [seen + apart, seen - apart, seen])
-        return self._rows(ids, np.where(kind == "without order", NO_ORDER, seq.clip(min=0)), deletes=0.2)
+        seq = np.where(kind == "without order", NO_ORDER, seq.clip(min=0))
+        # A key's other row in the batch is a little older or newer, or as old: then the later place counts.
+        twice = self.rng.choice(len(ids), size=size // 10)
+        other = (seq[twice] + self.rng.integers(-1, 2, size=len(twice))).clip(min=NO_ORDER)
+        mixed = self.rng.permutation(len(ids) + len(twice))
+        return self._rows(np.concatenate([ids, ids[twice]])[mixed], np.concatenate([seq, other])[mixed], deletes=0.2)
 
     def _rows(self, ids: Any, seq: Any, deletes: float) -> pd.DataFrame:
         count = len(ids)

@@ -53,9 +53,9 @@ def expire(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Expire old snapshots of TABLE, and delete the files that only they name.
+    """Expire old snapshots of TABLE.
 
-    What a known reader still needs stays: the pipelines of the catalogs in helios.toml, and each --reader.
+    Deletes the files that only they name. What a known reader still needs stays: the pipelines of the catalogs in helios.toml, and each --reader.
 
     \b
     Example:
@@ -114,7 +114,9 @@ def _tell_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: boo
 @options.common
 @options.json_option
 def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
-    """Set TABLE back to the snapshot TO: an id, a time, or a tag. No snapshot is lost, and a later one can follow.
+    """Set TABLE back to the snapshot TO: an id, a time, or a tag.
+
+    No snapshot is lost, and a later one can follow.
 
     \b
     Example:
@@ -184,7 +186,7 @@ def _ref_command(kind: str, about: str) -> click.Command:
 
 tag = _ref_command(
     "tag",
-    "Name a snapshot of TABLE, which then does not expire; without a NAME, list the tags.\n\n"
+    "Name a snapshot of TABLE.\n\nIt then does not expire. Without a NAME, list the tags.\n\n"
     "\b\nExample:\n  helios tag shop.orders end-of-2026",
 )
 branch = _ref_command(
@@ -214,7 +216,9 @@ def _list_refs(kind: str, table: Table, as_json: bool) -> None:
 def compact(
     ctx: click.Context, name: str, *, target_size: str | None, branch: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Rewrite the small files of TABLE; where a writer comes in between, it is the compaction that yields.
+    """Rewrite the small files of TABLE.
+
+    Where a writer comes in between, it is the compaction that yields.
 
     \b
     Example:
@@ -257,7 +261,9 @@ def compact(
 @options.common
 @options.json_option
 def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_json: bool) -> None:
-    """Delete files in the folder of TABLE that no snapshot names: left by commits that failed.
+    """Delete files of TABLE that no snapshot names.
+
+    Commits that failed leave them in its folder.
 
     \b
     Example:

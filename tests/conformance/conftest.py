@@ -66,13 +66,13 @@ def at_transaction(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
     monkeypatch.setattr(Transaction, "commit", lambda self: around(lambda: real(self)))
 
 
-def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
-    """Puts something around each commit that publishes an audited batch."""
+def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around, opening: Callable[[], object] = lambda: None) -> None:
+    """Puts something around each commit that publishes an audited batch, and before the opening of its transaction."""
     real = AuditedTarget._publish
 
     def publish(self: AuditedTarget, *arguments: Any) -> bool:
         table = self.table
-        self.table = _Table(table, around)
+        self.table = _Table(table, around, opening)
         try:
             return real(self, *arguments)
         finally:
@@ -84,14 +84,16 @@ def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
 class _Table:
     """Iceberg's table object, whose transactions commit with something around it."""
 
-    def __init__(self, table: Any, around: Around) -> None:
+    def __init__(self, table: Any, around: Around, opening: Callable[[], object]) -> None:
         self._table = table
         self._around = around
+        self._opening = opening
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._table, name)
 
     def newTransaction(self) -> Any:
+        self._opening()
         return _Pending(self._table.newTransaction(), self._around)
 
 
@@ -246,6 +248,11 @@ class Scene:
         }
         iceberg.relocated.com.google.common.base.Throwables.throwIfUnchecked(made[kind]())
         raise AssertionError(f"{kind} is not thrown")
+
+    def at_opening(self, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object]) -> None:
+        """Does something right before the next publication takes the state of the table that it stands on."""
+        calls = count()
+        at_publish(monkeypatch, lambda commit: commit(), lambda: before() if next(calls) == 0 else None)
 
     # another driver
 

@@ -105,29 +105,13 @@ def test_a_zombies_publication_whose_replacement_came_right_before_it(
     replacement, work = scene.driver(), scene.work(2)
     assert zombie.find(2, late.position, planned=True) is None
     assert replacement.find(2, work.position, planned=True) is None
-    zombie.table = Opened(zombie.table, lambda: replacement.write(work))
+    scene.at_opening(monkeypatch, lambda: replacement.write(work))
     zombie.write(late)
     scene.holds(0, 1, 2)
     following = scene.driver()
     assert following.find(3, scene.work(3).position, planned=True) is None
     following.write(scene.work(3))
     scene.holds(0, 1, 2, 3)
-
-
-class Opened:
-    """Iceberg's table object, before whose next transaction something happens."""
-
-    def __init__(self, table: Any, before: Callable[[], object]) -> None:
-        self._table = table
-        self._before = before
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._table, name)
-
-    def newTransaction(self) -> Any:
-        before, self._before = self._before, lambda: None
-        before()
-        return self._table.newTransaction()
 
 
 def test_an_audited_overwrite_rejects_what_it_has_not_seen(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
