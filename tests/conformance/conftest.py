@@ -154,8 +154,7 @@ class Scene:
 
     def restore(self) -> None:
         """Puts the state after the first two batches back."""
-        checkpoint = self.world.checkpoint(self.pipeline)
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        shutil.rmtree(self.world.checkpoint(self.pipeline).parent)
         live = self.world.folder / ".helios"
         # The catalog's file is open in the JVM: its rows are put back, not the file.
         shutil.copytree(

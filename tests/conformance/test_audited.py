@@ -11,6 +11,7 @@ import pytest
 
 from helios import Memory
 from helios.errors import HeliosError, RunError
+from helios.spark.audit import AuditedTarget
 from helios.spark.view import Transaction
 
 pytestmark = pytest.mark.parametrize("name", ["audit"])
@@ -114,11 +115,25 @@ def test_a_zombies_publication_whose_replacement_came_right_before_it(
     scene.holds(0, 1, 2, 3)
 
 
-def test_an_audited_overwrite_rejects_what_it_has_not_seen(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["looked up", "staged"])
+def test_an_audited_overwrite_rejects_what_it_has_not_seen(
+    scene: Any, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     world = scene.world
     sink = world.sink("a.o").overwrite("id < 10").audit({"some": "count(*) > 0"}).publish()
     world.run(Memory.source([{"id": 1}]) >> sink)
-    at_staging(monkeypatch, after=lambda: world.sql("INSERT INTO local.a.o VALUES 2, 20"))
+    others = iter([lambda: world.sql("INSERT INTO local.a.o VALUES 2, 20")])
+    if moment == "staged":
+        at_staging(monkeypatch, after=next(others))
+    else:
+        real = AuditedTarget._branch_off
+
+        def branch_off(self: AuditedTarget, branch: str) -> None:
+            for commit in others:
+                commit()
+            real(self, branch)
+
+        monkeypatch.setattr(AuditedTarget, "_branch_off", branch_off)
     second = Memory.source([{"id": 3}]) >> sink
     with pytest.raises(RunError, match="it has not seen"):
         world.run(second)
