@@ -55,7 +55,8 @@ def expire(
 ) -> None:
     """Expire old snapshots of TABLE.
 
-    Deletes the files that only they name. What a known reader still needs stays: the pipelines of the catalogs in helios.toml, and each --reader.
+    Deletes the files that only they name. What a known reader still needs stays: the pipelines of the catalogs in
+    helios.toml, and each --reader.
 
     \b
     Example:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
@@ -30,8 +31,10 @@ class AuditedTarget(TableTarget):
             if tried:
                 terms.retried()
                 time.sleep(terms.retry.backoff * 2 ** (tried - 1))
-            seen = self.ledger.head()
+            seen = self.ledger.seen
             self._branch_off(str(staging.branch))
+            if not terms.yields and not self._stands(seen):
+                raise self.ledger.unseen(work.number, "main moved before the batch was staged")
             staging.find(work.number, work.position, planned=True)
             with modes.writer(self._batch(work)) as write:
                 staged = self._commit_with(staging, write, work, recorded=False)
@@ -43,7 +46,7 @@ class AuditedTarget(TableTarget):
             found = self.find(work.number, work.position, planned=True)
             if found is not None:
                 return found
-            if not terms.yields and not self.ledger.only_compacted(seen):
+            if not terms.yields and not self._stands(seen):
                 raise self.ledger.unseen(work.number, "main moved before the batch was published")
         raise RunError(
             f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
@@ -93,6 +96,11 @@ class AuditedTarget(TableTarget):
         files = [str(f.location()) for f in self.table.snapshot(snapshot).addedDataFiles(self.table.io())]
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
         return rows.where(F.col("_file").isin(files))
+
+    def _stands(self, seen: Any | None) -> bool:
+        """Whether main holds the rows that it held when the batch was looked up."""
+        head = self.ledger.head()
+        return head is None if seen is None else self.ledger.only_compacted(seen)
 
     def _alone(self, branch: str, snapshot: int) -> bool:
         """Whether main and the branch differ by this batch's own snapshots, and not by those of a zombie."""

@@ -183,6 +183,11 @@ class Ledger:
         """The newest snapshot of the branch; None for an empty one."""
         return _util().latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
+    @property
+    def seen(self) -> Any | None:
+        """The newest snapshot when a batch was last looked up; None for an empty branch."""
+        return self._head
+
     # the record
 
     def load(self) -> Record | None:
