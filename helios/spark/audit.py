@@ -117,11 +117,12 @@ class AuditedTarget(TableTarget):
     def _publish(self, branch: str, staged: Commit, work: Work) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""
         self.site.verify()
+        # First of all: what is committed after this makes the transaction fail, what came before it is looked at.
+        transaction = self.table.newTransaction()
         if self.find(work.number, work.position, planned=True) is not None:
-            return False  # the batch was set aside meanwhile
+            return False  # the batch was set aside meanwhile, or its replacement has published it
         if not self._alone(branch, int(staged.snapshot or 0)):
             return False
-        transaction = self.table.newTransaction()
         try:
             transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
             record = self.ledger.record_of(work.number, work.position, int(staged.snapshot or 0))

@@ -34,6 +34,9 @@ CONFLICTS = ("ValidationException", "CommitFailedException")
 ATTEMPT = "helios.attempt"
 """The stamp by which the snapshots of one transaction are known."""
 
+COMPACTION = "replace"
+"""The operation of a snapshot that holds the rows of its parent in other files."""
+
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
 
@@ -116,12 +119,20 @@ class _Ancestry:
     """Rejects a commit onto a history in which this pipeline has committed since the look-up.
 
     Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
+
+    Args:
+        pipeline: The pipeline's identity.
+        checkpoint: The id of its checkpoint.
+        head: The newest snapshot at the look-up.
+        yields: Whether other writers may have changed rows since.
     """
 
-    def __init__(self, pipeline: str, checkpoint: str, head: int | None) -> None:
+    def __init__(self, pipeline: str, checkpoint: str, head: int | None, yields: bool) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
+        self._yields = yields
+        self._why = ""
 
     def validate(self, ancestors: Any) -> bool:
         snapshots = ancestors.iterator()
@@ -132,11 +143,16 @@ class _Ancestry:
             summary = snapshot.summary()
             # A pipeline that was renamed meanwhile still has its checkpoint.
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
+                self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
+            if not self._yields and str(snapshot.operation()) != COMPACTION:
+                self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
+                return False
+        self._why = "the history no longer reaches back to where this batch was looked up"
         return self._head is None
 
     def errorMessage(self) -> str:
-        return f"pipeline {self._pipeline} has committed since this batch was looked up"
+        return self._why
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
@@ -411,7 +427,7 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[Any], None]:
-            fences = [_Ancestry(self.pipeline, self.checkpoint, head)]
+            fences = [_Ancestry(self.pipeline, self.checkpoint, head, terms.yields)]
 
             def prepared(operation: Any) -> None:
                 for key, value in summary.items():
@@ -452,7 +468,7 @@ class Ledger:
         self.table.refresh()
         snapshot = self.head()
         while snapshot is not None and seen is not None and snapshot.snapshotId() != seen.snapshotId():
-            if str(snapshot.operation()) != "replace":
+            if str(snapshot.operation()) != COMPACTION:
                 return False
             snapshot = self.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
         return seen is not None and snapshot is not None
