@@ -11,10 +11,10 @@ from helios.catalog.spec import Catalog
 from helios.config import Config, load
 from helios.errors import CheckFailed, HeliosError
 from helios.model.flow import Flow, Pipeline, flows
-from helios.model.iceberg import IcebergSource
 from helios.model.sink import IcebergSink
+from helios.model.source import IcebergSource
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
-from helios.plan.infer import UnparsedExpression
+from helios.plan.lower import DOUBTS
 from helios.plan.schema import Schema
 
 if TYPE_CHECKING:
@@ -48,12 +48,12 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """The plans, when nothing but doubts of our own parser stands against them: Spark's parser has the last word.
+    """The plans, when nothing but doubts stands against them, about which the run itself has the last word.
 
     Raises:
         CheckFailed: With the problems.
     """
-    real = [p for p in problems if not isinstance(p, UnparsedExpression)]
+    real = [p for p in problems if not isinstance(p, DOUBTS)]
     if real:
         raise CheckFailed(real)
     return plans

@@ -22,21 +22,23 @@ class Counts:
     """Sums over a time.
 
     Attributes:
-        records_written: Rows in committed batches.
+        records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
+            the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
         commits_failed: Commits that were given up.
         commit_retries: Times that a commit was tried again.
         files_created: Data files in committed batches.
-        batches_flushed: Times that a batch's data files were written, whether or not its commit went through.
-        commit_latency_us: Time spent in the commits that went through, in microseconds.
-        write_latency_us: Time spent in writing data files, in microseconds.
+        batches_flushed: Batches whose data files were written, and then committed.
+        commit_latency_us: Time of the commits that went through, with their retries and pauses, in microseconds.
+        write_latency_us: Time of writing their data files, in every try, in microseconds.
         batch_size_min: Rows of the smallest committed batch; 0 when there is none.
         batch_size_max: Rows of the largest committed batch; 0 when there is none.
         batch_size_sum: Rows of all committed batches.
         files_matched: Source files that scans opened.
         files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
+        bytes_read: The size of the source files that scans opened.
     """
 
     records_written: int = 0
@@ -54,6 +56,7 @@ class Counts:
     batch_size_sum: int = 0
     files_matched: int = 0
     files_skipped: int = 0
+    bytes_read: int = 0
 
     def plus(self, **added: int) -> Self:
         return replace(self, **{name: getattr(self, name) + number for name, number in added.items()})
@@ -226,6 +229,7 @@ class Metrics(Figures):
     batch_size_sum = _Live()
     files_matched = _Live()
     files_skipped = _Live()
+    bytes_read = _Live()
 
     def __init__(self, pipeline: str, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.pipeline = pipeline
@@ -301,7 +305,7 @@ class Metrics(Figures):
                 self._since = None
 
     def flushed(self, *, seconds: float) -> None:
-        """A batch's data files were written, in this time; they are not committed yet."""
+        """A batch's data files were written, in this time, and it is committed."""
         with self._lock:
             self._add(batches_flushed=1, write_latency_us=round(seconds * 1e6))
             self._observe({WRITE_SECONDS: seconds})
@@ -342,10 +346,10 @@ class Metrics(Figures):
         with self._lock:
             self._add(records_failed=records)
 
-    def scanned(self, *, matched: int, skipped: int) -> None:
-        """A scan of a source was planned, over this many files of it."""
+    def scanned(self, *, matched: int, skipped: int, bytes: int = 0) -> None:
+        """A batch read this many files of its sources, and left out so many."""
         with self._lock:
-            self._add(files_matched=matched, files_skipped=skipped)
+            self._add(files_matched=matched, files_skipped=skipped, bytes_read=bytes)
 
     def lag(self, *, snapshots: int, seconds: float) -> None:
         """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.

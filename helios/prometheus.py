@@ -69,6 +69,7 @@ COUNTERS = {
     "records_failed": ("iceberg_records_failed_total", "Rows that were kept out of the target."),
     "files_matched": ("iceberg_source_files_matched_total", "Source files that scans opened."),
     "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans ruled out unopened."),
+    "bytes_read": ("iceberg_source_bytes_read_total", "Bytes of the source files that scans opened."),
 }
 """By the field of `Counts`: the metric and its help."""
 HISTOGRAMS = {

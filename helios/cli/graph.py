@@ -10,8 +10,8 @@ from helios.errors import NotFound
 
 if TYPE_CHECKING:
     from helios.model.flow import Flow, Pipeline, Source, Step
-    from helios.model.iceberg import IcebergSource
     from helios.model.sink import IcebergSink
+    from helios.model.source import IcebergSource
     from helios.plan import Context
 
 LONGEST_LABEL = 100
@@ -89,7 +89,7 @@ class _Drawing:
         return last
 
     def source(self, source: Source) -> str:
-        from helios.model.iceberg import IcebergSource
+        from helios.model.source import IcebergSource
 
         for known, node in self.sources:
             # Rows in memory may hold values that cannot be compared.

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from helios.config import Config, TableName
+    from helios.model.source import Point
     from helios.table.maintenance import Expiry
     from helios.table.refs import RefChange
-    from helios.table.snapshots import Point, Snapshot, Table
+    from helios.table.snapshots import Snapshot, Table
 
 EXPIRE_AGE = "7d"
 ORPHAN_AGE = "3d"

@@ -76,8 +76,8 @@ def catalogs_of(loaded: Loaded) -> list[Catalog]:
     """The catalogs that the chosen pipelines read and write, without looking into any."""
     from helios.config import resolve
     from helios.model.flow import flows
-    from helios.model.iceberg import IcebergSource
     from helios.model.sink import IcebergSink
+    from helios.model.source import IcebergSource
 
     config, declared = loaded.context.config, loaded.context.catalogs
     nodes = [n for p in loaded.pipelines for n in (*(inner.source for inner in flows(p.stream)), p.sink)]

@@ -187,24 +187,24 @@ def replay(
     from helios.spark.replay import Replay
 
     done: list[Replayed] = []
-    failed: list[HeliosError] = []
+    failed: list[tuple[str, HeliosError]] = []
     try:
         for plan in (plan for plan in plans if plan.write.quarantine is not None):
             try:
                 done.append(Replay(plan, session, step).run())
             except HeliosError as error:
-                failed.append(error)  # the others are pipelines of their own
+                failed.append((plan.pipeline, error))  # the others are pipelines of their own
             else:
                 if not as_json:
                     click.echo(_told(done[-1]))
     finally:
         session.stop()
     if as_json:
-        output.to_json([asdict(one) for one in done])
-    for failure in failed:
+        output.to_json([*map(asdict, done), *({"pipeline": name, **output.as_json(error)} for name, error in failed)])
+    for _, failure in failed if debug or not as_json else ():
         output.report(failure, output.Settings(debug=debug))
     if failed:
-        ctx.exit(min(failure.exit_status for failure in failed))
+        ctx.exit(min(failure.exit_status for _, failure in failed))
 
 
 def _told(done: Replayed) -> str:

@@ -59,13 +59,13 @@ def status(
 
 def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
-    from helios.plan.infer import UnparsedExpression
+    from helios.plan.lower import DOUBTS
     from helios.table.readers import warehouses
     from helios.table.status import View
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
-    failed = [problem for problem in problems if not isinstance(problem, UnparsedExpression)]
+    failed = [problem for problem in problems if not isinstance(problem, DOUBTS)]
     catalogs = {**loaded.context.config.catalogs, **loaded.context.catalogs}
     catalogs |= {catalog.name: catalog for plan in plans for catalog in plan.catalogs}
     sizes = {plan.pipeline: plan.write.sink.bytes_per_file for plan in plans}

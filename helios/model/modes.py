@@ -104,3 +104,13 @@ class MergeSql(Mode):
 
 MODES: tuple[type[Mode], ...] = (Append, Overwrite, OverwritePartitions, Upsert, Delete, MergeSql)
 """Every mode that a writer must know."""
+
+
+@dataclass(frozen=True)
+class Groups(Mode):
+    """Keeps the groups of a materialized view, of which a null is one; a run makes it of the view's upsert."""
+
+    keys: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"the groups of {', '.join(self.keys)}"

@@ -12,7 +12,7 @@ from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
 from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.partition import PartitionField, identity
-from helios.model.values import Identifier, caller, duration, size
+from helios.model.values import Identifier, caller, duration, names_ref, size
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -125,7 +125,7 @@ class IcebergSink(Sink):
         names = [item.name for item in spec]
         if len(set(names)) != len(names) or not spec:
             raise DeclarationError("partition_by needs fields, each once.", where=caller())
-        return replace(self, partitioning=spec, evolves_partitioning=evolve)
+        return replace(self, partitioning=spec, evolves_partitioning=_flag(evolve, "partition_by(evolve=)"))
 
     def exactly_once(self) -> Self:
         """Makes `check` fail where a source or a step cannot keep it. Iceberg sinks are always written exactly once."""
@@ -133,7 +133,7 @@ class IcebergSink(Sink):
 
     def create(self, create: bool = True) -> Self:
         """Whether a missing table and namespace are created at the first write (the default)."""
-        return replace(self, creates=create)
+        return replace(self, creates=_flag(create, "create"))
 
     def format_version(self, version: int) -> Self:
         """The Iceberg format of a new table: 2 (default) or 3.
@@ -160,6 +160,10 @@ class IcebergSink(Sink):
             rows: A soft bound on the rows of a batch, by whole files.
             every: The time between batches; default is the smallest `poll` of the sources, else 60 s.
         """
+        if rows is None and every is None:
+            raise DeclarationError(
+                "flush() needs rows or a time.", where=caller(), fix='write flush(rows=10_000) or flush(every="1m").'
+            )
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise DeclarationError(f"flush(rows={rows!r}) must be a positive number.", where=caller())
         return replace(
@@ -240,7 +244,7 @@ class IcebergSink(Sink):
             order_by=_text(order_by, "order_by") if order_by is not None else None,
             delete_when=_text(delete_when, "delete_when") if delete_when is not None else None,
             tombstones=duration(tombstones, "tombstones"),
-            history=history,
+            history=_flag(history, "upsert(history=)"),
         )
         return replace(self, mode=mode)
 
@@ -345,10 +349,17 @@ class IcebergSink(Sink):
     # branches and other tables
 
     def branch(self, name: str) -> Self:
-        """Rows land on that branch, made from main when it is missing; main stays untouched."""
-        if not _text(name, "branch").isprintable() or "/" in name or name == "main":
+        """Rows land on that branch, made from main when it is missing; main stays untouched.
+
+        Raises:
+            DeclarationError: The name cannot be a branch's, or is of those that Helios makes itself.
+        """
+        if not names_ref(_text(name, "branch")) or name.startswith(RESERVED_BRANCHES):
             raise DeclarationError(
-                f"{name!r} is not a branch beside main.", where=caller(), fix='write branch("audit").'
+                f"{name!r} is not a branch beside main: names have no '/', '..' or control characters, are not digits "
+                f"alone, and do not begin with {RESERVED_BRANCHES!r}.",
+                where=caller(),
+                fix='write branch("audit").',
             )
         return replace(self, branch_name=name)
 
@@ -439,6 +450,9 @@ class IcebergSink(Sink):
         return f"Iceberg.sink({self.table})"
 
 
+RESERVED_BRANCHES = "helios_"
+"""Audited batches, and those that were set aside, are called so."""
+
 RESERVED_SUMMARY_KEYS = frozenset(
     {"operation", "changed-partition-count", "wap.id", "published-wap-id", "source-snapshot-id"}
 )
@@ -458,6 +472,12 @@ def _text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, st
 def _text(value: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
+    return value
+
+
+def _flag(value: bool, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise DeclarationError(f"{what} takes True or False, not {value!r}.", where=caller())
     return value
 
 

@@ -133,6 +133,17 @@ def size(value: int | str, what: str) -> int:
 
 
 _BAD_PART = re.compile(r"[/\\\x00-\x1f\x7f]")
+_BAD_REF = re.compile(r"[/\\\x00-\x1f\x7f`]|^\s|\s$|^$|\.\.")
+
+
+def names_ref(name: object) -> bool:
+    """Whether a tag, or a branch beside main, may be called so: digits alone are a snapshot id.
+
+    Examples:
+        >>> names_ref("audit-2026"), names_ref("2026"), names_ref("a/b"), names_ref("main")
+        (True, False, False, False)
+    """
+    return isinstance(name, str) and not _BAD_REF.search(name) and not name.isdigit() and name != "main"
 
 
 @dataclass(frozen=True)

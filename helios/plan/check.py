@@ -13,6 +13,7 @@ from helios.model.flow import Call, Pipeline, Source, flows
 from helios.model.modes import Overwrite
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
+from helios.model.source import IcebergSource
 from helios.model.steps import Expect, Join, Union
 from helios.plan.plan import Plan, ReadPath
 from helios.plan.schema import Schema
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 QUOTED = re.compile(r"'[^']*'|`[^`]*`")
 RANDOM = re.compile(
-    r"\b(rand|randn|random|uuid|shuffle|monotonically_increasing_id|spark_partition_id)\s*\(", re.IGNORECASE
+    r"(?<![\w.])(?:(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|now|curdate"
+    r"|unix_timestamp(?=\s*\(\s*\)))\s*\(|(current_timestamp|current_date|current_time|localtimestamp)\b)",
+    re.IGNORECASE,
 )
-"""Spark's functions whose value is another one each time."""
+"""Spark's functions whose value is another one each time; those of the clock also stand without brackets."""
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
@@ -71,16 +74,19 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """What `.exactly_once()` demands: steps and expressions that give the same rows when a batch is run again."""
     steps = [step for inner in flows(pipeline.stream) for step in inner.steps]
     texts = [(step.text(), step.origin) for step in steps if not isinstance(step, Call | Join | Union)]
+    sources = [inner.source for inner in flows(pipeline.stream)]
+    texts += [(f"where({c})", s.origin) for s in sources if isinstance(s, IcebergSource) for c in s.conditions]
     texts.append((sink.mode.text(), sink.origin))
     if sink.routing is not None:
         texts.append((f"route({sink.routing})", sink.origin))
     problems: list[HeliosError] = []
     for text, origin in texts:
-        called = RANDOM.findall(QUOTED.sub("''", text))
+        called = RANDOM.search(QUOTED.sub("''", text))
         if called:
+            name = (called[1] or called[2]).lower()
             problems.append(
                 DeclarationError(
-                    f"{text}: {called[0].lower()}() gives other values when a batch is run again, so "
+                    f"{text}: {name}() gives other values when a batch is run again, so "
                     ".exactly_once() cannot be kept.",
                     where=origin,
                     fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",

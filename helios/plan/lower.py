@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from helios.catalog.conf import components, warehouse
+from helios.catalog.conf import components, pyiceberg_properties, warehouse
 from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName, resolve
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
-from helios.model.iceberg import DEFAULT_POLL, IcebergSource
 from helios.model.memory import MemorySource
 from helios.model.sink import IcebergSink
+from helios.model.source import IcebergSource
 from helios.model.steps import Join, Union
-from helios.plan.aggregates import endless_aggregates, is_streaming, stateful_steps, upserts_groups
+from helios.plan.aggregates import endless_aggregates, is_streaming
 from helios.plan.check import (
     ambiguous_catalogs,
     broken_demands,
@@ -28,12 +28,20 @@ from helios.plan.check import (
     uncounted_rows,
 )
 from helios.plan.infer import UnparsedExpression, infer
-from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
+from helios.plan.paths import path_of, trigger_of
+from helios.plan.plan import Plan, ReadPath, ReadPlan, WritePlan
+from helios.plan.reading import Settled, Unsettled, settle
 from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+from helios.plan.sources import change_problems, column_problems, columns_of, contradictions, rebootstrap_problems
 from helios.plan.target import plan_write
+from helios.plan.views import view_problems
+from helios.table.readers import has_begun
 
 CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
 """File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
+
+DOUBTS = (UnparsedExpression, Unsettled)
+"""Problems that are no reason not to run: Spark's parser has the last word, and a checkpoint knows where it began."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +64,8 @@ def compile_pipelines(
 ) -> tuple[list[Plan], list[HeliosError]]:
     """Compiles pipelines and returns the plans beside every problem found in any of them.
 
-    A pipeline with problems has no plan; when `lenient`, expressions that only Spark can parse do not count as such. A
-    table that another pipeline of the same call writes may be missing.
+    A pipeline with problems has no plan; when `lenient`, those of the classes `DOUBTS` do not count as such. A table
+    that another pipeline of the same call writes may be missing.
 
     Raises:
         RunError: A catalog is away.
@@ -79,7 +87,7 @@ def compile_pipelines(
             lowering.problems += shared_checkpoint(plan, checkpoints)
             lowering.problems += ambiguous_catalogs(plan, catalogs)
         problems += lowering.problems
-        fatal = [p for p in lowering.problems if not (lenient and isinstance(p, UnparsedExpression))]
+        fatal = [p for p in lowering.problems if not (lenient and isinstance(p, DOUBTS))]
         if plan is not None and not fatal:
             plans.append(plan)
     return plans, _once(problems)
@@ -170,16 +178,22 @@ class _Lowering:
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
         write = SINKS[type(sink)](self, sink, schema)
-        path, why = self.path(pipeline, sink)
+        sources = [read.source for read in self.reads]
+        path, why = path_of(pipeline, sources)
+        if path is ReadPath.STREAM:
+            self.problems += view_problems(pipeline) or endless_aggregates(pipeline.stream, sink)
         if isinstance(sink, IcebergSink):
+            self.problems += rebootstrap_problems(sink, self.reads)
             self.problems += pipeline_problems(pipeline, sink, path)
-            self.problems += uncounted_rows(sink, [read.source for read in self.reads])
+            self.problems += uncounted_rows(sink, sources)
             self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
         if write is None:
             return None
         given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
+        former = self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None
+        self.excuse_beginnings(write, [place for place in (checkpoint, former) if place])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = dict.fromkeys(c for catalog in catalogs for c in components(catalog))
@@ -193,9 +207,9 @@ class _Lowering:
             why=why,
             schema=schema,
             write=write,
-            trigger=self.trigger(pipeline, sink) if path is not ReadPath.BATCH else None,
+            trigger=trigger_of(pipeline, sources) if path is not ReadPath.BATCH else None,
             checkpoint=checkpoint,
-            former_checkpoint=self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None,
+            former_checkpoint=former,
             catalogs=tuple(catalogs),
             components=tuple(jars),
             declared=pipeline,
@@ -236,6 +250,8 @@ class _Lowering:
 
     def iceberg_source(self, source: IcebergSource) -> ReadPlan:
         table = _resolve(source, self.context)
+        contradictory = contradictions(source)
+        self.problems += contradictory
         if self.context.offline:
             return ReadPlan(source=source, table=table)
         if not table.catalog.exists(table.within):
@@ -244,12 +260,25 @@ class _Lowering:
             raise missing_table(table.catalog, table.within, source.origin)
         loaded = table.catalog.load(table.within)
         metadata = loaded.iceberg.metadata
+        settled = Settled(head=metadata.current_snapshot_id)
+        if not contradictory:
+            try:
+                settled = settle(source, loaded)
+                self.problems += change_problems(source, loaded, settled)
+            except InputError as problem:
+                self.problems.append(problem)
+        columns = from_pyiceberg(loaded.iceberg.schema())
+        self.problems += column_problems(source, table.text, columns)
         return ReadPlan(
             source=source,
             table=table,
             uuid=str(metadata.table_uuid),
-            snapshot=metadata.current_snapshot_id,
-            schema=from_pyiceberg(loaded.iceberg.schema()),
+            snapshot=settled.head,
+            schema=columns_of(source, columns),
+            branch=settled.branch,
+            state=settled.state,
+            span=settled.span,
+            format_version=metadata.format_version,
         )
 
     def files_source(self, source: FilesSource) -> ReadPlan:
@@ -277,52 +306,6 @@ class _Lowering:
 
     # how it runs
 
-    def path(self, pipeline: Pipeline, sink: Sink) -> tuple[ReadPath, str]:
-        followed = [read.source for read in self.reads if read.source.streaming]
-        if not followed:
-            return ReadPath.BATCH, "no source is followed: one batch, then done"
-        stateful = stateful_steps(pipeline.stream)
-        if stateful:
-            self.problems += endless_aggregates(pipeline.stream, sink)
-            kept = ", ".join(s.text().split("(")[0] for s in stateful)
-            groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, sink) else ""
-            return ReadPath.STREAM, f"{kept} keeps state between batches{groups}"
-        rows, bound = self.bound(pipeline, sink)
-        if all(isinstance(source, IcebergSource) for source in followed) and rows is None:
-            return ReadPath.RANGES, "stateless over Iceberg: each batch reads its snapshots as a columnar batch"
-        if len(followed) == 1:
-            return ReadPath.MICRO_BATCHES, (
-                f"{bound} bounds batches inside a snapshot" if rows else "stateless, one followed source"
-            )
-        return ReadPath.STREAM, "several followed sources" + (
-            f", whose batches {bound} bounds" if rows else " that are not all Iceberg"
-        )
-
-    def bound(self, pipeline: Pipeline, sink: Sink) -> tuple[int | None, str]:
-        """The rows that bound a batch, and the setting that says so.
-
-        A profile's rows hold neither for files, whose rows are not counted before they are read, nor for stateful
-        streams.
-        """
-        if not isinstance(sink, IcebergSink) or sink.max_rows is None:
-            return None, ""
-        if sink.flush_rows is not None:
-            return sink.flush_rows, "flush(rows=)"
-        files = any(isinstance(read.source, FilesSource) for read in self.reads if read.source.streaming)
-        if files or stateful_steps(pipeline.stream):
-            return None, ""
-        return sink.max_rows, f"tune({sink.tuning})"
-
-    def trigger(self, pipeline: Pipeline, sink: Sink) -> Trigger:
-        polls = [p for r in self.reads if (p := getattr(r.source, "poll", None)) is not None]
-        every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
-        if isinstance(sink, IcebergSink) and sink.profile is not None:
-            every, why = sink.profile.every, f"tune({sink.tuning})"
-        if isinstance(sink, IcebergSink) and sink.flush_every is not None:
-            every, why = sink.flush_every, "flush(every=)"
-        rows, bound = self.bound(pipeline, sink)
-        return Trigger(every=every, why=why, max_rows=rows, bound=bound)
-
     def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
         location = given or self.default_checkpoint(write, identity)
         scheme = urlsplit(location).scheme or "file"
@@ -336,6 +319,13 @@ class _Lowering:
                 )
             )
         return location
+
+    def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
+        """A beginning that is gone is no problem of a pipeline that has begun."""
+        if any(isinstance(problem, Unsettled) for problem in self.problems):
+            properties = pyiceberg_properties(write.table.catalog)
+            if any(has_begun(place, properties) for place in checkpoints):
+                self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
         """Beside the tables in the warehouse; empty for a catalog in memory, whose checkpoint goes with the process."""

@@ -40,6 +40,15 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
     return [NotFound(f"{named}: {what}", where=where) for what in told if what]
 
 
+def inserts_only(text: str) -> bool:
+    """Whether a MERGE changes no row that is there, or nobody can tell; Spark then runs it as a plain append."""
+    try:
+        node = _parse(text, "merge_sql", None)
+    except (UnparsedExpression, DeclarationError):
+        return True
+    return all(not when.args.get("matched") and not when.args.get("source") for when in node.args["whens"].expressions)
+
+
 def _parse(text: str, named: str, where: Origin | None) -> Node:
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark

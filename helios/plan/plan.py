@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import Any
 
 from helios.catalog.conf import shown_spark_conf
@@ -14,17 +15,21 @@ from helios.config import TableName
 from helios.errors import Origin
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows
-from helios.model.iceberg import IcebergSource
 from helios.model.modes import Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Join, Sql
+from helios.model.source import IcebergSource
+from helios.model.steps import STATEFUL, Join, Sql, Where
 from helios.plan.aggregates import upserts_groups
 from helios.plan.properties import presented
 from helios.plan.schema import Schema
+from helios.plan.views import View, view_of
 
 VERSION = 1
 """The version of everything that Helios writes into summaries, properties and checkpoints."""
+
+LINEAGE_SINCE = 3
+"""The first format version whose rows know who they are."""
 
 
 class ReadPath(Enum):
@@ -44,7 +49,12 @@ class ReadPlan:
         source: The declared source.
         table: The resolved table of an Iceberg source.
         uuid: The table's UUID, when the catalog could be read.
-        schema: Its columns; None where only a run can tell.
+        snapshot: The snapshot that is current, on the branch that is read.
+        schema: The columns that it gives; None where only a run can tell.
+        branch: The branch that is read or followed; None for main.
+        state: The snapshot whose state is read, or begun with, where the source names one.
+        span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
+        format_version: The format version of the table, when the catalog could be read.
     """
 
     source: Source
@@ -52,6 +62,10 @@ class ReadPlan:
     uuid: str | None = None
     snapshot: int | None = None
     schema: Schema | None = None
+    branch: str | None = None
+    state: int | None = None
+    span: tuple[int | None, int] | None = None
+    format_version: int | None = None
 
     @property
     def name(self) -> str:
@@ -66,6 +80,46 @@ class ReadPlan:
             return "iceberg"
         return "files" if isinstance(self.source, FilesSource) else "memory"
 
+    @property
+    def pairing(self) -> str | None:
+        """How the two images of an updated row are brought together; None for a source that reads no changes."""
+        source = self.source
+        if not isinstance(source, IcebergSource) or source.changed is None:
+            return None
+        if source.changed.keys:
+            return f"updates paired by {', '.join(source.changed.keys)}"
+        if self.format_version is None:
+            return "updates paired by row lineage, where the table has format v3"
+        if self.format_version >= LINEAGE_SINCE:
+            return "updates paired by row lineage"
+        return "an update is a delete and an insert"
+
+    def as_json(self) -> dict[str, Any]:
+        """The source for programs."""
+        told: dict[str, Any] = {
+            "kind": self.kind,
+            "name": self.name,
+            "followed": self.source.streaming,
+            "uuid": self.uuid,
+            "snapshot": self.snapshot,
+            "schema": self.schema.as_json() if self.schema else None,
+        }
+        source = self.source
+        if isinstance(source, IcebergSource):
+            told |= {
+                "format_version": self.format_version,
+                "branch": self.branch,
+                "start": source.start,
+                "state": self.state,
+                "span": list(self.span) if self.span else None,
+                "columns": list(source.columns),
+                "changes": {"keys": list(source.changed.keys)} if source.changed is not None else None,
+                "on_overwrite": source.overwrites,
+                "on_expired": source.expired,
+                "batch_size": source.vector,
+            }
+        return told
+
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
@@ -76,12 +130,14 @@ class Trigger:
         why: What decided that.
         max_rows: About how many rows a batch has at most; None where nothing bounds them.
         bound: What decided that; empty when nothing did.
+        max_files: How many files of followed tables a batch has at most, as the smallest `max_files=` says.
     """
 
     every: float
     why: str
     max_rows: int | None = None
     bound: str = ""
+    max_files: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +210,23 @@ class Plan:
         return "update" if updates else "append"
 
     @property
+    def view(self) -> View | None:
+        """The materialized view that the pipeline keeps, if it does."""
+        return view_of(self.declared)
+
+    @property
     def fingerprint(self) -> str:
-        """Changes when a declared step changes; the bodies of callables are not compared."""
-        text = "\n".join(step_texts(self.stream))
+        """Changes when a declared step or the route changes; the bodies of callables are not compared."""
+        routing = self.write.sink.routing
+        text = "\n".join([*step_texts(self.stream), *([f"route({routing})"] if routing is not None else [])])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What a stateful stream's checkpoint depends on, as text: its keyed steps, joins and sources."""
+        """What a stateful pipeline's checkpoint depends on, as text: its keyed steps, joins and sources."""
+        if self.view is not None:
+            # Groups that do not change keep what the steps made of them.
+            return (*step_texts(self.stream), *(read.name for read in self.reads))
         if self.path is not ReadPath.STREAM:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
@@ -170,6 +235,21 @@ class Plan:
         keyed += [self.output_mode] if self.output_mode != "append" else []
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
 
+    def pushed(self, index: int) -> tuple[str, ...]:
+        """The predicates that a source's scan takes, so that files which cannot match are not opened.
+
+        Those of its `.where(...)`, and of the `where` steps that stand first behind it.
+
+        Args:
+            index: The source's place in `reads`.
+        """
+        source = self.reads[index].source
+        if not isinstance(source, IcebergSource) or self.path is ReadPath.STREAM:
+            return ()
+        first = takewhile(lambda step: isinstance(step, Where), list(flows(self.stream))[index].steps)
+        later = () if source.changed is not None else tuple(s.condition for s in first if isinstance(s, Where))
+        return (*source.conditions, *later)
+
     def as_json(self) -> dict[str, Any]:
         """The plan for programs; `helios plan --json` prints it."""
         write = self.write
@@ -177,15 +257,7 @@ class Plan:
             "pipeline": self.pipeline,
             "declared_at": str(self.origin),
             "sources": [
-                {
-                    "kind": read.kind,
-                    "name": read.name,
-                    "followed": read.source.streaming,
-                    "uuid": read.uuid,
-                    "snapshot": read.snapshot,
-                    "schema": read.schema.as_json() if read.schema else None,
-                }
-                for read in self.reads
+                {**read.as_json(), "pushed": list(self.pushed(index))} for index, read in enumerate(self.reads)
             ],
             "steps": [s.text() for s in self.stream.steps],
             "path": self.path.value,
@@ -226,5 +298,9 @@ class Plan:
 
 
 def step_texts(flow: Flow) -> list[str]:
-    """The steps of a flow, as the texts by which two plans are compared."""
-    return [step.text() for step in flow.steps]
+    """What makes a flow's rows of its table's, as the texts by which two plans are compared."""
+    source, told = flow.source, list[str]()
+    if isinstance(source, IcebergSource):
+        told += [f"changes({source.changed})"] if source.changed is not None else []
+        told += source.narrowing
+    return [*told, *(step.text() for step in flow.steps)]

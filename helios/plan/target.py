@@ -71,7 +71,7 @@ def plan_write(
     # Routed tables are named by values, which only a run can tell.
     if not offline and sink.routing is None:
         if table.catalog.exists(table.within):
-            write, found = _existing(write, stream)
+            write, found = existing(write, stream)
             return write, problems + found
         write = replace(write, exists=False)
     write, found = _new(write, stream)
@@ -128,7 +128,13 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
     ]
 
 
-def _existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+    """How a stream's rows get into a table that is there, and what is wrong with that.
+
+    Args:
+        write: What is known without looking at the table.
+        stream: The stream's columns; None where only a run can tell.
+    """
     iceberg = write.table.catalog.load(write.table.within).iceberg
     sink, before = write.sink, from_pyiceberg(iceberg.schema())
     actual = spec_fields(iceberg)

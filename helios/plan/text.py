@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from helios.model.files import FilesSource
 from helios.model.maintenance import Maintenance
 from helios.model.sink import IcebergSink, Retry
+from helios.model.source import IcebergSource
 from helios.model.values import show_seconds
-from helios.plan.plan import Plan, WritePlan
+from helios.plan.plan import Plan, ReadPlan, WritePlan
 from helios.plan.properties import created
 
 KNOWN_AT_RUN = "known at run"
@@ -22,11 +23,11 @@ def render(plan: Plan) -> str:
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     """Every line as its label, empty where it goes on with the line above, and its text."""
-    for read in plan.reads:
+    for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
-            state = f"snapshot {read.snapshot}" if read.snapshot else ("empty" if read.uuid else "made by this script")
-            yield "", f"{read.table.text}, {state}"
+            yield "", f"{read.table.text}, {_place(read)}"
+        yield from (("", text) for text in _reading(read, plan.pushed(index)))
     yield "path", f"{plan.path.value}: {plan.why}"
     for step in plan.stream.steps:
         yield "step", step.text()
@@ -37,6 +38,36 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
     yield "progress", plan.checkpoint or "a temporary folder (the catalog is in memory)"
     yield "jars", ", ".join(plan.components)
+
+
+def _place(read: ReadPlan) -> str:
+    """Where a table stands, and what is read of it."""
+    if read.uuid is None:
+        return "made by this script"
+    branch = f"branch {read.branch}, " if read.branch else ""
+    if read.span is not None:
+        return f"{branch}snapshots after {read.span[0]}, up to {read.span[1]}"
+    source = read.source
+    followed = isinstance(source, IcebergSource) and source.streaming
+    if read.state is not None:
+        later = f", then every later commit; now at {read.snapshot}" if followed else ""
+        return f"{branch}state of snapshot {read.state}{later}"
+    return branch + (f"snapshot {read.snapshot}" if read.snapshot is not None else "empty")
+
+
+def _reading(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
+    """What of a table's rows is read, and how."""
+    source = read.source
+    if not isinstance(source, IcebergSource):
+        return
+    if pushed:
+        yield "pushed: " + ", ".join(pushed)
+    if source.columns:
+        yield "columns: " + ", ".join(source.columns)
+    if read.pairing is not None:
+        yield f"changes: {read.pairing}"
+    if source.vector is not None:
+        yield f"{counted(source.vector, 'row')} a vectorized batch (batch_size())"
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
@@ -111,10 +142,12 @@ def _settings(sink: IcebergSink) -> Iterator[str]:
 def _bounds(plan: Plan) -> str:
     assert plan.trigger is not None
     rows, bound = plan.trigger.max_rows, plan.trigger.bound
-    found = [f"at most about {rows} rows a batch ({bound})"] if rows is not None else []
+    found = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
+    if plan.trigger.max_files is not None:
+        found.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
     for source in (read.source for read in plan.reads):
         if isinstance(source, FilesSource) and source.max_files is not None:
-            found.append(f"at most {source.max_files} files a batch (max_files=)")
+            found.append(f"at most {counted(source.max_files, 'file')} a batch (max_files=)")
     return "".join(f", {text}" for text in found)
 
 
@@ -136,6 +169,16 @@ def _retries(retry: Retry) -> Iterator[str]:
     else:
         yield "conflicts never"
     yield f"outages for {show_seconds(retry.outage)}" if retry.outage else "outages never"
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    Examples:
+        >>> counted(1, "file"), counted(3, "file")
+        ('1 file', '3 files')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def show_bytes(count: int) -> str:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial, reduce
 from typing import Any, Protocol, TypeAlias
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from helios.errors import CheckFailed, HeliosError, InputError, RunError
-from helios.model.modes import Upsert
+from helios.model.flow import flows
+from helios.model.modes import Groups, Overwrite, OverwritePartitions, Upsert
+from helios.model.source import IcebergSource
 from helios.plan.check import pipeline_problems
 from helios.plan.plan import Plan, ReadPath, ReadPlan
+from helios.plan.views import view_of
+from helios.spark import groups
 from helios.spark import read as reading
+from helios.spark.begin import beginnings, declared
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.claim import Claim, Claimed
-from helios.spark.failures import ColumnsChanged, engine_failure
-from helios.spark.ledger import Commit, Record
+from helios.spark.commit import Commit
+from helios.spark.failures import engine_failure
+from helios.spark.feed import Feed, Stream
 from helios.spark.maintain import Upkeep
+from helios.spark.place import Place, Range, Unit, between, lag
+from helios.spark.pushdown import conditions
 from helios.spark.read import Built
+from helios.spark.scans import Scanned, counting
+from helios.spark.staged import staging
 from helios.spark.steps import CARRYING, refusal
+from helios.spark.tables import columns, is_there, source_table
 from helios.spark.target import Site, Work
-
-EXPIRED = "Cannot load current offset at snapshot"
-"""How Iceberg's stream says that the snapshot of its last offset has expired."""
+from helios.table.ledger import Record
 
 STATEFUL_OPERATORS = (
     "Aggregate",
@@ -71,7 +82,9 @@ class Handle(Protocol):
 
     def lag(self, snapshots: int, seconds: float) -> None: ...
 
-    def follow(self, query: Any, watch: Callable[[], object], every: float) -> None: ...
+    def scanned(self, seen: Scanned) -> None: ...
+
+    def follow(self, query: Any) -> None: ...
 
 
 class Attempt:
@@ -79,10 +92,11 @@ class Attempt:
 
     def __init__(self, run: Handle, location: str) -> None:
         self.handle = run
-        self.plan = run.plan
+        self.plan = _with_groups(run.plan)
         self.spark = run.spark
         self.checkpoint = Checkpoint(run.spark, location)
         self.followed = [read for read in self.plan.reads if read.source.streaming]
+        self.streams: dict[int, Stream] = {}  # of the sources whose rows Spark reads, by their number in the plan
         self.held: Claimed
 
     # before anything is written
@@ -95,13 +109,13 @@ class Attempt:
         """
         if self.plan.path is ReadPath.BATCH:
             return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
-        max_rows = self.plan.trigger.max_rows if self.plan.trigger else None
+        view = view_of(self.plan.declared)
+        if view is not None:
+            return groups.empty(self.spark, self.plan, view)
         df = reading.build(
             self.plan,
-            lambda _, read: (
-                reading.read_stream(self.spark, read, max_rows=max_rows)
-                if read.source.streaming
-                else reading.read_batch(self.spark, read)
+            lambda index, read: (
+                self._stream_of(index, read) if read.source.streaming else reading.read_batch(self.spark, read)
             ),
         ).df
         if not df.isStreaming:
@@ -117,6 +131,14 @@ class Attempt:
             if problems:
                 raise CheckFailed(problems)
         return df
+
+    def _stream_of(self, index: int, read: ReadPlan) -> DataFrame:
+        """A followed source as a streaming DataFrame, whose rows Spark reads."""
+        if read.table is None:
+            return reading.read_stream(self.spark, read)
+        feed = Feed(spark=self.spark, read=read)
+        self.streams[index] = Stream(feed, columns(self.spark, read), delivers=True)
+        return reading.narrowed(self.streams[index].df(), read)
 
     def _refuse_unsupported(self, df: DataFrame) -> None:
         jvm: Any = self.spark._jvm
@@ -179,67 +201,54 @@ class Attempt:
                 reading.build(plan, lambda index, _: read[index][0]), number, position, planned=True
             )
 
-        if self.handle.batch(number, work) is not None:
+        with counting(self._tables()) as seen:
+            made = self.handle.batch(number, work)
+        self.handle.scanned(seen)
+        if made is not None:
             self._tend()
 
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""
-        starts = self._starts()
+        feeds = self._feeds()
         positioned = self._tells_positions()
+        view = view_of(self.plan.declared)
 
         def position(number: int) -> list[dict[str, Any]]:
+            ends = self.checkpoint.offsets(number)
             return [
-                {"source": self.plan.reads[index].name, **span.as_json()}
-                for index, span in self._spans(number, starts).items()
+                {**_named(feeds[index].read), **span.as_json(), "place": end}
+                for (index, span), end in zip(self._spans(number, feeds).items(), ends, strict=True)
             ]
 
         def rows(tick: DataFrame, number: int, pins: Pins) -> Built | None:
-            spark, spans = tick.sparkSession, self._spans(number, starts)
+            spark, spans = tick.sparkSession, self._spans(number, feeds)
             parts = {
-                index: reading.read_range(spark, self.plan.reads[index], span, positioned=positioned)
-                for index, span in spans.items()
+                index: reading.read_range(spark, feed, spans[index], positioned=positioned)
+                for index, feed in feeds.items()
             }
             if all(part is None for part in parts.values()):
                 return None
+            if view is not None:
+                [(index, part)] = parts.items()
+                return groups.recomputed(spark, self.plan, view, part, spans[index].to) if part is not None else None
 
             def of(index: int, read: ReadPlan) -> DataFrame:
                 if not read.source.streaming:
                     return self._still(spark, index, read, pins)
                 part = parts[index]
-                return part if part is not None else reading.read_state(spark, read, None)
+                return part if part is not None else reading.narrowed(reading.nothing(spark, read), read)
 
             return reading.build(self.plan, of)
 
-        if self.handle.once and not self._anything_new(starts):
-            return
-        self._seed(starts)
-        while True:
-            ticker = reading.read_ticker(self.spark, self.followed)
-            try:
-                self._stream(
-                    ticker,
-                    position,
-                    rows,
-                    watch=lambda: self._anything_new(starts),
-                    measure=lambda number: self._tell_lag(starts, number),
-                )
-                return
-            except RunError as error:
-                # The snapshot where the stream stood expired under it: go on from the same place by another name.
-                if EXPIRED not in error.what or not self._seed(starts):
-                    raise
+        tickers = [Stream(feed, columns(self.spark, feed.read), delivers=False) for feed in feeds.values()]
+        ticks = [ticker.df().select(F.lit(1).alias("tick")) for ticker in tickers]
+        self._stream(reduce(DataFrame.union, ticks), position, rows, tickers, lambda n: self._tell_lag(feeds, n))
 
     def in_micro_batches(self, df: DataFrame) -> None:
-        """A stateless pipeline over one followed source: Spark's own micro-batch goes through the steps."""
-        source = self.followed[0]
-        self._refuse_partial(source)
-        columns = self._columns()
-        stream = reading.read_stream(
-            self.spark, source, max_rows=self.plan.trigger.max_rows if self.plan.trigger else None
-        )
+        """A stateless pipeline over one followed folder: Spark's own micro-batch goes through the steps."""
+        stream = reading.read_stream(self.spark, self.followed[0])
 
         def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
-            self._refuse_new_columns(columns)
             return reading.build(
                 self.plan,
                 lambda index, read: raw if read.source.streaming else self._still(raw.sparkSession, index, read, pins),
@@ -249,22 +258,24 @@ class Attempt:
 
     def in_state(self, df: DataFrame) -> None:
         """Spark runs the whole pipeline as a stream; what it emits is written."""
-        for read in self.followed:
-            self._refuse_partial(read)
-        columns = self._columns()
+        feeds = self._feeds()
+        for index, stream in self.streams.items():
+            stream.feed = replace(feeds[index], rows_only=True)
+        known = self._columns()
 
         def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
-            self._refuse_new_columns(columns)
+            self._refuse_new_columns(known)
             return Built(raw)
 
-        self._stream(df, self._offset_json, rows)
+        streams = list(self.streams.values())
+        self._stream(df, self._offset_json, rows, streams, lambda n: self._tell_lag(feeds, n))
 
     def _stream(
         self,
         df: DataFrame,
         position: Callable[[int], list[dict[str, Any]]],
         rows: Callable[[DataFrame, int, Pins], Built | None],
-        watch: Callable[[], object] = lambda: None,
+        streams: Sequence[Stream] = (),
         measure: Callable[[int], object] = lambda number: None,
     ) -> None:
         """Runs a stream whose batches are looked up, and built and written where they are not there.
@@ -273,7 +284,7 @@ class Attempt:
             df: The stream that gives the rhythm.
             position: What a batch reads of the followed sources.
             rows: Builds a batch; None when it adds nothing.
-            watch: Looks after the sources between batches.
+            streams: Its streams over tables.
             measure: Measures how far behind a target is that holds a batch.
         """
         plan, handle = self.plan, self.handle
@@ -295,8 +306,12 @@ class Attempt:
                 return self._write(built, number, {**read, "pins": pins}, planned=planned) if built else None
 
             try:
-                measure(number - 1)
-                if handle.batch(number, work) is not None:
+                with staging(), counting(self._tables()) as seen:
+                    made = handle.batch(number, work)
+                    for stream in streams:  # what Spark itself read, in a thread of its own
+                        seen.add(stream.feed.taken())
+                handle.scanned(seen)
+                if made is not None:
                     self._tend()
                 measure(number)
             except BaseException as error:
@@ -315,10 +330,15 @@ class Attempt:
             else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
         )
         try:
-            handle.follow(writer.start(), watch, plan.trigger.every)
+            handle.follow(writer.start())
         except StreamingQueryException as error:
-            # Spark tells of a batch's error as text; this is the error itself.
-            raise (failure[0] if failure else engine_failure(error, plan)) from error
+            # Spark tells of an error in Python as text; this is the error itself.
+            told = [*failure, *(stream.error for stream in streams if stream.error is not None)]
+            raise (told[0] if told else engine_failure(error, plan)) from error
+
+    def _tables(self) -> frozenset[str]:
+        """The tables that the pipeline reads."""
+        return frozenset(read.name for read in self.plan.reads if read.table is not None)
 
     def _tend(self) -> None:
         for done in self.held.target.tend():
@@ -345,89 +365,53 @@ class Attempt:
         ordered = isinstance(mode, Upsert) and mode.order_by is not None
         return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
 
-    def _measure_lag(self, starts: list[dict[str, Any]], stood: list[dict[str, Any] | None]) -> int:
-        """Notes how far behind the followed tables the pipeline is; returns the snapshots that wait."""
-        behind = [reading.lag(self.spark, r, s, o) for r, s, o in zip(self.followed, starts, stood, strict=True)]
-        snapshots = sum(number for number, _ in behind)
-        self.handle.lag(snapshots, max((seconds for _, seconds in behind), default=0.0))
-        return snapshots
+    def _feeds(self) -> dict[int, Feed]:
+        """The followed tables, by their number in the plan, each from where the pipeline first began."""
+        plan, mode = self.plan, self.plan.write.mode
+        followed = {i: r for i, r in enumerate(plan.reads) if r.source.streaming and r.table is not None}
+        flow_of = list(flows(plan.stream))
+        starts = beginnings(self.spark, self.checkpoint, list(followed.values()))
+        waiting: dict[int, list[Unit]] = {}
 
-    def _tell_lag(self, starts: list[dict[str, Any]], number: int) -> None:
-        """Measures the lag of a target that stands after this batch; -1 is before the first."""
-        with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the batch, or of `watch`
-            self._measure_lag(starts, self.checkpoint.offsets(number) if number >= 0 else [None] * len(starts))
+        def told(index: int, units: list[Unit]) -> None:
+            waiting[index] = units
+            self.handle.lag(*lag([unit for units in waiting.values() for unit in units]))
 
-    def _starts(self) -> list[dict[str, Any]]:
-        """Where the followed tables stood when the pipeline first began; written once."""
-        known = self.checkpoint.start()
-        if known is not None:
-            return known
-        starts = []
-        for read in self.followed:
-            head = reading.source_table(self.spark, read).currentSnapshot()
-            starts.append({"snapshot": int(head.snapshotId()) if head is not None else None, "state": True})
-        self.checkpoint.write_start(starts)
-        return starts
+        return {
+            index: Feed(
+                spark=self.spark,
+                read=read,
+                start=start,
+                predicates=conditions(flow_of[index]),
+                max_rows=plan.trigger.max_rows if plan.trigger else None,
+                max_files=plan.trigger.max_files if plan.trigger else None,
+                replaces=isinstance(mode, (Upsert, Overwrite, OverwritePartitions, Groups)),
+                told=partial(told, index),
+            )
+            for index, (read, start) in zip(followed, starts, strict=True)
+        }
 
-    def _seed(self, starts: list[dict[str, Any]]) -> bool:
-        """Points Iceberg's stream at snapshots that it can still load: where it stood, or where it begins.
+    def _tell_lag(self, feeds: dict[int, Feed], number: int) -> None:
+        """Measures the lag of a target that stands after a batch."""
+        with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the next batch
+            for feed, end in zip(feeds.values(), self.checkpoint.offsets(number), strict=True):
+                feed.look(Place.parse(end) if end is not None else feed.start)
 
-        Returns:
-            Whether a place had to be named anew, because its snapshot has expired.
-        """
-        moved = False
-        committed = self.checkpoint.batches("commits")
-        stood = self._stood(committed, len(starts))
-        if committed:
-            kept = self._retain(committed[-1], stood)
-            moved, stood = kept != stood, kept
-        for index, (start, offset) in enumerate(zip(starts, stood, strict=True)):
-            if offset is not None and offset["snapshot_id"] != reading.NO_SNAPSHOT:
-                # Only looked at by availableNow, which fails where nothing is new: no end is at position -1.
-                self.checkpoint.seed(index, {**offset, "position": -1})
-            elif start["snapshot"] is not None:
-                self.checkpoint.seed(index, reading.before(self.spark, self.followed[index], start["snapshot"]))
-        return moved
-
-    def _stood(self, committed: list[int], sources: int) -> list[dict[str, Any] | None]:
-        return self.checkpoint.offsets(committed[-1]) if committed else [None] * sources
-
-    def _retain(self, batch: int, stood: list[dict[str, Any] | None]) -> list[dict[str, Any] | None]:
-        """Names the place where the last batch ended by snapshots that have not expired, also in Spark's log."""
-        kept = [
-            dict(reading.retained(reading.source_table(self.spark, read), offset) or offset)
-            if offset is not None and offset["snapshot_id"] != reading.NO_SNAPSHOT
-            else offset
-            for read, offset in zip(self.followed, stood, strict=True)
-        ]
-        if kept != stood:
-            self.checkpoint.rewrite_offsets(batch, kept)
-        return kept
-
-    def _anything_new(self, starts: list[dict[str, Any]]) -> bool:
-        """Whether the followed tables hold rows that no committed batch has read.
-
-        Raises:
-            RunError: A commit since then cannot be followed.
-        """
-        planned, committed = self.checkpoint.batches("offsets"), self.checkpoint.batches("commits")
-        if planned and planned[-1:] != committed[-1:]:
-            return True
-        stood = self._stood(committed, len(starts))
-        return self._measure_lag(starts, stood) > 0
-
-    def _spans(self, number: int, starts: list[dict[str, Any]]) -> dict[int, reading.Range]:
+    def _spans(self, number: int, feeds: dict[int, Feed]) -> dict[int, Range]:
         ends = self.checkpoint.offsets(number)
         before = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
-        indexes = [i for i, read in enumerate(self.plan.reads) if read.source.streaming]
         return {
-            index: reading.range_of(reading.source_table(self.spark, self.plan.reads[index]), start, old, new)
-            for index, start, old, new in zip(indexes, starts, before, ends, strict=True)
+            index: between(
+                Place.parse(old) if old is not None else feed.start,
+                Place.parse(new) if new is not None else feed.start,
+            )
+            for (index, feed), old, new in zip(feeds.items(), before, ends, strict=True)
         }
 
     def _offset_json(self, number: int) -> list[dict[str, Any]]:
         ends = self.checkpoint.offsets(number)
-        return [{"source": read.name, "to": end} for read, end in zip(self.followed, ends, strict=True)]
+        named = [{"source": r.name, **({"branch": r.branch} if r.branch else {})} for r in self.followed]
+        return [{**name, "to": end} for name, end in zip(named, ends, strict=True)]
 
     def _pins(self, spark: SparkSession, number: int) -> Pins:
         """The snapshots of the joined tables that a batch reads, the same again when it is replayed."""
@@ -435,8 +419,8 @@ class Attempt:
         if not still:
             return {}
         pinned = self.checkpoint.pins(number)
-        if pinned is None or not all(reading.is_there(spark, r, pinned[str(i)]) for i, r in still.items()):
-            pinned = {str(i): reading.head(spark, read) for i, read in still.items()}
+        if pinned is None or not all(is_there(spark, r, pinned[str(i)]) for i, r in still.items()):
+            pinned = {str(i): reading.pin(spark, read) for i, read in still.items()}
             self.checkpoint.pin(number, pinned)
         return pinned
 
@@ -444,18 +428,16 @@ class Attempt:
         """A source that is read once a batch: a table at its pin, anything else as it is now."""
         if read.table is None:
             return reading.read_batch(spark, read)
-        return reading.read_state(spark, read, pins[str(index)])
+        return reading.read_at(spark, read, pins[str(index)])
 
     def _columns(self) -> dict[str, int]:
         """The followed tables' schemas when a stream of Spark's own starts: it never looks at them again."""
         tables = [read for read in self.followed if read.table is not None]
-        return {r.name: int(reading.source_table(self.spark, r).schema().schemaId()) for r in tables}
+        return {r.name: int(source_table(self.spark, r).schema().schemaId()) for r in tables}
 
     def _refuse_new_columns(self, known: dict[str, int]) -> None:
-        """Spark's stream never sees a new column: a stateless one starts anew, a stateful one cannot."""
+        """Spark's stream never sees a new column."""
         changed = [name for name, schema in self._columns().items() if schema != known[name]]
-        if changed and self.plan.path is ReadPath.MICRO_BATCHES:
-            raise ColumnsChanged(f"the columns of {changed[0]} have changed: the stream starts anew to read them.")
         if changed:
             raise RunError(
                 f"the columns of {changed[0]} have changed since the run began, and would be left out silently.",
@@ -463,9 +445,19 @@ class Attempt:
                 fix="run again: a new run reads the columns that are there.",
             )
 
-    def _refuse_partial(self, read: ReadPlan) -> None:
-        if read.table is not None and self.held.planned < 0:
-            reading.refuse_partial_history(reading.source_table(self.spark, read), read)
+
+def _named(read: ReadPlan) -> dict[str, Any]:
+    """A followed table in a position: its branch, and from where it was first followed, go with it."""
+    assert isinstance(read.source, IcebergSource)
+    return {"source": read.name, "branch": read.branch, "from": declared(read.source)}
+
+
+def _with_groups(plan: Plan) -> Plan:
+    """A plan whose view is written group by group."""
+    mode = plan.write.mode
+    if view_of(plan.declared) is None or not isinstance(mode, Upsert):
+        return plan
+    return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(mode.keys))))
 
 
 def reading_same(record: Record, sources: list[dict[str, Any]]) -> bool:

@@ -12,7 +12,9 @@ from pyspark.sql import functions as F
 
 from helios.errors import RunError
 from helios.spark import modes
-from helios.spark.ledger import ATTEMPT, CONFLICTS, Commit, java_class
+from helios.spark.commit import Commit
+from helios.spark.history import History
+from helios.spark.ledger import ATTEMPT, CONFLICTS, java_class
 from helios.spark.target import TableTarget, Work
 
 
@@ -26,6 +28,9 @@ class AuditedTarget(TableTarget):
 
     def _commit(self, work: Work) -> Commit | None:
         terms = self.site.terms()
+        record = self.ledger.load()
+        if record is not None and record.aside:
+            self.memory.forget(record.batch)  # of whose rows main never got one
         staging = self.site.ledger(self.table, audit_branch(self.site.plan.pipeline))
         for tried in range(terms.retry.retries + 1):
             if tried:
@@ -34,7 +39,7 @@ class AuditedTarget(TableTarget):
             seen = self.ledger.seen
             self._branch_off(str(staging.branch))
             if not terms.yields and not self._stands(seen):
-                raise self.ledger.unseen(work.number, "main moved before the batch was staged")
+                raise self._unseen(work, "main moved before the batch was staged")
             staging.find(work.number, work.position, planned=True)
             with modes.writer(self._batch(work)) as write:
                 staged = self._commit_with(staging, write, work, recorded=False)
@@ -47,12 +52,17 @@ class AuditedTarget(TableTarget):
             if found is not None:
                 return found
             if not terms.yields and not self._stands(seen):
-                raise self.ledger.unseen(work.number, "main moved before the batch was published")
+                raise self._unseen(work, "main moved before the batch was published")
+        self.site.gave_up()
         raise RunError(
             f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
             f"under each of {terms.retry.retries + 1} tries; main holds nothing of it.",
             fix="run again when the table is quieter.",
         )
+
+    def _unseen(self, work: Work, why: str) -> RunError:
+        self.site.gave_up()
+        return self.ledger.unseen(work.number, why)
 
     def _branch_off(self, branch: str) -> None:
         """Sets the branch to where main is."""
@@ -109,10 +119,9 @@ class AuditedTarget(TableTarget):
         if ref is None or one is None or ref.snapshotId() != snapshot:
             return False
         attempt = one.summary().get(ATTEMPT)
-        while one is not None and one.summary().get(ATTEMPT) == attempt:
-            one = self.table.snapshot(one.parentId()) if one.parentId() is not None else None
+        below = next((s for s in History(self.table, one) if s.summary().get(ATTEMPT) != attempt), None)
         # A branch of an empty table begins with an empty snapshot of its own.
-        return one is not None and (head is None or one.snapshotId() == head.snapshotId())
+        return below is not None and (head is None or below.snapshotId() == head.snapshotId())
 
     def _publish(self, branch: str, staged: Commit, work: Work) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""

@@ -1,9 +1,9 @@
 """A pipeline's folder of progress: Spark's own logs, and beside them Helios's identity, lease and pins.
 
 <checkpoint>/
-  offsets/ commits/ sources/ state/   Spark's; read, and `sources/N/offsets/0` seeded
+  offsets/ commits/ sources/ state/   Spark's; read
   helios/identity.json                whose checkpoint this is
-  helios/start.json                   where the followed tables stood at the first start
+  helios/start.json                   where the followed tables are read from, and what was declared of it
   helios/lease.json                   which driver is alive on it
   helios/pins/N.json                  the snapshots that batch N read, written before it is
   helios/tables.json                  the tables that its rows were routed into
@@ -238,16 +238,11 @@ class Checkpoint:
                 fix="restore the checkpoint from a backup, or start a new one with `helios run --new-checkpoint`.",
             ) from error
 
-    def rewrite_offsets(self, batch: int, ends: list[dict[str, Any] | None]) -> None:
-        """Replaces the ends of a committed batch by others that mean the same."""
-        head = (self.files.read(f"offsets/{batch}") or "").splitlines()[:2]
-        self.files.write(f"offsets/{batch}", "\n".join([*head, *("-" if e is None else json.dumps(e) for e in ends)]))
-
     def verify(self) -> None:
         """Refuses a checkpoint that Spark would silently misread.
 
         Raises:
-            CheckpointError: `metadata` is lost, or an initial offset is empty.
+            CheckpointError: `metadata` is lost, or the last offsets are damaged.
         """
         planned = self.batches("offsets")
         if planned and not (self.files.read("metadata") or "").strip():
@@ -255,18 +250,8 @@ class Checkpoint:
                 f"{self.location}/metadata is lost: Spark would take the checkpoint for a new query's.",
                 fix="restore the file from a backup, or start a new one with `helios run --new-checkpoint`.",
             )
-        for source in self.files.names("sources"):
-            if self.files.read(f"sources/{source}/offsets/0") == "":
-                raise CheckpointError(
-                    f"{self.location}/sources/{source}/offsets/0 is empty: a driver died while it wrote it.",
-                    fix="delete that file if no batch was planned yet, or use `helios run --new-checkpoint`.",
-                )
         if planned:
             self.offsets(planned[-1])
-
-    def seed(self, source: int, offset: dict[str, Any]) -> None:
-        """Tells Iceberg's stream where to begin, in the file where it looks for that itself."""
-        self.files.write(f"sources/{source}/offsets/0", json.dumps(offset))
 
     # where the pipeline first began
 

@@ -9,16 +9,22 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from helios.errors import CheckpointError, InputError
-from helios.model.iceberg import IcebergSource
+from helios.model.source import IcebergSource
 from helios.plan.plan import ReadPath
 from helios.plan.sinks import left_out, stores
 from helios.spark import write as writing
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint, Identity, Lease
+from helios.spark.fence import COMPACTION
 from helios.spark.fit import Fit, columns_of
-from helios.spark.ledger import Ledger, Record
+from helios.spark.history import History
+from helios.spark.ledger import Ledger
 from helios.spark.modes import stored_schema
-from helios.spark.target import RoutedTarget, Site, TableTarget, Target, create, shape
+from helios.spark.quarantine import Quarantine
+from helios.spark.route import RoutedTarget
+from helios.spark.target import Site, TableTarget, Target, create, memory, shape
+from helios.spark.view import changes
+from helios.table.ledger import Record
 
 
 @dataclass(frozen=True)
@@ -124,8 +130,8 @@ class Claim:
         resumable = self.plan.path is ReadPath.RANGES and all(isinstance(r.source, IcebergSource) for r in followed)
         if followed and not resumable:
             raise InputError(
-                f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources, "
-                "without flush(rows=), can begin at the position that its target remembers.",
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources "
+                "can begin at the position that its target remembers.",
                 where=self.plan.origin,
                 fix="restore the checkpoint from a backup, or run under a new name into a new target.",
             )
@@ -187,7 +193,7 @@ class Claim:
                 f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
                 f"{plan.path.value}, whose positions mean something else.",
                 where=plan.origin,
-                fix="put flush(rows=) and the steps back, or give the pipeline a new name and a new target.",
+                fix="put the steps back, or give the pipeline a new name and a new target.",
             )
 
     def _refuse_others(self, table: Any) -> None:
@@ -195,19 +201,16 @@ class Claim:
         table.refresh()
         names = {name for name in (self.plan.pipeline, self.plan.was) if name}
         names |= {f"{name}.replay" for name in names}  # what was mended in the quarantine is its own too
-        snapshot = table.currentSnapshot()
-        while snapshot is not None:
-            if str(snapshot.operation()) != "replace" and snapshot.summary().get("helios.pipeline") not in names:
-                why = f"snapshot {snapshot.snapshotId()} is not this pipeline's"
-                break
-            parent = snapshot.parentId()
-            if parent is None:
-                return
-            snapshot = table.snapshot(parent)
-            why = f"snapshot {parent} has expired, so that nobody can tell whose it was"
+        history = History(table, Ledger(table, self.plan.pipeline, "", "", self.branch).head())
+        # A branch of an empty table begins with an empty snapshot.
+        changing = (s for s in history if str(s.operation()) != COMPACTION and changes(s))
+        foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
+        if foreign is not None:
+            why = f"snapshot {foreign.snapshotId()} is not this pipeline's"
+        elif history.expired is not None:
+            why = f"snapshot {history.expired} has expired, so that nobody can tell whose it was"
         else:
-            if table.currentSnapshot() is None:
-                return
+            return
         raise InputError(
             f"--full-refresh would empty {self.plan.write.table.text}, and {why}.",
             where=self.plan.declared.sink.origin,
@@ -250,16 +253,21 @@ class Claim:
             path=plan.path.value,
         )
         old = self._remembered(table) if table is not None and not self.refresh else None
+        quarantine = Quarantine.of(plan, self.spark, self.checkpoint, lease.verify)
         if table is not None:
             shape(self.spark, plan, table)
         if existing is None:
             if self.anew:
                 self._begin_anew(old, table)
+                if quarantine is not None:
+                    quarantine.rewind(old)
             elif self.refresh:
                 # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
                 if table is not None:
                     self._refuse_others(table)
                     Ledger(table, plan.pipeline, identity.id, plan.fingerprint, self.branch).empty()
+                if quarantine is not None:
+                    quarantine.empty(identity.id)
                 self.checkpoint.clear()
             # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
             self.checkpoint.create(identity)
@@ -314,7 +322,8 @@ class Claim:
     def _begin_anew(self, old: Record | None, table: Any | None) -> None:
         """Empties the checkpoint, and notes where the target says that the pipeline stood."""
         stood = list(old.position["sources"]) if old and old.position else []
-        if self.followed and not stood and table is not None and table.currentSnapshot() is not None:
+        head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
+        if self.followed and not stood and head is not None:
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: {self.plan.write.table.text} holds rows, and "
                 "remembers no position of it.",
@@ -322,15 +331,19 @@ class Claim:
                 fix="restore the checkpoint, fill the target anew with `helios run --full-refresh`, or run under a new "
                 "name into a new table.",
             )
-        # A position inside a snapshot, or one of other sources, is no place to begin.
-        inside = any(isinstance(entry.get("to"), dict) for entry in stood)
+        # Where Spark kept state, or read other sources, is no place to begin.
+        inside = any("place" not in entry for entry in stood)
         if stood and self.followed and (inside or [entry["source"] for entry in stood] != list(self.followed)):
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch read "
                 f"{', '.join(entry['source'] for entry in stood)} on another path or from other sources.",
                 where=self.plan.origin,
-                fix="put the sources and flush(rows=) back, or run under a new name into a new target.",
+                fix="put the sources back, or run under a new name into a new target.",
             )
+        if old is not None and old.aside:
+            memory(self.site, self.plan.write.table, self.branch).forget(old.batch)
         self.checkpoint.rewind()
         if stood and self.followed:
-            self.checkpoint.write_start([{"snapshot": entry["to"], "state": False} for entry in stood])
+            self.checkpoint.write_start(
+                [{"declared": entry["from"], "branch": entry["branch"], "place": entry["place"]} for entry in stood]
+            )

@@ -1,6 +1,7 @@
 """What an upsert remembers of its keys beside the target: deletes, and the order where the target has no column for it.
 
 <checkpoint>/helios/keys/<target>/
+  terms.json   the key columns, and what the order is
   delta/N      the keys that batch N wrote, deleted, or both: key columns, order, deleted, at
   base/N       all deltas up to N, folded into one row per key; deletes older than they are remembered are left out
 
@@ -10,12 +11,15 @@ and replaces its own.
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from helios.errors import CheckpointError, Origin
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.steps import quoted
 
@@ -38,6 +42,34 @@ class KeyMemory:
         self._files = checkpoint.files
         self._folder = f"helios/keys/{folder}"
         self._tombstones = tombstones
+
+    def agree(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
+        """Notes what the remembered orders are, by which alone they can be compared.
+
+        Args:
+            terms: The key columns, and the order as it is declared and of which type.
+            target: The table, for the message.
+            where: The line to blame.
+
+        Raises:
+            CheckpointError: Keys are remembered by other terms.
+        """
+        text, known = json.dumps(terms), self._files.read(f"{self._folder}/terms.json")
+        if text == known:
+            return
+        if known is not None and any(self._files.names(f"{self._folder}/{kind}") for kind in ("base", "delta")):
+            raise CheckpointError(
+                f"what the checkpoint remembers of the keys of {target} is by {_shown(json.loads(known))}; the sink "
+                f"now says {_shown(terms)}, with which it cannot be compared.",
+                where=where,
+                fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
+                f"on without what is remembered, so that late rows win once, delete {self._path('')}.",
+            )
+        self._files.write(f"{self._folder}/terms.json", text)
+
+    def forget(self, batch: int) -> None:
+        """Forgets what a batch wrote that the target will never have."""
+        self._files.delete(f"{self._folder}/delta/{batch}")
 
     def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
         """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered.
@@ -90,3 +122,10 @@ class KeyMemory:
 
     def _path(self, name: str) -> str:
         return f"{self._files.root}/{self._folder}/{name}"
+
+
+def _shown(terms: Mapping[str, object]) -> str:
+    keys = terms["keys"]
+    return (
+        f"{', '.join(keys) if isinstance(keys, (list, tuple)) else keys}, newest by {terms['order']} ({terms['type']})"
+    )

@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -21,12 +21,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
-from helios.model.sink import Retry
 from helios.plan.plan import VERSION
-from helios.spark.view import Transaction
-
-PREFIX = "helios.ledger."
-"""The property `helios.ledger.<pipeline>` of the target holds the pipeline's record."""
+from helios.spark.commit import Commit, Terms, counted
+from helios.spark.fence import COMPACTION, Ancestry, Unchanged
+from helios.spark.history import History
+from helios.spark.view import Added, Transaction, changes
+from helios.table.ledger import Record, parse
+from helios.table.refs import LEDGER
 
 CONFLICTS = ("ValidationException", "CommitFailedException")
 """How Iceberg says that others have committed what does not go together with a change."""
@@ -34,145 +35,8 @@ CONFLICTS = ("ValidationException", "CommitFailedException")
 ATTEMPT = "helios.attempt"
 """The stamp by which the snapshots of one transaction are known."""
 
-COMPACTION = "replace"
-"""The operation of a snapshot that holds the rows of its parent in other files."""
-
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """The last batch of a pipeline that is in the target; `batch` is -1 before the first.
-
-    Attributes:
-        checkpoint: The id of the checkpoint that wrote it.
-        batch: The batch's number in that checkpoint.
-        position: What the batch read, as in `helios.position`.
-        snapshot: The snapshot that added it.
-        sequence: A lower bound of that snapshot's sequence number.
-        steps: The fingerprint of the pipeline's steps.
-    """
-
-    checkpoint: str
-    batch: int = -1
-    position: Mapping[str, Any] | None = None
-    snapshot: int | None = None
-    sequence: int = 0
-    steps: str = ""
-
-    def as_json(self) -> str:
-        return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":"))
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A batch that is in the target.
-
-    Attributes:
-        snapshot: Its snapshot; None when that has expired.
-        rows: The rows it wrote, when it was made now.
-        files: The data files it added, when it was made now.
-        bytes: Their size.
-        again: Whether the batch was found there rather than written.
-        retries: How often its commit was tried again.
-        write_seconds: How long Spark wrote.
-        commit_seconds: How long the commit took.
-    """
-
-    snapshot: int | None
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    again: bool = False
-    retries: int = 0
-    write_seconds: float = 0.0
-    commit_seconds: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """How a batch is committed.
-
-    Attributes:
-        stamps: The user's own entries of the snapshot summary.
-        sources: The sources as JSON values, for `helios.sources`.
-        properties: What the writer follows, whatever the table itself says.
-        retry: What is tried again.
-        counts_empty: Whether a batch that changes no file is committed, so that it counts.
-        yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
-        before: Called before each try; raises to stop.
-        retried: Called for each try after the first.
-    """
-
-    stamps: Mapping[str, str] = field(default_factory=dict)
-    sources: object = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    retry: Retry = field(default_factory=Retry)
-    counts_empty: bool = False
-    yields: bool = True
-    before: Callable[[], None] = lambda: None
-    retried: Callable[[], None] = lambda: None
-
-
-class _Ancestry:
-    """Rejects a commit onto a history in which this pipeline has committed since the look-up.
-
-    Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
-
-    Args:
-        pipeline: The pipeline's identity.
-        checkpoint: The id of its checkpoint.
-        head: The newest snapshot at the look-up.
-        yields: Whether other writers may have changed rows since.
-    """
-
-    def __init__(self, pipeline: str, checkpoint: str, head: int | None, yields: bool) -> None:
-        self._pipeline = pipeline
-        self._checkpoint = checkpoint
-        self._head = head
-        self._yields = yields
-        self._why = ""
-
-    def validate(self, ancestors: Any) -> bool:
-        snapshots = ancestors.iterator()
-        while snapshots.hasNext():
-            snapshot = snapshots.next()
-            if snapshot.snapshotId() == self._head:
-                return True
-            summary = snapshot.summary()
-            # A pipeline that was renamed meanwhile still has its checkpoint.
-            if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
-                self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
-                return False
-            if not self._yields and str(snapshot.operation()) != COMPACTION:
-                self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
-                return False
-        self._why = "the history no longer reaches back to where this batch was looked up"
-        return self._head is None
-
-    def errorMessage(self) -> str:
-        return self._why
-
-    class Java:
-        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
-
-
-class _Unchanged:
-    """Rejects a commit onto any other snapshot than the one that was looked at."""
-
-    def __init__(self, head: int | None) -> None:
-        self._head = head
-
-    def validate(self, ancestors: Any) -> bool:
-        snapshots = ancestors.iterator()
-        return (snapshots.next().snapshotId() if snapshots.hasNext() else None) == self._head
-
-    def errorMessage(self) -> str:
-        return "somebody has written to the table meanwhile"
-
-    class Java:
-        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
 
 
 class Ledger:
@@ -192,7 +56,7 @@ class Ledger:
         self.pipeline = pipeline
         self.checkpoint = checkpoint
         self.steps = steps
-        self.key = PREFIX + pipeline
+        self.key = LEDGER + pipeline
         self._head: Any = None  # the snapshot at which a batch was last looked up
 
     def head(self) -> Any | None:
@@ -222,7 +86,7 @@ class Ledger:
         """Writes a record with no batch: the checkpoint's claim on the target, before its first batch."""
         update = self.table.updateProperties().set(self.key, record.as_json())
         if forget is not None:
-            update = update.remove(PREFIX + forget)
+            update = update.remove(LEDGER + forget)
         update.commit()
 
     def empty(self) -> None:
@@ -235,7 +99,7 @@ class Ledger:
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
-        delete.validateWith(_Unchanged(head.snapshotId() if head is not None else None))
+        delete.validateWith(Unchanged(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
@@ -243,8 +107,7 @@ class Ledger:
         transaction.commitTransaction()
 
     def _newest_stamp(self) -> Record | None:
-        snapshot = self.head()
-        while snapshot is not None:
+        for snapshot in History(self.table, self.head()):
             summary = snapshot.summary()
             if summary.get("helios.pipeline") == self.pipeline and summary.get("helios.batch") is not None:
                 return Record(
@@ -255,8 +118,6 @@ class Ledger:
                     sequence=snapshot.sequenceNumber(),
                     steps=summary.get("helios.steps") or "",
                 )
-            parent = snapshot.parentId()
-            snapshot = self.table.snapshot(parent) if parent is not None else None
         return None
 
     # looking up a batch
@@ -357,6 +218,7 @@ class Ledger:
         """
         terms = terms or Terms()
         conflict: Py4JJavaError | None = None
+        started, writing = time.monotonic(), 0.0
         for tried in range(terms.retry.retries + 1):
             if tried:
                 terms.retried()
@@ -375,32 +237,31 @@ class Ledger:
                     return found
                 self._refuse_conflict(error, batch, terms, seen)
                 continue
-            written = time.monotonic()
-            snapshot = pending.snapshot
-            if snapshot is None:
+            finally:
+                writing += time.monotonic() - began
+            made = pending.made
+            if not made or self._discarded(made, terms):
                 return None
-            if not terms.counts_empty and not changes(snapshot):
-                self.table.io().deleteFile(snapshot.manifestListLocation())
-                return None
-            made = int(snapshot.snapshotId())
-            files = Added(self.table, snapshot)
+            newest = int(made[0].snapshotId())
+            files = Added(self.table, made)
             try:
                 if recorded:
-                    pending.record(self.key, self.record_of(batch, position, made).as_json())
+                    pending.record(self.key, self.record_of(batch, position, newest).as_json())
                 pending.commit()
             except Py4JJavaError as error:
                 found = self.look_again(error, batch, position)
-                if found is not None and found.snapshot == made:
-                    return self._made(made)
-                if java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+                landed = found is not None and found.snapshot == newest
+                if not landed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
                     files.delete()  # of any other failure nobody can tell that they are in no snapshot
-                if found is not None:
+                if found is None:
+                    conflict = error
+                    self._refuse_conflict(error, batch, terms, seen)
+                    continue
+                if not landed:
                     return found
-                conflict = error
-                self._refuse_conflict(error, batch, terms, seen)
-                continue
-            done = time.monotonic() - written
-            return replace(self._made(made), retries=tried, write_seconds=written - began, commit_seconds=done)
+            self.table.refresh()
+            done = time.monotonic() - started - writing
+            return replace(counted(made, pending.rows), retries=tried, write_seconds=writing, commit_seconds=done)
         why = f": {java_message(conflict)}" if conflict is not None else ""
         raise RunError(
             f"batch {batch} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
@@ -427,7 +288,7 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[Any], None]:
-            fences = [_Ancestry(self.pipeline, self.checkpoint, head, terms.yields)]
+            fences = [Ancestry(self.pipeline, self.checkpoint, head, terms.alone)]
 
             def prepared(operation: Any) -> None:
                 for key, value in summary.items():
@@ -466,23 +327,16 @@ class Ledger:
     def only_compacted(self, seen: Any | None) -> bool:
         """Whether every commit since a snapshot is a compaction, which changes no rows."""
         self.table.refresh()
-        snapshot = self.head()
-        while snapshot is not None and seen is not None and snapshot.snapshotId() != seen.snapshotId():
-            if str(snapshot.operation()) != COMPACTION:
-                return False
-            snapshot = self.table.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
-        return seen is not None and snapshot is not None
+        since = History(self.table, self.head()).since(seen) if seen is not None else None
+        return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
 
-    def _made(self, snapshot: int) -> Commit:
-        self.table.refresh()
-        made = self.table.snapshot(snapshot)
-        summary = made.summary() if made is not None else {}
-        return Commit(
-            snapshot=snapshot,
-            rows=int(summary.get("added-records") or 0),
-            files=int(summary.get("added-data-files") or 0),
-            bytes=int(summary.get("added-files-size") or 0),
-        )
+    def _discarded(self, made: Sequence[Any], terms: Terms) -> bool:
+        """Whether snapshots that change no file are not committed; their lists then go."""
+        if terms.counts_empty or any(map(changes, made)):
+            return False
+        for snapshot in made:
+            self.table.io().deleteFile(snapshot.manifestListLocation())
+        return True
 
     def look_again(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
         """What a failed commit means: found after all, worth another try (None), or an error to raise."""
@@ -505,59 +359,13 @@ class Ledger:
             except Py4JError:
                 continue  # the catalog is still away; the last word is below
             if found is not None:
-                return self._made(found.snapshot) if found.snapshot is not None else found
+                made = self.table.snapshot(found.snapshot) if found.snapshot is not None else None
+                return counted([made]) if made is not None else found
         raise RunError(
             f"the outcome of batch {batch} of {self.pipeline} is unknown: {kind}: {message}. The batch is not in "
             f"{self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
-
-
-class Added:
-    """The files that a snapshot adds, read while its manifests are there."""
-
-    def __init__(self, table: Any, snapshot: Any) -> None:
-        self._io = table.io()
-        # Iceberg caches both lists in the snapshot: nothing is iterated unless the commit fails.
-        self._lists = [snapshot.addedDataFiles(self._io), snapshot.addedDeleteFiles(self._io)]
-
-    def delete(self) -> None:
-        """Deletes the files of a change that did not land."""
-        for files in self._lists:
-            for file in files:
-                self._io.deleteFile(file.location())
-
-
-def parse(text: str, key: str, table: str) -> Record:
-    """A record from its property.
-
-    Raises:
-        LedgerError: It is damaged, or newer than this code.
-    """
-    try:
-        fields = json.loads(text)
-        version = int(fields.pop("v"))
-        if version > VERSION:
-            raise LedgerError(
-                f"the ledger record {key} of {table} was written by a newer Helios (its version is {version}, ours "
-                f"{VERSION}); nothing was written.",
-                fix="upgrade helios.",
-            )
-        return Record(**fields)
-    except (ValueError, TypeError, KeyError) as error:
-        raise LedgerError(
-            f"the ledger record {key} of {table} is damaged ({error}); nothing was written.",
-            fix=f"restore the table property {key} from an older metadata file.",
-        ) from error
-
-
-def changes(snapshot: Any) -> bool:
-    """Whether a snapshot adds or removes any file."""
-    summary = snapshot.summary()
-    return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
-
-
-CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 
 
 def reads(position: Mapping[str, Any] | None) -> object:

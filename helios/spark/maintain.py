@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -122,19 +123,27 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
     Raises:
         DeclarationError: The age is less than a day.
-        InputError: The folder also holds something else than the table.
+        InputError: The folder also holds something else than the table, such as a checkpoint.
     """
     older_than = orphan_age(older_than, "older_than")
-    _refuse_shared_folder(name, str(opened(spark, name).location()))
+    table = opened(spark, name)
+    _refuse_shared_folder(name, str(table.location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
-    try:
+
+    def found(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
             f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {_text(_quoted(name))}, "
-            f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry_run).lower()})"
+            f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
+        return tuple(sorted(row[0] for row in rows))
+
+    try:
+        files = found(dry=True)
+        _refuse_checkpoints(name, table, files)
+        files = found(dry=False) if files and not dry_run else files
     except (Py4JJavaError, PySparkException) as error:
         raise failed(name, "search for orphan files", error) from error
-    return Orphans(name.text, tuple(sorted(row[0] for row in rows)), deleted=not dry_run)
+    return Orphans(name.text, files, deleted=not dry_run)
 
 
 def _quoted(name: TableName) -> str:
@@ -159,6 +168,33 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
             f"the folder {location} of {name.text} also holds {shared}, whose files would pass for orphans.",
             fix="delete what is left over by hand.",
         )
+
+
+def _refuse_checkpoints(name: TableName, table: Any, files: Iterable[str]) -> None:
+    """No snapshot names the files of a checkpoint that somebody keeps inside the table's folder."""
+    location = str(table.location()).rstrip("/")
+    own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
+    folders = {folder for file in files for folder in _above(file, urlsplit(location).path)}
+    for folder in sorted(folder for folder in folders if not _path(f"{folder}/").startswith(own)):
+        if table.io().newInputFile(f"{folder}/helios/identity.json").exists():
+            raise InputError(
+                f"the folder {location} of {name.text} also holds the checkpoint {folder}, whose files would pass for "
+                "orphans.",
+                fix="give the pipeline a .checkpoint(...) elsewhere, or delete what is left over by hand.",
+            )
+
+
+def _above(file: str, top: str) -> Iterator[str]:
+    """The folders of a file inside another one."""
+    folder = file.rpartition("/")[0]
+    while len(_path(folder)) > len(top):
+        yield folder
+        folder = folder.rpartition("/")[0]
+
+
+def _path(location: str) -> str:
+    # One file system may be called by several schemes, such as s3 and s3a.
+    return urlsplit(location).path
 
 
 # branches and tags

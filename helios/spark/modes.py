@@ -19,6 +19,7 @@ from helios.model.modes import (
     VALID_TO,
     Append,
     Delete,
+    Groups,
     MergeSql,
     Mode,
     Overwrite,
@@ -100,14 +101,10 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
         # Before the table gets columns for the rows.
-        outside = _outside(batch, condition).limit(1).collect()
-        if outside:
-            raise RunError(
-                f"overwrite({condition!r}): the batch for {batch.table} has a row that the filter does not name: "
-                f"{upsert.shown(outside[0].asDict())}; nothing was written.",
-                where=batch.where,
-                fix=f"leave such rows out with where({condition!r}).",
-            )
+        try:
+            refuse_outside(batch.df, condition, batch.table, batch.where)
+        except AnalysisException:  # it names a column that only the table has
+            refuse_outside(batch.stored(), condition, batch.table, batch.where)
     rows = batch.stored()
 
     def write(pending: Transaction) -> None:
@@ -124,13 +121,21 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
     yield write
 
 
-def _outside(batch: Batch, condition: str) -> DataFrame:
-    """The rows that a filter does not name."""
-    meets = F.coalesce(F.expr(condition), F.lit(False))
-    try:
-        return batch.df.where(~meets)
-    except AnalysisException:  # it names a column that only the table has
-        return batch.stored().where(~meets)
+def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | None) -> None:
+    """Refuses rows that a filter does not name.
+
+    Raises:
+        RunError: There is one.
+        AnalysisException: The filter names a column that the rows lack.
+    """
+    outside = df.where(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect()
+    if outside:
+        raise RunError(
+            f"overwrite({condition!r}): the batch for {table} has a row that the filter does not name: "
+            f"{upsert.shown(outside[0].asDict())}; nothing was written.",
+            where=where,
+            fix=f"leave such rows out with where({condition!r}).",
+        )
 
 
 @contextmanager
@@ -146,7 +151,7 @@ def _delete(batch: Batch) -> Iterator[Write]:
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
     with _kept(rows):
-        reach = upsert.look_over(rows, keys, batch.table, batch.where, ordered=True)
+        reach = upsert.look_over(rows, batch.mode, batch.table, batch.where)
         yield lambda pending: pending.sql(text, rows, reach)
 
 
@@ -167,7 +172,7 @@ def _upsert(batch: Batch) -> Iterator[Write]:
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _kept(rows) as rows:
-        reach = upsert.look_over(rows, keys, batch.table, batch.where, ordered=mode.order_by is not None)
+        reach = upsert.look_over(rows, mode, batch.table, batch.where)
         given = [c for c in rows.columns if c not in upsert.HELPERS and c not in batch.left_out]
         fitted = batch.fit(rows.drop(*batch.left_out), upsert.HELPERS)
         write = _write_versions if mode.history else _write_newest
@@ -182,6 +187,7 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) 
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
     if mode.order_by and (mode.delete_when or stored is None):
+        batch.memory.agree(upsert.terms(rows, mode), batch.table, batch.where)
         rows = upsert.without_late(rows, batch.memory, batch.number, keys)
         touched = rows if stored is None else rows.where(DELETED)
         batch.memory.remember(touched, batch.number, keys)
@@ -199,10 +205,20 @@ def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach
     if mode.delete_when:
         # Every delete, not the newest alone: a late row is ended by the first one behind it.
         each = (*mode.keys, ORDER)
+        batch.memory.agree(upsert.terms(rows, mode), batch.table, batch.where)
         remembered = batch.memory.before(rows.sparkSession, batch.number, each)
         batch.memory.remember(rows.where(DELETED), batch.number, each)
     text = upsert.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
     return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered), reach)
+
+
+@contextmanager
+def _groups(batch: Batch) -> Iterator[Write]:
+    with _kept(batch.df) as rows:
+        fitted = batch.fit(rows, (DELETED,))
+        columns = [c for c in fitted.columns if c != DELETED]
+        text = upsert.merge_text(batch.mode.keys, columns, columns, newer="TRUE", deletes=True, equal="<=>")
+        yield lambda pending: pending.sql(text, fitted)
 
 
 @contextmanager
@@ -222,5 +238,6 @@ WRITERS: dict[type[Mode], Any] = {
     Upsert: _upsert,
     Delete: _delete,
     MergeSql: _merge_sql,
+    Groups: _groups,
 }
 """By mode: a context that looks a batch over and gives what writes it."""

@@ -16,8 +16,8 @@ from helios.model.flow import Flow, flows
 from helios.model.modes import Delete, Upsert
 from helios.plan.plan import Plan, ReadPlan
 from helios.spark import read as reading
+from helios.spark.route import VALUE
 from helios.spark.steps import Scope, apply, quoted, rejected
-from helios.spark.target import VALUE
 from helios.spark.upsert import null_key
 
 ROW, ASIDE = "__helios_row", "__helios_aside"

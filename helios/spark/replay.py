@@ -23,6 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from helios.config import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.plan import Plan, ReadPath
@@ -31,17 +32,16 @@ from helios.spark import write as writing
 from helios.spark.attempt import keeps_state
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint, Files, Lease
+from helios.spark.commit import Terms
 from helios.spark.failures import plain
 from helios.spark.keys import KeyMemory
-from helios.spark.ledger import Ledger, Record, Terms
+from helios.spark.ledger import Ledger
 from helios.spark.payload import Payloads, unparsed
-from helios.spark.quarantine import COLUMNS, NAMES
-from helios.spark.target import RoutedTarget, Site, TableTarget, Work
+from helios.spark.quarantine import COEXIST, COLUMNS, NAMES
+from helios.spark.route import RoutedTarget
+from helios.spark.target import Site, TableTarget, Work
 from helios.spark.view import Transaction
-from helios.table.ledger import REPLAY
-
-COEXIST = {"write.merge.isolation-level": "snapshot"}
-"""Rows are taken out by their content: what other pipelines set aside meanwhile is no conflict."""
+from helios.table.ledger import REPLAY, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +336,10 @@ class Replay:
             records = [Ledger(target.table, name, "", "", target.branch).load() for name in names]
             # A batch that changed nothing in the table is in Spark's log alone.
             last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
-            target._memory = Keys(checkpoint, target, last)
+            for record in records:
+                if record is not None and record.aside:
+                    target.memory.forget(record.batch)
+            target.memory = Keys(checkpoint, target, last)
             return target
 
         if plan.write.sink.routing is not None:
@@ -359,8 +362,8 @@ class Routed(RoutedTarget):
         super().__init__(site)
         self._remembering = remembering
 
-    def _table(self, value: str, rows: DataFrame) -> TableTarget:
-        return self._remembering(super()._table(value, rows))
+    def _table(self, name: TableName, table: Any | None, rows: DataFrame) -> TableTarget:
+        return self._remembering(super()._table(name, table, rows))
 
 
 class Keys(KeyMemory):

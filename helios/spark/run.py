@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from helios.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
+from helios.spark.commit import Commit
 from helios.spark.failures import ColumnsChanged, is_away, plain
-from helios.spark.ledger import Commit
 from helios.spark.maintain import Upkeep
+from helios.spark.scans import Scanned
 
 AWAY_SECONDS = 0.5
 """The pause before the first new start after a service was away; each later one is twice as long."""
@@ -75,7 +76,6 @@ class PipelineRun:
         self.last: Commit | None = None
         self._tell = tell
         self._stop = threading.Event()
-        self._halted = False
         self._busy = threading.Lock()
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
@@ -177,7 +177,6 @@ class PipelineRun:
             # What a new checkpoint or a full refresh asked for has been done by the first start, or is not begun.
             if self.state == "running":
                 self.new_checkpoint = self.full_refresh = False
-            self._halted = False
 
     def _attempt(self, location: str) -> None:
         attempt = Attempt(self, location)
@@ -197,29 +196,13 @@ class PipelineRun:
     def _say(self, kind: str, **details: Any) -> None:
         self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
-    def follow(self, query: Any, watch: Callable[[], object], every: float) -> None:
-        """Waits for a streaming query, and stops it between batches when asked to.
-
-        Args:
-            query: Spark's query.
-            watch: Looks after the sources between batches, and raises when they cannot be followed any more.
-            every: Seconds between two looks.
-        """
-        looked = time.monotonic()
+    def follow(self, query: Any) -> None:
+        """Waits for a streaming query, and stops it between batches when asked to."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
             if self._stop.is_set():
                 with self._busy:
                     pass  # the batch at work ends; one that waits here ends itself
                 query.stop()
-            elif time.monotonic() - looked > every:
-                try:
-                    with self._busy:
-                        watch()
-                except BaseException:
-                    self._halted = True
-                    query.stop()
-                    raise
-                looked = time.monotonic()
 
     def retried(self) -> None:
         """Counts a commit that is tried again."""
@@ -242,10 +225,14 @@ class PipelineRun:
         """Notes how far the target is behind its sources."""
         self._metrics.lag(snapshots=snapshots, seconds=seconds)
 
+    def scanned(self, seen: Scanned) -> None:
+        """Counts the files that a batch read and left out."""
+        self._metrics.scanned(matched=seen.matched, skipped=seen.skipped, bytes=seen.bytes)
+
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
         with self._busy:
-            if self._stop.is_set() or self._halted:
+            if self._stop.is_set():
                 raise Stopped
             began = time.monotonic()
             commit = work()

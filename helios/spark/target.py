@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from helios.config import TableName
-from helios.errors import CheckpointError, InputError, RunError
-from helios.model.modes import Delete, Overwrite, OverwritePartitions, Upsert
+from helios.model.modes import Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.plan.merge import inserts_only
 from helios.plan.plan import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
 from helios.plan.sinks import left_out, sort_terms
 from helios.spark import modes
 from helios.spark import write as writing
 from helios.spark.checkpoint import Checkpoint, Lease
+from helios.spark.commit import Commit, Terms
 from helios.spark.fit import Fit, columns_of
 from helios.spark.keys import KeyMemory
-from helios.spark.ledger import Commit, Ledger, Record, Terms, reads
+from helios.spark.ledger import Ledger
 from helios.spark.maintain import Maintainer, Upkeep
 from helios.spark.quarantine import Quarantine
-from helios.spark.steps import payload, quoted, rejected
-from helios.spark.upsert import null_key
+from helios.spark.steps import rejected
+from helios.spark.upsert import unplaced
+from helios.table.ledger import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,7 @@ class Site:
 
     def terms(self) -> Terms:
         plan, sink = self.plan, self.plan.write.sink
+        erases = isinstance(sink.mode, (Overwrite, OverwritePartitions))
         return Terms(
             stamps=dict(sink.stamps),
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
@@ -68,7 +69,8 @@ class Site:
             retry=sink.retrying,
             # A batch pipeline counts its runs by the record, and what it remembers of keys by that count.
             counts_empty=isinstance(sink.mode, Upsert) and not plan.streaming,
-            yields=not isinstance(sink.mode, (Overwrite, OverwritePartitions)),
+            alone=erases or (isinstance(sink.mode, MergeSql) and inserts_only(sink.mode.query)),
+            yields=not erases,
             before=self.verify,
             retried=self.retried,
         )
@@ -111,6 +113,13 @@ class Target(Protocol):
         """The upkeep that is due between two batches; returns what was done."""
 
 
+def memory(site: Site, name: TableName, branch: str | None) -> KeyMemory:
+    """What is remembered of the keys of one table, or of one branch of it."""
+    mode = site.plan.write.mode
+    tombstones = mode.tombstones if isinstance(mode, Upsert) else 0.0
+    return KeyMemory(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
+
+
 class TableTarget:
     """One table, or one branch of it."""
 
@@ -121,9 +130,7 @@ class TableTarget:
         self.branch = branch
         self.ledger = site.ledger(table, branch)
         self.fit = Fit(site.spark, site.plan.write, name, table)
-        mode = site.plan.write.mode
-        tombstones = mode.tombstones if isinstance(mode, Upsert) else 0.0
-        self._memory = KeyMemory(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
+        self.memory = memory(site, name, branch)
         self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
         asked = site.plan.write.sink.maintenance
         self._maintainer = (
@@ -147,10 +154,11 @@ class TableTarget:
         return self.ledger.find(number, position, planned=planned)
 
     def write(self, work: Work) -> Commit | None:
-        work = self._without_null_keys(work)
         if self._quarantine is not None:
+            work = placed(work, self.site.plan.write.mode)
             # Before the batch itself: once that is there, nobody looks at what it set aside again.
-            self.site.rejected(self._quarantine.write(work.rejected, work.number, work.position))
+            aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
+            self.site.rejected(aside)
         commit = self._commit(work)
         if commit is not None and not commit.again:
             self.site.rejected(work.dropped())
@@ -177,7 +185,7 @@ class TableTarget:
             table=self.name.text,
             where=plan.declared.sink.origin,
             left_out=self._left_out(work.df),
-            memory=self._memory,
+            memory=self.memory,
             fit=self.fit,
         )
 
@@ -185,144 +193,14 @@ class TableTarget:
         table = columns_of(writing.target_schema(self.site.spark, self.table))
         return left_out(self.site.plan.write.sink, columns_of(df.schema), table)
 
-    def _without_null_keys(self, work: Work) -> Work:
-        mode = self.site.plan.write.mode
-        if self._quarantine is None or not isinstance(mode, (Upsert, Delete)):
-            return work
-        missing = null_key(mode.keys)
-        names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
-        reason = F.concat(F.lit("null key: "), F.concat_ws(", ", *names))
-        aside = rejected(work.df.where(missing), reason, "")
-        return replace(work, df=work.df.where(~missing), rejected=[*work.rejected, aside])
 
-
-class RoutedTarget:
-    """One table per value of an expression; each has its own record."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self._tables: dict[str, TableTarget] = {}
-        self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
-
-    def tend(self) -> list[Upkeep]:
-        return [done for target in self._tables.values() for done in target.tend()]
-
-    def last(self) -> Record | None:
-        return None
-
-    def find(self, number: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
-        return None
-
-    def write(self, work: Work) -> Commit | None:
-        column = "__helios_route"
-        by = str(self.site.plan.write.sink.routing)
-        routed = work.df.withColumn(column, F.expr(by).cast("string")).persist()
-        try:
-            values = [row[0] for row in routed.select(column).distinct().collect()]
-            good = sorted(v for v in values if v is not None and VALUE.fullmatch(v))
-            if len(good) < len(values):
-                self._set_aside(routed, column, [v for v in values if v not in good], by, work)
-            elif self._quarantine is not None:
-                self.site.rejected(self._quarantine.write(work.rejected, work.number, work.position))
-            made = []
-            for value in good:
-                rows = routed.where(F.col(column) == value).drop(column)
-                made.append(self._one(self._table(value, rows), replace(work, df=rows, rejected=[])))
-        finally:
-            routed.unpersist()
-        commits = [commit for commit in made if commit is not None]
-        return _together(commits) if commits else None
-
-    def _one(self, target: TableTarget, work: Work) -> Commit | None:
-        if not self.site.plan.streaming:
-            # A batch pipeline has no numbers of its own: each table counts what it was given.
-            record = target.last()
-            if (
-                record is not None
-                and not self.site.plan.write.mode.reruns
-                and reads(record.position) == reads(work.position)
-            ):
-                return Commit(snapshot=record.snapshot, again=True)
-            work = replace(work, number=record.batch + 1 if record is not None else 0)
-        found = target.find(work.number, work.position, planned=work.planned)
-        return found or target.write(work)
-
-    def _set_aside(self, routed: DataFrame, column: str, bad: list[str | None], by: str, work: Work) -> None:
-        sink = self.site.plan.write.sink
-        if self._quarantine is None:
-            shown = ", ".join("null" if v is None else repr(v) for v in bad[:5])
-            raise RunError(
-                f"route(by={by!r}) gave {shown}, of which no table can be named; nothing was written.",
-                where=sink.origin,
-                fix="make it letters, digits and '_', or set such rows aside with .quarantine(table).",
-            )
-        named = F.coalesce(F.col(column).rlike(f"^{VALUE.pattern}$"), F.lit(False))
-        reason = F.concat(F.lit(f"route {by}: "), F.coalesce(F.col(column), F.lit("null")))
-        reasoned = routed.where(~named).withColumn(column, reason)
-        rows = reasoned.drop(column)
-        aside = reasoned.select(
-            payload(rows).alias("payload"),
-            F.col(column).alias("reason"),
-            F.lit("").alias("step"),
-        )
-        self.site.rejected(self._quarantine.write([*work.rejected, aside], work.number, work.position))
-
-    def _table(self, value: str, rows: DataFrame) -> TableTarget:
-        if value not in self._tables:
-            base = self.site.plan.write.table
-            name = replace(base, table=f"{base.table}_{value}")
-            self._tables[value] = open_table(self.site, name, rows)
-        return self._tables[value]
-
-
-VALUE = re.compile(r"[A-Za-z0-9_]+")
-"""What can follow a table's name."""
-
-
-def _together(commits: list[Commit]) -> Commit:
-    return Commit(
-        snapshot=commits[-1].snapshot,
-        rows=sum(c.rows for c in commits),
-        files=sum(c.files for c in commits),
-        bytes=sum(c.bytes for c in commits),
-        again=all(c.again for c in commits),
-        retries=sum(c.retries for c in commits),
-        write_seconds=sum(c.write_seconds for c in commits),
-        commit_seconds=sum(c.commit_seconds for c in commits),
-    )
-
-
-def open_table(site: Site, name: TableName, df: DataFrame) -> TableTarget:
-    """Opens a routed table, and sees that its record is this checkpoint's; the table is created when it is missing.
-
-    Raises:
-        CheckpointError: The table holds rows of the pipeline from another checkpoint, or lost its record.
-    """
-    table = writing.load_table(site.spark, name)
-    known = site.checkpoint.tables()
-    branch = site.plan.write.sink.branch_name
-    if table is None:
-        if not site.plan.write.sink.creates:
-            raise InputError(f"table {name.text} does not exist.", where=site.plan.declared.sink.origin)
-        claim = Record(checkpoint=site.checkpoint_id, steps=site.plan.fingerprint)
-        table = create(site.spark, site.plan, name, df, {site.ledger(None).key: claim.as_json()})
-    ledger = site.ledger(table)
-    record = ledger.load()
-    mine = record is not None and record.checkpoint == site.checkpoint_id
-    if not mine and (name.text in known or (record is not None and record.position is not None)):
-        raise CheckpointError(
-            f"{name.text} holds rows of {site.plan.pipeline} that another checkpoint wrote, or lost its record of this "
-            "one.",
-            where=site.plan.declared.sink.origin,
-            fix="restore the checkpoint or the record, or route into tables of another name.",
-        )
-    if not mine:
-        ledger.claim(Record(checkpoint=site.checkpoint_id, steps=site.plan.fingerprint))
-    if name.text not in known:
-        site.checkpoint.write_tables([*known, name.text])
-    if branch is not None:
-        ensure_branch(table, branch)
-    return TableTarget(site, name, table, branch)
+def placed(work: Work, mode: Mode) -> Work:
+    """A batch without the rows that its mode has no place for: they are set aside with the rejected ones."""
+    if not isinstance(mode, (Upsert, Delete)):
+        return work
+    reason = unplaced(mode)
+    aside = rejected(work.df.where(reason.isNotNull()), reason, "")
+    return replace(work, df=work.df.where(reason.isNull()), rejected=[*work.rejected, aside])
 
 
 def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> Any:

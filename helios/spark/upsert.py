@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterable, Mapping
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     DataType,
     DateType,
     DecimalType,
+    FractionalType,
     IntegralType,
     MapType,
     StringType,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from helios.errors import Origin, RunError
-from helios.model.modes import VALID_FROM, VALID_TO, Upsert
+from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
 from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
 from helios.spark.view import Bound, Reach
@@ -43,24 +46,40 @@ def marked(df: DataFrame, mode: Upsert) -> DataFrame:
     return df.withColumns({ORDER: order, DELETED: deleted})
 
 
+def terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
+    """What tells whether two remembered orders of a key can be compared."""
+    kind = rows.schema[ORDER].dataType
+    wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
+    return {
+        "keys": sorted(key.lower() for key in mode.keys),
+        "order": " ".join(str(mode.order_by).split()),
+        "type": wide or kind.simpleString(),
+    }
+
+
+WIDENS: Mapping[type[DataType], str] = {IntegralType: "integer", FractionalType: "fraction"}
+"""Types of orders that compare as before when they were widened."""
+
+
 def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
     """The row of each key that is newest by its order; of equal ones that of the later source position.
 
     Rows whose position is not known are told apart by their content, so that a replay takes the same one.
     """
-    plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _holds_map(f.dataType) and f.name != POSITION]
+    plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _unhashable(f.dataType) and f.name != POSITION]
     position = [F.col(POSITION).desc_nulls_last()] if POSITION in df.columns else []
     order = [F.col(ORDER).desc_nulls_last(), *position, F.xxhash64(*plain).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, (*keys, *also))).orderBy(*order))
     return df.withColumn(RANK, rank).where(F.col(RANK) == 1).drop(RANK)
 
 
-def _holds_map(kind: object) -> bool:
-    if isinstance(kind, MapType):
+def _unhashable(kind: object) -> bool:
+    """Whether a type is, or holds, one of which Spark makes no hash."""
+    if isinstance(kind, (MapType, VariantType)):
         return True
     if isinstance(kind, StructType):
-        return any(_holds_map(field.dataType) for field in kind.fields)
-    return _holds_map(getattr(kind, "elementType", None)) if hasattr(kind, "elementType") else False
+        return any(_unhashable(field.dataType) for field in kind.fields)
+    return _unhashable(kind.elementType) if isinstance(kind, ArrayType) else False
 
 
 def null_key(keys: Iterable[str]) -> Column:
@@ -71,50 +90,67 @@ def null_key(keys: Iterable[str]) -> Column:
     return condition
 
 
-def look_over(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None, *, ordered: bool) -> Reach:
+def unplaced(mode: Upsert | Delete) -> Column:
+    """Why a row has no place in the target: a null in its key, or a null order where versions are kept; else null."""
+    names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
+    reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
+    if isinstance(mode, Upsert) and mode.history:
+        reason = reason.when(F.expr(str(mode.order_by)).isNull(), F.lit(f"null order: {mode.order_by}"))
+    return reason
+
+
+def look_over(
+    df: DataFrame, mode: Upsert | Delete, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
+) -> Reach:
     """Looks at the keys of a batch before it is written, in one pass.
 
     Args:
         df: The batch; without an order, each key may be there once.
-        keys: The key columns.
+        mode: How it is written.
         table: The target, for the message.
         where: The line to blame.
-        ordered: Whether an order has left one row of each key.
+        also: Columns that tell rows of one key apart, as the route does.
 
     Returns:
         What a command with the batch can change.
 
     Raises:
-        RunError: A key is null, or there twice; with a row.
+        RunError: A key is null, or there twice; or a version has no order; with a row.
     """
+    keys = mode.keys
+    ordered = isinstance(mode, Delete) or mode.order_by is not None
+    reason = unplaced(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
     ends = [give(end(quoted(key))) for key, give in given.items() for end in (F.min, F.max)]
     counted = F.count(F.lit(1)).alias(RANK)
-    grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, keys)).agg(counted)
-    nulls, most, *found = grouped.agg(F.count_if(null_key(keys)), F.max(RANK), *ends).collect()[0]
+    grouped = df.withColumn(RANK, F.lit(1)) if ordered else df.groupBy(*map(quoted, (*keys, *also))).agg(counted)
+    nulls, most, rows, *found = grouped.agg(F.count_if(reason.isNotNull()), F.max(RANK), F.sum(RANK), *ends).collect()[
+        0
+    ]
     if nulls:
-        _refuse_null_key(df, keys, table, where)
+        _refuse_unplaced(df, reason, table, where)
     if most is not None and most > 1:
-        _refuse_double(grouped, table, where)
+        _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
-    return Reach(narrow=touched(df, keys), bounds=bounds)
+    stored = (rows or 0) if isinstance(mode, Upsert) else 0
+    return Reach(narrow=touched(df, keys), bounds=bounds, rows=stored)
 
 
-def _refuse_null_key(df: DataFrame, keys: tuple[str, ...], table: str, where: Origin | None) -> None:
-    row = df.where(null_key(keys)).head()
+def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
+    row = df.where(reason.isNotNull()).withColumn(RANK, reason).head()
     assert row is not None
-    values = {name.lower(): value for name, value in row.asDict().items()}
-    names = [key for key in keys if values[key.lower()] is None]
+    values = row.asDict()
+    kind, names = values.pop(RANK).split(": ", maxsplit=1)
     raise RunError(
-        f"a row for {table} has a null key: {', '.join(names)} is null in {shown(row.asDict())}; nothing was written.",
+        f"a row for {table} has a {kind}: {names} is null in {shown(values)}; nothing was written.",
         where=where,
         fix='leave such rows out with where("... IS NOT NULL"), or set them aside with .quarantine(table).',
     )
 
 
-def _refuse_double(counted: DataFrame, table: str, where: Origin | None) -> None:
-    found = counted.where(F.col(RANK) > 1).head()
+def _refuse_double(counted: DataFrame, also: tuple[str, ...], table: str, where: Origin | None) -> None:
+    found = counted.where(F.col(RANK) > 1).drop(*also).head()
     assert found is not None
     row = found.asDict()
     count = row.pop(RANK)
@@ -161,7 +197,13 @@ def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, 
 
 
 def merge_text(
-    keys: tuple[str, ...], columns: Iterable[str], insertable: Iterable[str], *, newer: str, deletes: bool
+    keys: tuple[str, ...],
+    columns: Iterable[str],
+    insertable: Iterable[str],
+    *,
+    newer: str,
+    deletes: bool,
+    equal: str = "=",
 ) -> str:
     """The MERGE of an upsert: two clauses at least, so that two that run at once conflict.
 
@@ -171,8 +213,9 @@ def merge_text(
         insertable: The columns that a new row gets.
         newer: Condition under which a matched row is touched.
         deletes: Whether rows may delete their key.
+        equal: How keys are compared; by "<=>" a null is a key.
     """
-    on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
+    on = " AND ".join(f"t.{quoted(key)} {equal} s.{quoted(key)}" for key in keys)
     sets = ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in columns)
     names = list(insertable)
     into = ", ".join(quoted(c) for c in names)

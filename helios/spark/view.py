@@ -8,13 +8,16 @@ delete and MERGE all land together with the pipeline's record, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
+
+from helios.spark import scans
+from helios.spark.history import History
 
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
@@ -99,10 +102,12 @@ class Reach:
     Attributes:
         narrow: Leaves only those of a DataFrame of the target's rows.
         bounds: Between which values, as Iceberg's expressions take them, the batch's keys lie, by column.
+        rows: The rows that it stores.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
     bounds: Mapping[str, Bound]
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ class Transaction:
         self._shown = jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
             self._shown.put(key, value)
+        self.rows: int | None = None  # that the batch stores, where what it writes may hold others too
         self.begin()
 
     def begin(self) -> None:
@@ -193,19 +199,19 @@ class Transaction:
             plans["batch"] = _plan(batch)
         plan = self._replaced(self._parser().parsePlan(command), lambda node: _named(self._jvm, node, plans))
         if reach is not None:
+            self.rows = reach.rows
             self._view.within = self._within(reach.bounds)
             plan = self._narrowed(plan, reach.narrow)
-        self._rows(plan)
+        scans.ran(self._rows(plan))
 
     # its end
 
     @property
-    def snapshot(self) -> Any | None:
-        """The newest snapshot that the batch has made, not yet committed; None when it changed nothing."""
-        head = self._head()
-        before = self._before
-        changed = head is not None and (before is None or head.snapshotId() != before.snapshotId())
-        return head if changed else None
+    def made(self) -> list[Any]:
+        """The snapshots that the batch has made, newest first and not yet committed; none when it changed nothing."""
+        since = History(self._pending.table(), self._head()).since(self._before)
+        assert since is not None  # the transaction stands on what was before it
+        return since
 
     def record(self, key: str, value: str) -> None:
         """Sets a property of the table with it."""
@@ -241,7 +247,8 @@ class Transaction:
             given.put(key, value)
         scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
         plans: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
-        self._rows(getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map))
+        plan = getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map)
+        scans.ran(self._rows(plan))
 
     def _rows(self, plan: Any) -> Any:
         """Runs a command at once; a query is only analyzed."""
@@ -293,6 +300,32 @@ class Transaction:
         for child in children:
             replaced.add(self._replaced(child, replacement))
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
+
+
+class Added:
+    """The files that snapshots add, read while their manifests are there."""
+
+    def __init__(self, table: Any, snapshots: Iterable[Any]) -> None:
+        self._io = table.io()
+        # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
+        self._lists = [
+            files(self._io) for snapshot in snapshots for files in (snapshot.addedDataFiles, snapshot.addedDeleteFiles)
+        ]
+
+    def delete(self) -> None:
+        """Deletes the files of a change that did not land."""
+        for files in self._lists:
+            for file in files:
+                self._io.deleteFile(file.location())
+
+
+def changes(snapshot: Any) -> bool:
+    """Whether a snapshot adds or removes any file."""
+    summary = snapshot.summary()
+    return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
+
+
+CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
 
 
 def _named(jvm: Any, node: Any, plans: Mapping[str, Any]) -> Any | None:

@@ -25,9 +25,16 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The property `helios.ledger.<pipeline>`: the last batch that is in the table; `batch` is -1 before the first.
+    """The property `helios.ledger.<pipeline>`: the last batch of a pipeline that the table has dealt with.
 
-    `helios.spark.ledger` writes it, and says what each field means.
+    Attributes:
+        checkpoint: The id of the checkpoint that wrote it.
+        batch: The batch's number in that checkpoint; -1 before the first.
+        position: What the batch read, as in `helios.position`.
+        snapshot: The snapshot that added it; the one before that, of a batch that was set aside.
+        sequence: A lower bound of that snapshot's sequence number.
+        steps: The fingerprint of the pipeline's steps.
+        aside: Whether the batch was set aside, so that main never had its rows.
     """
 
     checkpoint: str
@@ -36,9 +43,13 @@ class Record:
     snapshot: int | None = None
     sequence: int = 0
     steps: str = ""
+    aside: bool = False
 
     def as_json(self) -> str:
-        return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":"))
+        fields = asdict(self)
+        if not self.aside:
+            del fields["aside"]  # which hardly any batch is
+        return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,7 +213,7 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
             fix="run the pipeline again, which stages its own batch.",
         )
     # The snapshot stays that of the last batch in main: by it a rollback of the target is still found.
-    written = replace(record, batch=batch, position=found.position, steps=found.steps)
+    written = replace(record, batch=batch, position=found.position, steps=found.steps, aside=True)
     # A new checkpoint counts from 0 again: its batches may find the tags of another one's.
     tag = f"{tag}_{found.snapshot}" if done is not None else tag
     return Aside(pipeline=name, batch=batch, tag=tag, snapshot=found.snapshot, rows=found.rows), written

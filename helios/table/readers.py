@@ -5,7 +5,7 @@ leave it (`helios.spark.checkpoint` writes it):
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order
-  helios/start.json      where those sources stood at the first start
+  helios/start.json      where those sources are first read from
   commits/N              the last committed batch is the greatest N
   offsets/N              line by line, in the order of the sources, where batch N ended
 """
@@ -30,7 +30,7 @@ CHECKPOINTS = "_helios/checkpoints"
 """Where pipelines keep their checkpoints by default, beside the tables of a warehouse."""
 
 NO_SNAPSHOT = -1
-"""Iceberg's streaming offset in a table without snapshots."""
+"""The snapshot of a place in a table without snapshots."""
 
 VERSION = 1
 """The newest version of `identity.json` that is understood here."""
@@ -116,6 +116,14 @@ def readers_of(
         folder = _Folder(location, around.properties if around else {})
         found[folder.location] = _given(folder, table, snapshots)
     return [reader for readers in found.values() for reader in readers]
+
+
+def has_begun(location: str, properties: Mapping[str, str]) -> bool:
+    """Whether a checkpoint knows where its sources are first read from; False where nobody can tell."""
+    try:
+        return _Folder(location, properties).text("helios/start.json") is not None
+    except RunError:
+        return False
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
@@ -227,10 +235,10 @@ def _starts(folder: _Folder, sources: int) -> list[int | None]:
     if text is None:
         return [None] * sources
     try:
-        found = [entry["snapshot"] for entry in json.loads(text)]
+        found = [int(entry["place"]["snapshot_id"]) for entry in json.loads(text)]
         if len(found) != sources:
             raise ValueError(f"{len(found)} places for {sources} sources")
-        return [int(snapshot) if snapshot is not None else None for snapshot in found]
+        return [snapshot if snapshot != NO_SNAPSHOT else None for snapshot in found]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
 

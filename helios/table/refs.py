@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound, RunError, near_miss
-from helios.model.values import caller
-from helios.table.snapshots import Point, Snapshot, Table
+from helios.model.source import Point
+from helios.model.values import caller, names_ref
+from helios.table.snapshots import Snapshot, Table
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 MAIN = "main"
 LEDGER = "helios.ledger."
 """The property `helios.ledger.<pipeline>` of a table names the last batch of a pipeline that writes it."""
-
-_BAD_NAME = re.compile(r"[/\\\x00-\x1f\x7f`]|^\s|\s$|^$|\.\.")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
     Raises:
         InputError: The name exists or cannot be, there is no such snapshot, or the table is empty.
     """
-    if not isinstance(name, str) or _BAD_NAME.search(name) or name.isdigit() or name == MAIN:
+    if not names_ref(name):
         raise DeclarationError(
             f"{name!r} cannot be the name of a tag or a branch.",
             where=caller(),

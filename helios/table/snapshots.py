@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from helios.errors import DeclarationError, NotFound, near_miss
+from helios.model.source import Point
 from helios.model.values import caller
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
     from helios.table.maintenance import Expiry
     from helios.table.refs import Rollback
-
-Point: TypeAlias = "int | str | datetime"
-"""A snapshot as a user names it: an id; a time (a datetime or ISO text); any other text is a branch or a tag."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 10

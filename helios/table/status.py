@@ -161,7 +161,7 @@ def _behind(pipeline: str, record: Record, entry: Mapping[str, Any], view: View,
     stood = _stood(pipeline, source, view)
     if stood is None:  # the last batch that wrote something: later ones that wrote nothing are not in the record
         stood = _place(entry)
-    return lag_behind(metadata, stood, source.name, notes)
+    return lag_behind(metadata, stood, source.name, notes, str(entry.get("branch") or MAIN))
 
 
 def _stood(pipeline: str, source: Table, view: View) -> int | None:
@@ -182,12 +182,14 @@ def _place(entry: Mapping[str, Any]) -> int | None:
     return int(place) if isinstance(place, int) and place != NO_SNAPSHOT else None
 
 
-def lag_behind(metadata: TableMetadata, stood: int | None, source: str, notes: list[str]) -> Lag | None:
-    """The appended snapshots of a table that come after one, or all that are there."""
-    main = metadata.refs.get(MAIN)
+def lag_behind(
+    metadata: TableMetadata, stood: int | None, source: str, notes: list[str], branch: str = MAIN
+) -> Lag | None:
+    """The appended snapshots of a table's branch that come after one, or all that are there."""
+    head = metadata.refs.get(branch)
     waiting: list[int] = []
     found = stood is None
-    for id in ancestors(metadata, main.snapshot_id) if main is not None else ():
+    for id in ancestors(metadata, head.snapshot_id) if head is not None else ():
         if id == stood:
             found = True
             break

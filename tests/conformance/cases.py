@@ -131,6 +131,16 @@ def _summed(events: list[Event]) -> Counter[Row]:
     return Counter(state.items())
 
 
+def _first(events: list[Event]) -> Counter[Row]:
+    """`INSERTS`: the keys that are not there yet."""
+    state: Rows = []
+    for kind, rows in events:
+        news = {row[0]: min(r[2] for r in rows if r[0] == row[0]) for row in rows}
+        known = {row[0] for row in state} if kind == "batch" else set()
+        state = state + [(key, v) for key, v in news.items() if key not in known]
+    return Counter(state)
+
+
 # the modes
 
 
@@ -170,6 +180,11 @@ class Case:
 MERGE = """
 MERGE INTO target USING (SELECT id, sum(v) AS v FROM batch GROUP BY id) AS news ON target.id = news.id
 WHEN MATCHED THEN UPDATE SET v = target.v + news.v
+WHEN NOT MATCHED THEN INSERT (id, v) VALUES (news.id, news.v)
+"""
+
+INSERTS = """
+MERGE INTO target USING (SELECT id, min(v) AS v FROM batch GROUP BY id) AS news ON target.id = news.id
 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (news.id, news.v)
 """
 
@@ -220,6 +235,13 @@ CASES: dict[str, Case] = {
         columns=("id", "v"),
         made="CREATE TABLE {table} (id bigint, v bigint) USING iceberg "
         "TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')",
+        by_hand=("id", "v"),
+    ),
+    "merge-sql-inserts": Case(
+        sink=lambda s: s.merge_sql(INSERTS),
+        reference=_first,
+        columns=("id", "v"),
+        made="CREATE TABLE {table} (id bigint, v bigint) USING iceberg",
         by_hand=("id", "v"),
     ),
     "branch": Case(

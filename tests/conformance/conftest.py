@@ -25,8 +25,9 @@ from pyspark.sql import SparkSession
 from helios import Pipeline, where
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint
+from helios.spark.route import RoutedTarget
 from helios.spark.run import PipelineRun
-from helios.spark.target import RoutedTarget, Site, TableTarget, Target, Work
+from helios.spark.target import Site, TableTarget, Target, Work
 from helios.spark.view import Transaction
 from helios.spark.write import load_table
 

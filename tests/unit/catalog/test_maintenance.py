@@ -68,7 +68,9 @@ def checkpoint(
     identity = {"v": 1, "id": "x", "pipeline": folder.name, "target": "local.b.u", "target_uuid": "", "state": []}
     (folder / "helios/identity.json").write_text(json.dumps({**identity, "sources": sources, "path": path}))
     if start is not None:
-        (folder / "helios/start.json").write_text(json.dumps([{"snapshot": s, "state": True} for s in start]))
+        places = [{"snapshot_id": -1 if s is None else s} for s in start]
+        declared = [{"declared": "the current state", "place": place} for place in places]
+        (folder / "helios/start.json").write_text(json.dumps(declared))
     for batch, lines in (ends or {}).items():
         (folder / "offsets").mkdir(exist_ok=True)
         (folder / f"offsets/{batch}").write_text("\n".join(["v1", "{}", *lines]))
@@ -388,7 +390,7 @@ def _too_few_offsets(folder: Path) -> None:
 
 
 def _damage_start(folder: Path) -> None:
-    (folder / "helios/start.json").write_text('[{"snapshot": 1}, {"snapshot": 2}]')
+    (folder / "helios/start.json").write_text('[{"place": {"snapshot_id": 1}}, {"place": {"snapshot_id": 2}}]')
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,19 @@ def test_equal_sources_and_shared_streams_are_drawn_once(tmp_path: Path) -> None
     assert labels(graph, "sink") == ["Iceberg.sink(shop.a)", "Iceberg.sink(shop.b)", "Iceberg.sink(shop.c)"]
 
 
+def test_sources_of_one_table_that_read_other_rows_are_drawn_apart(tmp_path: Path) -> None:
+    orders = Iceberg.source("shop.orders")
+    read = [orders.as_of("2026-01-01"), orders.as_of("2026-01-02"), orders.select("id"), orders.batch_size(5)]
+    graph = drawn(tmp_path, *(one >> Iceberg.sink(f"shop.t{index}") for index, one in enumerate([*read, read[0]])))
+    assert labels(graph, "source") == [
+        "Iceberg.source(shop.orders).as_of('2026-01-01')",
+        "Iceberg.source(shop.orders).as_of('2026-01-02')",
+        "Iceberg.source(shop.orders).select('id')",
+        "Iceberg.source(shop.orders)",
+    ]
+    assert "as_of('2026-01-01')" in mermaid(graph)
+
+
 def test_rows_in_memory_of_one_size_are_different_sources(tmp_path: Path) -> None:
     first, second = Memory.source([{"id": 1}]), Memory.source([{"id": 2}])
     graph = drawn(tmp_path, first >> Iceberg.sink("s.a"), second >> Iceberg.sink("s.b"), first >> Iceberg.sink("s.c"))

@@ -36,7 +36,7 @@ def reader(folder: Path, snapshot: int) -> Path:
     at.mkdir(parents=True)
     identity = {"v": 1, "pipeline": "copy", "sources": ["local.shop.orders"], "path": "snapshot ranges"}
     (at / "identity.json").write_text(json.dumps(identity))
-    (at / "start.json").write_text(json.dumps([{"snapshot": snapshot, "state": True}]))
+    (at / "start.json").write_text(json.dumps([{"declared": "", "place": {"snapshot_id": snapshot}}]))
     return at.parent
 
 

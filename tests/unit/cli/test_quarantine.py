@@ -193,6 +193,7 @@ def test_a_batch_is_set_aside_in_one_commit(cli: Run, catalog: Catalog) -> None:
         "snapshot": table.iceberg.current_snapshot().snapshot_id,
         "sequence": 1,
         "steps": "s2",
+        "aside": True,
     }
     again = json.loads(cli("quarantine", "shop.orders", "--batch", "3", "--json").stdout)
     assert (again["again"], again["snapshot"]) == (True, staged)

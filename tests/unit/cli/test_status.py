@@ -56,7 +56,7 @@ def checkpoint(folder: Path, pipeline: str, source: str, batch: int, snapshot: i
     identity = {"v": 1, "id": "c", "pipeline": pipeline, "target": pipeline, "target_uuid": "", "sources": [source]}
     for name, text in {
         "helios/identity.json": json.dumps({**identity, "state": [], "path": "snapshot ranges"}),
-        "helios/start.json": json.dumps([{"snapshot": snapshot, "state": True}]),
+        "helios/start.json": json.dumps([{"declared": "", "place": {"snapshot_id": snapshot}}]),
         f"offsets/{batch}": f'v1\n{{}}\n{{"version":1,"snapshot_id":{snapshot},"position":1,"scan_all_files":false}}',
         f"commits/{batch}": 'v1\n{"nextBatchWatermarkMs":0}',
     }.items():

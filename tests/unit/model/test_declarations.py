@@ -36,7 +36,7 @@ from helios import (
 from helios.errors import DeclarationError, near_miss
 from helios.model import values
 from helios.model.maintenance import Maintenance
-from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.model.modes import MODES, Append, Delete, Groups, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
 from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
@@ -138,6 +138,13 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: SINK.distribution("hashed"), "Did you mean 'hash'"),
         (lambda: SINK.branch("main"), "'main' is not a branch beside main"),
         (lambda: SINK.branch("a/b"), "not a branch"),
+        (lambda: SINK.branch(".."), "not a branch"),
+        (lambda: SINK.branch("123"), "are not digits alone"),
+        (lambda: SINK.branch("helios_audit_x"), "do not begin with 'helios_'"),
+        (lambda: SINK.create("no"), "create takes True or False, not 'no'"),
+        (lambda: SINK.partition_by("a", evolve="no"), "takes True or False"),
+        (lambda: SINK.upsert("a", order_by="b", history="no"), "takes True or False"),
+        (SINK.flush, "needs rows or a time"),
         (lambda: SINK.branch(""), "branch takes text"),
         (lambda: SINK.audit({}), "at least one check"),
         (lambda: SINK.audit({"a": ""}), "audit takes text"),
@@ -227,7 +234,8 @@ def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
 
 
 def test_every_mode_is_known() -> None:
-    assert set(MODES) == set(Mode.__subclasses__())
+    # A run makes the groups of a view's upsert.
+    assert {*MODES, Groups} == set(Mode.__subclasses__())
 
 
 @pytest.mark.parametrize(

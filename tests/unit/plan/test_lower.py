@@ -50,11 +50,13 @@ CSV = Files.source("x", "csv", schema="id bigint, ts timestamp")
         (ORDERS >> SINK, ReadPath.BATCH),
         (FOLLOWED >> where("id > 1") >> SINK, ReadPath.RANGES),
         (FOLLOWED >> join(ORDERS, on="id", how="semi") >> SINK, ReadPath.RANGES),
-        (FOLLOWED >> SINK.flush(rows=10), ReadPath.MICRO_BATCHES),
-        (FOLLOWED >> SINK.tune("balanced"), ReadPath.MICRO_BATCHES),
+        (FOLLOWED >> SINK.flush(rows=10), ReadPath.RANGES),
+        (FOLLOWED >> SINK.tune("balanced"), ReadPath.RANGES),
+        (ORDERS.incremental(max_files=2) >> SINK, ReadPath.RANGES),
+        (FOLLOWED.changes("id") >> where("_change_type <> 'DELETE'") >> SINK, ReadPath.RANGES),
         (FOLLOWED >> dedupe("id") >> SINK.tune("balanced"), ReadPath.STREAM),
         (FOLLOWED >> union(FOLLOWED) >> SINK, ReadPath.RANGES),
-        (FOLLOWED >> union(FOLLOWED) >> SINK.flush(rows=10), ReadPath.STREAM),
+        (FOLLOWED >> union(FOLLOWED) >> SINK.flush(rows=10), ReadPath.RANGES),
         (CSV.incremental() >> SINK, ReadPath.MICRO_BATCHES),
         (CSV.incremental() >> SINK.tune("low_latency"), ReadPath.MICRO_BATCHES),
         (FOLLOWED >> dedupe("id") >> SINK, ReadPath.STREAM),
@@ -85,8 +87,12 @@ def test_every_node_has_a_lowering() -> None:
 POLL = "the smallest poll of the sources"
 
 
-def on(every: float, why: str, max_rows: int | None = None, bound: str = "") -> Trigger:
-    return Trigger(every=every, why=why, max_rows=max_rows, bound=bound)
+def on(every: float, why: str, max_rows: int | None = None, bound: str = "", max_files: int | None = None) -> Trigger:
+    return Trigger(every=every, why=why, max_rows=max_rows, bound=bound, max_files=max_files)
+
+
+BOUNDED = ORDERS.incremental(poll="30s", max_rows=5_000, max_files=3)
+ROWS = "incremental(max_rows=)"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +114,13 @@ def on(every: float, why: str, max_rows: int | None = None, bound: str = "") -> 
         (FOLLOWED >> dedupe("id") >> SINK.flush(rows=7), on(30.0, POLL, 7, "flush(rows=)")),
         (CSV.incremental(poll=9) >> SINK.tune("balanced"), on(60.0, "tune(balanced)")),
         (FOLLOWED >> select("id", "ts") >> union(CSV.incremental(9)) >> SINK, on(9.0, POLL)),
+        (BOUNDED >> SINK, on(30.0, POLL, 5_000, ROWS, 3)),
+        (BOUNDED >> SINK.flush(rows=6_000), on(30.0, POLL, 5_000, ROWS, 3)),
+        (BOUNDED >> SINK.flush(rows=4_000), on(30.0, POLL, 4_000, "flush(rows=)", 3)),
+        (BOUNDED >> SINK.tune("low_latency"), on(10.0, "tune(low_latency)", 1_000, "tune(low_latency)", 3)),
+        (BOUNDED >> dedupe("id") >> SINK.tune("low_latency"), on(10.0, "tune(low_latency)", 5_000, ROWS, 3)),
+        (BOUNDED >> union(ORDERS.incremental(poll=9, max_rows=7, max_files=1)) >> SINK, on(9.0, POLL, 7, ROWS, 1)),
+        (CSV.incremental(poll=9, max_files=2) >> SINK, on(9.0, POLL)),
     ],
     ids=lambda value: value.text() if hasattr(value, "text") else "",
 )
@@ -118,8 +131,11 @@ def test_the_trigger_says_which_settings_won(context: Context, pipeline: Any, tr
     assert f"every {show_seconds(trigger.every)} ({trigger.why})" in str(plan)
     bounded = trigger.max_rows is not None
     assert (f"at most about {trigger.max_rows} rows a batch ({trigger.bound})" in str(plan)) == bounded
-    if bounded and plan.path is ReadPath.MICRO_BATCHES:
-        assert plan.why == f"{trigger.bound} bounds batches inside a snapshot"
+    files = trigger.max_files is not None
+    assert ("(incremental(max_files=))" in str(plan)) == files
+    if plan.path is ReadPath.RANGES:
+        cut = [trigger.bound] * bounded + ["incremental(max_files=)"] * files
+        assert plan.why.endswith(f", cut between files by {' and '.join(cut)}" if cut else "as a columnar batch")
 
 
 def test_every_problem_is_told_at_once_with_its_line(context: Context) -> None:
@@ -255,6 +271,19 @@ def test_the_fingerprint_follows_declared_steps_only(context: Context) -> None:
     ]
     assert plans[0].fingerprint != plans[1].fingerprint
     assert plans[2].fingerprint == plans[3].fingerprint
+
+
+def test_the_fingerprint_follows_what_a_source_reads(context: Context) -> None:
+    same = [ORDERS, ORDERS.batch_size(5), ORDERS.incremental(poll=5), ORDERS.incremental(start="latest", max_rows=5)]
+    other = [
+        ORDERS.where("id > 1"),
+        ORDERS.where("id > 2"),
+        ORDERS.select("id", "ts"),
+        FOLLOWED.changes(),
+        FOLLOWED.changes("id"),
+    ]
+    (one,) = {compiled(context, source >> SINK)[0][0].fingerprint for source in same}
+    assert len({one, *(compiled(context, source >> SINK)[0][0].fingerprint for source in other)}) == 1 + len(other)
 
 
 def test_schemas_are_known_up_to_a_callable(context: Context) -> None:

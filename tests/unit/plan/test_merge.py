@@ -6,7 +6,7 @@ import pytest
 
 from helios.errors import InputError, Origin
 from helios.plan.expression import UnparsedExpression
-from helios.plan.merge import merge_problems
+from helios.plan.merge import inserts_only, merge_problems
 from helios.plan.schema import from_ddl
 
 WHERE = Origin("script.py", 3)
@@ -75,3 +75,17 @@ def test_what_is_not_understood_is_left_to_spark(query: str) -> None:
     (problem,) = merge_problems(query, BATCH, TARGET, WHERE)
     assert isinstance(problem, UnparsedExpression)
     assert isinstance(problem, InputError)
+
+
+@pytest.mark.parametrize(
+    ("clauses", "only"),
+    [
+        ("WHEN NOT MATCHED THEN INSERT *", True),
+        ("WHEN NOT MATCHED BY TARGET AND batch.id > 1 THEN INSERT (id) VALUES (batch.id)", True),
+        ("WHEN MATCHED AND batch.id > 1 THEN DELETE WHEN NOT MATCHED THEN INSERT *", False),
+        ("WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN DELETE", False),
+        ("what nobody can tell", True),
+    ],
+)
+def test_a_merge_that_only_inserts(clauses: str, only: bool) -> None:
+    assert inserts_only(f"MERGE INTO target USING batch ON target.id = batch.id {clauses}") is only

@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from helios import Files, Iceberg, Memory, bucket, expect, identity, select, step, watermark, window, with_columns
+from helios import (
+    Files,
+    Iceberg,
+    Memory,
+    bucket,
+    expect,
+    identity,
+    select,
+    step,
+    watermark,
+    where,
+    window,
+    with_columns,
+)
 from helios.model.sink import IcebergSink
 from helios.plan import Context, compile_pipelines
 from helios.plan.schema import from_ddl
@@ -122,6 +135,12 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
             "uuid() gives other values when a batch is run again",
         ),
         (ORDERS >> SINK.route(by="concat('r', rand())").exactly_once(), "rand() gives other values"),
+        (ORDERS >> with_columns(at="now()") >> SINK.exactly_once(), "now() gives other values"),
+        (ORDERS >> with_columns(at="CURRENT_TIMESTAMP") >> SINK.exactly_once(), "current_timestamp() gives other"),
+        (ORDERS >> where("ts < current_date - 1") >> SINK.exactly_once(), "current_date() gives other values"),
+        (ORDERS >> with_columns(x="unix_timestamp( )") >> SINK.exactly_once(), "unix_timestamp() gives other"),
+        (ORDERS >> with_columns(x="randstr(4)") >> SINK.exactly_once(), "randstr() gives other values"),
+        (ORDERS >> with_columns(x="uniform(1, 2)") >> SINK.exactly_once(), "uniform() gives other values"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from helios import Files, Iceberg, day, expect, with_columns
+from helios import Catalog, Files, Iceberg, day, dedupe, expect, join, select, where, with_columns
+from helios.model.source import CHANGE_COLUMNS
 from helios.plan import Context, compile_pipelines
 from helios.plan.text import show_bytes
+from tests.unit.plan.conftest import SCHEMA
 
 FOLLOWED = Iceberg.source("a.orders").incremental(poll="30s")
 SINK = Iceberg.sink("a.t")
@@ -79,11 +83,97 @@ def test_only_what_differs_from_the_default_is_shown(planned: Any) -> None:
         assert label not in text
 
 
-def test_bounds_of_files_are_shown(planned: Any) -> None:
-    files = Files.source("x", "csv", schema="id bigint").incremental(max_files=3)
-    assert "every 60 s (the smallest poll of the sources), at most 3 files a batch (max_files=)" in str(
+@pytest.mark.parametrize(("count", "text"), [(1, "1 file"), (3, "3 files")])
+def test_bounds_of_files_are_shown(planned: Any, count: int, text: str) -> None:
+    files = Files.source("x", "csv", schema="id bigint").incremental(max_files=count)
+    assert f"every 60 s (the smallest poll of the sources), at most {text} a batch (max_files=)" in str(
         planned(files >> SINK)
     )
+    table = Iceberg.source("a.orders").incremental(max_files=count, max_rows=1)
+    assert f", at most about 1 row a batch (incremental(max_rows=)), at most {text} a batch (incremental(" in str(
+        planned(table >> SINK)
+    )
+
+
+ORDERS = Iceberg.source("a.orders")
+
+
+@pytest.fixture
+def snapshots(catalog: Catalog) -> list[int]:
+    """Two of main, the second one tagged `v`, and one of the branch `b`."""
+    table = catalog.load("a.orders")
+    rows = pa.table({"id": [1], "name": ["x"], "ts": [datetime.now(UTC)]}, schema=SCHEMA)
+    table.iceberg.append(rows)
+    table.iceberg.append(rows)
+    table.tag("v")
+    table.branch("b")
+    table.iceberg.refresh()
+    table.iceberg.append(rows, branch="b")
+    table.iceberg.refresh()
+    return [snapshot.id for snapshot in table.snapshots()]
+
+
+def test_what_is_read_of_a_table(planned: Any, snapshots: list[int]) -> None:
+    first, second, third = snapshots
+    then = f"then every later commit; now at {second}"
+    for source, line in (
+        (ORDERS, f"local.a.orders, snapshot {second}\n"),
+        (ORDERS.at_snapshot(first), f"local.a.orders, state of snapshot {first}\n"),
+        (ORDERS.as_of("2200-01-01").incremental(), f"local.a.orders, state of snapshot {second}, {then}\n"),
+        (ORDERS.at_ref("b"), f"local.a.orders, branch b, state of snapshot {third}\n"),
+        (ORDERS.between(first, "v"), f"local.a.orders, snapshots after {first}, up to {second}\n"),
+        (ORDERS.between(first, "b"), f"local.a.orders, branch b, snapshots after {first}, up to {third}\n"),
+        (ORDERS.incremental(start="latest"), "read      Iceberg.source(a.orders).incremental(poll=60 s, start='latest"),
+        (ORDERS.select("ts", "id"), f"snapshot {second}\n            columns: ts, id\n"),
+        (ORDERS.incremental().changes(["id"]), "changes: updates paired by id\n"),
+        (ORDERS.incremental().changes(), "changes: an update is a delete and an insert\n"),
+        (ORDERS.batch_size(10_000), "10000 rows a vectorized batch (batch_size())\n"),
+    ):
+        assert line in str(planned(source >> SINK)), f"{line}\n{planned(source >> SINK)}"
+
+
+def test_what_is_pushed_into_the_scan(planned: Any, snapshots: list[int]) -> None:
+    """The source's own predicates, and those of the steps that stand first behind it."""
+    narrow = ORDERS.where("id > 1").where("ts IS NOT NULL")
+    stepped = where("name = 'x'") >> where("id < 9") >> with_columns(n="1") >> where("n = 1")
+    own, later = ["id > 1", "ts IS NOT NULL"], ["name = 'x'", "id < 9"]
+    for pipeline, pushed in (
+        (ORDERS >> with_columns(n="1") >> where("n = 1") >> SINK, []),
+        (narrow >> SINK, own),
+        (narrow >> stepped >> SINK, own + later),
+        (narrow.incremental() >> stepped >> SINK, own + later),
+        (narrow.incremental().changes() >> stepped >> SINK, own),
+        (FOLLOWED >> stepped >> dedupe("id") >> SINK, []),
+    ):
+        plan = planned(pipeline)
+        assert plan.as_json()["sources"][0]["pushed"] == pushed
+        assert (f"pushed: {', '.join(pushed)}\n" in str(plan)) == bool(pushed)
+    sides = planned(ORDERS >> join(narrow >> where("id = 3") >> select("id"), on="id") >> where("id = 4") >> SINK)
+    assert [source["pushed"] for source in sides.as_json()["sources"]] == [[], [*own, "id = 3"]]
+
+
+def test_sources_as_json(planned: Any, snapshots: list[int]) -> None:
+    source = ORDERS.changes_between(snapshots[0], "v", keys="id").where("id > 0").select("id")
+    (tree,) = json.loads(planned(source >> SINK).to_json())["sources"]
+    assert [column["name"] for column in tree.pop("schema")] == ["id", *CHANGE_COLUMNS]
+    assert len(tree.pop("uuid")) == 36
+    assert tree == {
+        "kind": "iceberg",
+        "name": "local.a.orders",
+        "followed": False,
+        "snapshot": snapshots[1],
+        "format_version": 2,
+        "branch": None,
+        "start": None,
+        "state": None,
+        "span": [snapshots[0], snapshots[1]],
+        "columns": ["id"],
+        "changes": {"keys": ["id"]},
+        "on_overwrite": "fail",
+        "on_expired": "fail",
+        "batch_size": None,
+        "pushed": ["id > 0"],
+    }
 
 
 def test_offline_says_what_was_not_looked_up(context: Context) -> None:

@@ -1,0 +1,324 @@
+"""An Iceberg table as a source: which of its rows are read, and how it is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.flow import Source
+from helios.model.values import Identifier, caller, duration, show_seconds
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+DEFAULT_POLL = 60.0
+
+STARTS = ("current", "latest", "earliest")
+"""Where a followed table begins, beside a snapshot id."""
+
+CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
+"""The columns that row-level changes have behind those of the table."""
+
+Point: TypeAlias = "int | str | datetime"
+"""A snapshot as a user names it: an id; a time (a datetime or ISO text); any other text is a branch or a tag."""
+
+T = TypeVar("T")
+
+OnOverwrite: TypeAlias = Literal["fail", "skip"]
+OnExpired: TypeAlias = Literal["fail", "rebootstrap"]
+
+
+@dataclass(frozen=True)
+class At:
+    """A state of the table, and the call that named it.
+
+    Attributes:
+        call: `as_of`, `at_snapshot` or `at_ref`.
+        point: A time, an id, or a branch or tag.
+    """
+
+    call: str
+    point: Point
+
+    def __str__(self) -> str:
+        return f"{self.call}({_shown(self.point)})"
+
+
+@dataclass(frozen=True)
+class Between:
+    """The history after one point, up to and with another."""
+
+    after: Point
+    to: Point
+
+    def __str__(self) -> str:
+        return f"{_shown(self.after)}, {_shown(self.to)}"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Row-level changes, whose updates are paired by the keys; by row lineage when there are none."""
+
+    keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"keys={list(self.keys)}" if self.keys else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IcebergSource(Source):
+    """An Iceberg table that is read, once or followed. Made by `Iceberg.source`.
+
+    Attributes:
+        table: Its name.
+        catalog: The catalog, or its name, when given.
+        poll: Seconds between looks for new snapshots; None for a table that is read once.
+        start: Where a followed table begins; None where nothing was said.
+        at: The state that is read, or that a followed table begins with; None for the current one.
+        between_points: The history that is read, instead of a state.
+        changed: What tells that row-level changes are read rather than rows.
+        max_rows: About how many rows a batch has at most.
+        max_files: How many files a batch reads at most.
+        conditions: Predicates that the rows meet.
+        columns: The columns that are read; all when empty.
+        overwrites: What is done with commits that overwrite or delete.
+        expired: What is done when the next snapshot has expired.
+        vector: Rows of a vectorized read batch; None for Iceberg's own.
+    """
+
+    table: Identifier
+    catalog: Catalog | str | None = None
+    poll: float | None = None
+    start: int | str | None = None
+    at: At | None = None
+    between_points: Between | None = None
+    changed: Changes | None = None
+    max_rows: int | None = None
+    max_files: int | None = None
+    conditions: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    overwrites: OnOverwrite = "fail"
+    expired: OnExpired = "fail"
+    vector: int | None = None
+
+    @property
+    def streaming(self) -> bool:
+        return self.poll is not None
+
+    # what is read
+
+    def as_of(self, ts: datetime | str) -> Self:
+        """The state that the table had at a time.
+
+        Args:
+            ts: A datetime or ISO 8601 text; without an offset it is UTC.
+
+        Examples:
+            >>> from helios import Iceberg
+            >>> Iceberg.source("sales.orders").as_of("2026-01-01").label()
+            "Iceberg.source(sales.orders).as_of('2026-01-01')"
+
+        Raises:
+            DeclarationError: The text is no time.
+        """
+        try:
+            told = isinstance(datetime.fromisoformat(ts) if isinstance(ts, str) else ts, datetime)
+        except ValueError:
+            told = False
+        if not told:
+            raise DeclarationError(
+                f"as_of({ts!r}): this is no time.",
+                where=caller(),
+                fix='write ISO 8601, as_of("2026-01-01T00:00:00Z"), or a datetime; a tag or a branch goes into '
+                ".at_ref(name), a snapshot id into .at_snapshot(id).",
+            )
+        return replace(self, at=At("as_of", ts))
+
+    def at_snapshot(self, id: int) -> Self:
+        """The state of a snapshot id."""
+        if isinstance(id, bool) or not isinstance(id, int):
+            raise DeclarationError(f"at_snapshot({id!r}): a snapshot id is a whole number.", where=caller())
+        return replace(self, at=At("at_snapshot", id))
+
+    def at_ref(self, name: str) -> Self:
+        """The state of a tag or of a branch; a followed branch goes on with the branch's own later commits."""
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"at_ref({name!r}): give the name of a tag or a branch.", where=caller())
+        return replace(self, at=At("at_ref", name))
+
+    def between(self, a: Point, b: Point) -> Self:
+        """The rows appended after `a`, up to and with `b`.
+
+        Args:
+            a: A snapshot id; a time (a datetime or ISO text); any other text is a branch or a tag.
+            b: The same; `a` is one of its ancestors.
+        """
+        return replace(self, between_points=Between(_point("between", a), _point("between", b)), changed=None)
+
+    def changes_between(self, a: Point, b: Point, keys: str | Iterable[str] | None = None) -> Self:
+        """The row-level changes after `a`, up to and with `b`, one change set per commit.
+
+        The rows have the table's columns, and behind them `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
+        `UPDATE_AFTER`), `_change_ordinal`, which grows with the commits, and `_commit_snapshot_id`.
+
+        Args:
+            a: As for `between`.
+            b: As for `between`.
+            keys: The columns that identify a row, by which the two images of an update are paired. Without them, the
+                row lineage of a table of format v3 does it; on other tables an update is a delete and an insert.
+        """
+        call = "changes_between"
+        span = Between(_point(call, a), _point(call, b))
+        return replace(self, between_points=span, changed=Changes(_keys(call, keys)))
+
+    def changes(self, keys: str | Iterable[str] | None = None) -> Self:
+        """Follows the table's row-level changes rather than its rows; columns and keys as in `changes_between`.
+
+        What the table holds when the pipeline first begins comes first, as inserts.
+        """
+        return replace(self, changed=Changes(_keys("changes", keys)))
+
+    # how it is followed
+
+    def incremental(
+        self,
+        poll: float | str | timedelta = DEFAULT_POLL,
+        *,
+        start: int | str | None = None,
+        max_rows: int | None = None,
+        max_files: int | None = None,
+    ) -> Self:
+        """Follows the table: by default the state now, then every later commit, each row once.
+
+        Args:
+            poll: How often to look for new snapshots: seconds, text such as "30s", or a timedelta.
+            start: "current": the state now, then every later commit; "latest": later commits only; "earliest": the
+                oldest retained state, then every commit; a snapshot id: the commits after it. It counts when the
+                pipeline first begins; a differing value later is an error.
+            max_rows: About how many rows a batch has at most: it is bounded by whole files, the first state too.
+            max_files: How many files a batch reads at most.
+
+        Examples:
+            >>> from helios import Iceberg
+            >>> Iceberg.source("sales.orders").incremental(poll="30s", start="latest").label()
+            "Iceberg.source(sales.orders).incremental(poll=30 s, start='latest')"
+        """
+        known = start is None or (isinstance(start, int) and not isinstance(start, bool)) or start in STARTS
+        if not known:
+            raise DeclarationError(
+                f"incremental(start={start!r}): there is no such start. {near_miss(str(start), STARTS)}",
+                where=caller(),
+                fix='give "current", "latest", "earliest" or a snapshot id; a time goes into .as_of(ts).',
+            )
+        return replace(
+            self,
+            poll=duration(poll, "poll"),
+            start=start,
+            max_rows=_count("max_rows", max_rows),
+            max_files=_count("max_files", max_files),
+        )
+
+    def on_overwrite(self, what: OnOverwrite) -> Self:
+        """What an incremental read does with commits that overwrite or delete: "fail" (default) or "skip" them."""
+        return replace(self, overwrites=_one_of("on_overwrite", what, ("fail", "skip")))
+
+    def on_expired(self, what: OnExpired) -> Self:
+        """What is done when the next snapshot has been expired: "fail" (default) or "rebootstrap".
+
+        "rebootstrap" reads the current state anew, where the target makes that idempotent (an upsert, an overwrite), or
+        where the row lineage of a table of format v3 proves what was delivered.
+        """
+        return replace(self, expired=_one_of("on_expired", what, ("fail", "rebootstrap")))
+
+    # what of its rows
+
+    def where(self, condition: str) -> Self:
+        """Rows that meet a Spark SQL predicate; files and partitions that cannot hold any are never opened."""
+        if not isinstance(condition, str) or not condition.strip():
+            raise DeclarationError("where() needs a predicate.", where=caller(), fix='write where("amount > 0").')
+        return replace(self, conditions=(*self.conditions, condition))
+
+    def select(self, *columns: str) -> Self:
+        """Only these columns are read; of changes, the change columns too."""
+        if not columns or not all(isinstance(column, str) and column.strip() for column in columns):
+            raise DeclarationError("select() needs column names.", where=caller(), fix='write select("id", "amount").')
+        return replace(self, columns=tuple(map(_plain, columns)))
+
+    def batch_size(self, rows: int) -> Self:
+        """Rows of a vectorized read batch; Iceberg's own is 5,000."""
+        return replace(self, vector=_count("batch_size", rows))
+
+    # how it is shown
+
+    @property
+    def narrowing(self) -> tuple[str, ...]:
+        """The calls that say which rows and columns are read."""
+        selected = (f"select({', '.join(map(repr, self.columns))})",) if self.columns else ()
+        return (*(f"where({condition!r})" for condition in self.conditions), *selected)
+
+    def label(self) -> str:
+        calls = [f"Iceberg.source({self.table})"]
+        if self.at is not None:
+            calls.append(str(self.at))
+        if self.poll is not None:
+            given = {"start": self.start, "max_rows": self.max_rows, "max_files": self.max_files}
+            more = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
+            calls.append(f"incremental(poll={show_seconds(self.poll)}{more})")
+        if self.between_points is not None and self.changed is not None:
+            calls.append(f"changes_between({self.between_points}{', ' if self.changed.keys else ''}{self.changed})")
+        elif self.between_points is not None:
+            calls.append(f"between({self.between_points})")
+        elif self.changed is not None:
+            calls.append(f"changes({self.changed})")
+        calls += self.narrowing
+        calls += [f"on_overwrite({self.overwrites!r})"] if self.overwrites != "fail" else []
+        calls += [f"on_expired({self.expired!r})"] if self.expired != "fail" else []
+        return ".".join(calls)
+
+
+def _shown(point: Point) -> str:
+    return repr(point.isoformat()) if isinstance(point, datetime) else repr(point)
+
+
+def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
+    found = (keys,) if isinstance(keys, str) or not isinstance(keys, Iterable) else tuple(keys)
+    if keys is not None and not all(isinstance(key, str) and key.strip() for key in found):
+        raise DeclarationError(
+            f"{call}(keys={keys!r}): keys are column names.",
+            where=caller(),
+            fix='pass keys="id", or keys=["id", "day"].',
+        )
+    return tuple(_plain(key) for key in found if key is not None)
+
+
+def _point(call: str, point: Point) -> Point:
+    if isinstance(point, bool) or not isinstance(point, int | str | datetime) or point == "":
+        raise DeclarationError(
+            f"{call}({point!r}): this names no snapshot.",
+            where=caller(),
+            fix="give a snapshot id, a time (a datetime or ISO 8601 text), or the name of a branch or a tag.",
+        )
+    return point
+
+
+def _plain(name: str) -> str:
+    """A column's name without the backticks that it may be written in."""
+    name = name.strip()
+    return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
+
+
+def _count(name: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise DeclarationError(f"{name}={value!r} must be a positive whole number.", where=caller())
+    return value
+
+
+def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
+    if value not in known:
+        raise DeclarationError(
+            f"{call}({value!r}): {near_miss(str(value), [str(one) for one in known])}", where=caller()
+        )
+    return value

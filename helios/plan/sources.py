@@ -1,0 +1,260 @@
+"""What is wrong with an Iceberg source, and the columns that it gives, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.model.modes import Overwrite, OverwritePartitions, Upsert
+from helios.model.sink import IcebergSink
+from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.plan.expression import UnparsedExpression, label, parse
+from helios.plan.infer import condition_problems
+from helios.plan.plan import LINEAGE_SINCE, ReadPlan
+from helios.plan.reading import Settled, history
+from helios.plan.schema import Column, Schema
+from helios.plan.sinks import NESTED
+from helios.table.snapshots import Snapshot, Table
+
+CHANGES = Schema(
+    tuple(Column(n, t, nullable=False) for n, t in zip(CHANGE_COLUMNS, ("string", "bigint", "bigint"), strict=True))
+)
+
+_MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+
+
+# the source alone
+
+
+def contradictions(source: IcebergSource) -> list[HeliosError]:
+    """Calls of one source that do not go together."""
+    return [
+        DeclarationError(what, where=source.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(source)
+    ]
+
+
+CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
+    (
+        lambda s: s.at and s.start is not None,
+        "incremental(start=) beside as_of(), at_snapshot() or at_ref(): both say where the table begins.",
+        "leave start= out: the state that the other call names comes first, then every later commit.",
+    ),
+    (
+        lambda s: s.at and s.between_points,
+        "as_of(), at_snapshot() and at_ref() read a state, and between() and changes_between() read history.",
+        "leave one of them out.",
+    ),
+    (
+        lambda s: s.streaming and s.between_points,
+        "between() and changes_between() end at a snapshot, and incremental() follows the table without an end.",
+        "leave .incremental() out; or follow it from a point on: .incremental(start=<snapshot id>), .as_of(ts).",
+    ),
+    (
+        lambda s: s.changed and not s.streaming and not s.between_points,
+        "changes() follows a table, and this one is read once.",
+        'write .incremental().changes(keys="id"), or read the changes between two points once: '
+        '.changes_between(a, b, keys="id").',
+    ),
+    (
+        lambda s: s.overwrites != "fail" and not s.streaming and not s.between_points,
+        "on_overwrite() is about commits that are followed, and this table is read once, as it is.",
+        "leave it out, or follow the table with .incremental().",
+    ),
+    (
+        lambda s: s.overwrites != "fail" and s.changed,
+        'on_overwrite("skip") beside changes: they tell what overwrites and deletes do, row by row.',
+        "leave it out; rows of one kind are kept with where(\"_change_type = 'INSERT'\").",
+    ),
+    (
+        lambda s: s.expired != "fail" and not s.streaming,
+        "on_expired() is about a table that is followed, and this one is read once.",
+        "leave it out, or follow the table with .incremental().",
+    ),
+    (
+        lambda s: s.expired != "fail" and s.changed,
+        'on_expired("rebootstrap") beside changes(): the state that is read anew does not tell what was deleted.',
+        "leave it out, and keep snapshots longer than the pipeline may stand still.",
+    ),
+)
+"""When two calls do not go together, what is said, and the fix."""
+
+
+# its columns
+
+
+def columns_of(source: IcebergSource, table: Schema) -> Schema:
+    """The columns that a source gives of its table's: those it selects, and behind them what tells of changes."""
+    chosen = dict.fromkeys(found for name in source.columns if (found := table.get(name)) is not None)
+    columns = tuple(chosen) if source.columns else table.columns
+    return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
+
+
+def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
+    """Columns and conditions that a source names, and that do not fit its table."""
+    problems: list[HeliosError] = []
+    for condition in source.conditions:
+        named = label("where", condition)
+        problems += condition_problems(condition, named, table, source.origin)
+        problems += _of_changes(source, condition, named, table)
+    problems += _selected(source, name, table)
+    if source.changed is not None:
+        problems += _keyed(source, source.changed.keys, name, table)
+    return problems
+
+
+def _of_changes(source: IcebergSource, condition: str, named: str, table: Schema) -> list[HeliosError]:
+    """The scan gives rows of the table; what changes they are is told after it."""
+    if source.changed is None or not any(column in condition.lower() for column in CHANGE_COLUMNS):
+        return []
+    from sqlglot import exp
+
+    try:
+        node = parse(condition, named, source.origin)
+    except UnparsedExpression:
+        return []  # told already
+    used = {column.name.lower() for column in node.find_all(exp.Column)}
+    return [
+        DeclarationError(
+            f"{named}: {column} is no column of the table, and the source's where() is pushed into its scan.",
+            where=source.origin,
+            fix=f"put the condition behind the source, as a step: source >> where({condition!r}).",
+        )
+        for column in CHANGE_COLUMNS
+        if column in used and table.get(column) is None
+    ]
+
+
+def _selected(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
+    problems: list[HeliosError] = []
+    for column in source.columns:
+        if table.get(column) is None:
+            shown = label("select", column)
+            hint = near_miss(column, table.names)
+            fix = None
+            if source.changed is not None and column.lower() in CHANGE_COLUMNS:
+                fix = "leave it out: the change columns are always there, behind the others."
+            elif any(sign in column for sign in " .("):
+                fix = "name whole columns here, and compute with a step: source >> select(...)."
+            problems.append(NotFound(f"{shown}: no column {column!r} in {name}. {hint}", where=source.origin, fix=fix))
+    folded = [column.lower() for column in source.columns]
+    twice = [column for index, column in enumerate(source.columns) if column.lower() in folded[:index]]
+    if twice:
+        what = f"select({', '.join(source.columns)}): {twice[0]!r} is there twice."
+        problems.append(DeclarationError(what, where=source.origin, fix="name each column once."))
+    return problems
+
+
+def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schema) -> list[HeliosError]:
+    call = "changes_between" if source.between_points is not None else "changes"
+    problems: list[HeliosError] = []
+    for column in CHANGE_COLUMNS:
+        if table.get(column) is not None:
+            problems.append(
+                DeclarationError(
+                    f"{call}(): {name} has a column {column} of its own.",
+                    where=source.origin,
+                    fix="rename it in the table; the changes are told under that name.",
+                )
+            )
+    chosen = {column.lower() for column in source.columns}
+    for key in keys:
+        found = table.get(key)
+        if found is None:
+            what = f"{call}(keys={key}): no column {key!r} in {name}. {near_miss(key, table.names)}"
+            problems.append(NotFound(what, where=source.origin))
+        elif found.kind.name in NESTED:
+            what = f"{call}(keys={key}): {key!r} is {found.type}, which is no key."
+            fix = "use plain columns as keys."
+            problems.append(DeclarationError(what, where=source.origin, fix=fix))
+        elif chosen and key.lower() not in chosen:
+            what = f"{call}(keys={key}): select() leaves {key!r} out, by which updates are paired."
+            problems.append(DeclarationError(what, where=source.origin, fix=f'add it: select("{key}", ...).'))
+    return problems
+
+
+# its table
+
+
+def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
+    """Why a table's changes cannot be told."""
+    if source.changed is None:
+        return []
+    between = source.between_points is not None
+    call, given = ("changes_between()", "a, b, ") if between else ("changes()", "")
+    concerned = _concerned(source, table, settled)
+    unpaired = next((s for s in concerned if _count(s, "total-equality-deletes", "added-equality-deletes")), None)
+    if unpaired is not None:
+        return [
+            DeclarationError(
+                f"{call}: snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write them: "
+                "they name keys and not rows, so nobody knows which rows were deleted when.",
+                where=source.origin,
+                fix="compact the table until it has none, and read the changes after that; or read its rows, without "
+                "changes.",
+            )
+        ]
+    if source.changed.keys or table.iceberg.metadata.format_version >= LINEAGE_SINCE:
+        return []
+    why = _merged_on_read(source, table, concerned)
+    if why is None:
+        return []
+    return [
+        DeclarationError(
+            f"{call} without keys: {table.name} is of format v{table.iceberg.metadata.format_version} and stores "
+            f"changed rows merge-on-read ({why}), where nothing tells which row became which.",
+            where=source.origin,
+            fix=f'name the columns that identify a row, {call[:-1]}{given}keys="id"), or upgrade the table to format '
+            "v3, whose rows have a lineage.",
+        )
+    ]
+
+
+def _concerned(source: IcebergSource, table: Table, settled: Settled) -> list[Snapshot]:
+    """The snapshots whose changes are read, and the current one of a table that is followed."""
+    after, to = settled.span if settled.span is not None else (settled.state, settled.head)
+    past = history(table, to)
+    if settled.span is None and source.start == "earliest":
+        return past
+    after = source.start if isinstance(source.start, int) else after
+    if settled.span is None and after is None:
+        return past[:1]
+    until = next((index for index, snapshot in enumerate(past) if snapshot.id == after), len(past))
+    return past[: until if settled.span is not None else max(until, 1)]
+
+
+def _merged_on_read(source: IcebergSource, table: Table, concerned: list[Snapshot]) -> str | None:
+    """What says that rows are changed merge-on-read; the properties are a word about commits to come."""
+    properties = table.iceberg.properties
+    said = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
+    if said is not None and source.streaming:
+        return f"{said}=merge-on-read"
+    found = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
+    return f"snapshot {found.id} has position deletes" if found is not None else None
+
+
+def _count(snapshot: Snapshot, *names: str) -> int:
+    return sum(int(snapshot.summary.get(name) or 0) for name in names)
+
+
+# its target
+
+
+def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan]) -> list[HeliosError]:
+    """Reading a state anew is right where rows that were delivered before do no harm."""
+    if isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
+        return []
+    return [
+        DeclarationError(
+            f'on_expired("rebootstrap"): {sink.mode.text()} would write rows again that are in the target already, '
+            f"and {read.name}, of format v{read.format_version}, has no row lineage that tells them.",
+            where=read.source.origin,
+            fix="upsert or overwrite the target, upgrade the source to format v3, or leave on_expired() out: an "
+            "expired snapshot then stops the run.",
+        )
+        for read in reads
+        if isinstance(read.source, IcebergSource)
+        and read.source.expired == "rebootstrap"
+        and read.format_version is not None
+        and read.format_version < LINEAGE_SINCE
+    ]

@@ -1,0 +1,202 @@
+"""Materialized views: one aggregate over a table's changes, upserted by its groups and kept equal to a recompute."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from helios.errors import DeclarationError, HeliosError, Origin
+from helios.model.flow import Call, Pipeline, Step, flows
+from helios.model.modes import Upsert
+from helios.model.sink import IcebergSink
+from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
+from helios.plan.aggregates import group_columns, stateful_steps
+
+BEFORE: tuple[type[Step], ...] = (Where, Select, WithColumns, Rename, Drop, Cast, Call)
+"""Steps that may stand before the aggregate of a view: each gives the rows of a row, whatever the others are."""
+AFTER: tuple[type[Step], ...] = (Select, WithColumns, Rename, Cast)
+"""Steps that may stand behind it: each gives one row per group."""
+
+_CHANGE = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
+_QUOTED = re.compile(r"'[^']*'")
+_ALIASED = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class View:
+    """An aggregate whose groups are computed anew when one of their rows has changed.
+
+    Attributes:
+        before: The steps that make its rows of the table's.
+        aggregate: The aggregate.
+        after: The steps that make the view's rows of its groups.
+    """
+
+    before: tuple[Step, ...]
+    aggregate: Aggregate
+    after: tuple[Step, ...]
+
+
+def view_of(pipeline: Pipeline) -> View | None:
+    """The view that a pipeline keeps; None where it keeps none.
+
+    Examples:
+        >>> from helios import Iceberg, aggregate
+        >>> orders = Iceberg.source("a.orders").incremental().changes(keys="id")
+        >>> counted = orders >> aggregate("name", n="count(*)")
+        >>> view_of(counted >> Iceberg.sink("a.t").upsert("name")).aggregate.text()
+        'aggregate([name], n=count(*))'
+        >>> view_of(counted >> Iceberg.sink("a.t"))
+    """
+    if not _followed_changes(pipeline) or next(_obstacles(pipeline), None) is not None:
+        return None
+    return _split(pipeline.stream.steps)
+
+
+def view_problems(pipeline: Pipeline) -> list[HeliosError]:
+    """Why the followed changes of a pipeline, which would keep state, are no view."""
+    if not _followed_changes(pipeline):
+        return []
+    return [DeclarationError(what, where=where, fix=fix) for what, where, fix in _obstacles(pipeline)]
+
+
+def _followed_changes(pipeline: Pipeline) -> bool:
+    sources = [inner.source for inner in flows(pipeline.stream)]
+    return any(isinstance(s, IcebergSource) and s.streaming and s.changed is not None for s in sources)
+
+
+def _split(steps: Sequence[Step]) -> View | None:
+    """The steps around the only aggregate."""
+    found = [index for index, step in enumerate(steps) if isinstance(step, Aggregate)]
+    if len(found) != 1:
+        return None
+    (at,) = found
+    aggregate = steps[at]
+    assert isinstance(aggregate, Aggregate)
+    return View(tuple(steps[:at]), aggregate, tuple(steps[at + 1 :]))
+
+
+def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
+    """What keeps followed changes from being a view: what it is, where, and the fix."""
+    kept = stateful_steps(pipeline.stream)
+    view = _split(pipeline.stream.steps)
+    others = [step for step in kept if view is None or step is not view.aggregate]
+    if not kept:
+        yield (
+            "the changes of a table are no stream of Spark's, and cannot be read with followed files in one.",
+            pipeline.stream.source.origin,
+            "write each into a table of its own.",
+        )
+        return
+    if view is None or others or view.aggregate.window is not None:
+        culprit = others[0] if others else view.aggregate if view is not None else pipeline.stream
+        named = f"{culprit.text()}: " if isinstance(culprit, Step) else ""
+        yield (
+            f"{named}over followed changes rows are taken back as well as added, which no state of Spark's follows; "
+            "only one aggregate without a time window can be kept, as a view.",
+            culprit.origin,
+            "leave .changes(...) out where the table is only appended to; or write one aggregate(...) >> "
+            ".upsert(<its groups>).",
+        )
+        return
+    yield from _misplaced(view)
+    yield from _beside(pipeline)
+    if isinstance(pipeline.sink, IcebergSink):
+        yield from _wrong_sink(view, pipeline.sink)
+
+
+def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
+    for steps, allowed, place in ((view.before, BEFORE, "before"), (view.after, AFTER, "behind")):
+        for step in steps:
+            if not isinstance(step, allowed):
+                names = ", ".join(_verb(kind) for kind in allowed)
+                yield (
+                    f"{step.text()}: this cannot stand {place} the aggregate of a view, which computes groups anew.",
+                    step.origin,
+                    f"{place} it stand {names}; put the rest into a pipeline that reads the view's table.",
+                )
+    for step in (*view.before, view.aggregate):
+        used = _CHANGE.search(_QUOTED.sub("''", step.text())) if not isinstance(step, Call) else None
+        if used:
+            yield (
+                f"{step.text()}: {used[0]} is no column of a view, which is computed from the rows of the table.",
+                step.origin,
+                "leave the change columns out: the view takes rows in and out by itself.",
+            )
+
+
+def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
+    for inner in flows(pipeline.stream):
+        if inner.source is not pipeline.stream.source and inner.source.streaming:
+            yield (
+                f"{inner.source.label()}: a view is of one followed table.",
+                inner.source.origin,
+                "join or union in a pipeline of its own, and follow its target.",
+            )
+
+
+def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, str]]:
+    groups = group_columns(view.aggregate) or ()
+    kept = _keys(groups, view.after)
+    mode = sink.mode
+    named = f"{view.aggregate.text()} over followed changes is a view, which"
+    if not groups:
+        yield f"{named} needs groups.", view.aggregate.origin, 'group by a column: aggregate("country", ...).'
+        return
+    if kept is None:
+        lost = ", ".join(groups)
+        yield (
+            f"{named} is upserted by its groups ({lost}), and a step behind it changes or leaves out one of them.",
+            view.aggregate.origin,
+            "keep the group columns as they are; they may be renamed.",
+        )
+        return
+    keys = ", ".join(f'"{name}"' for name in kept)
+    if not isinstance(mode, Upsert) or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+        yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
+    elif mode.order_by is not None or mode.delete_when is not None or mode.history:
+        given = {"order_by": mode.order_by, "delete_when": mode.delete_when, "history": mode.history or None}
+        extra = next(name for name, value in given.items() if value is not None)
+        yield (
+            f"{named} knows the value of each group, so {extra}= has nothing to say.",
+            sink.origin,
+            f"write .upsert({keys}).",
+        )
+    elif sink.routing is not None or sink.audits:
+        call = "route()" if sink.routing is not None else "audit()"
+        yield f"{named} is one table: {call} does not go with it.", sink.origin, f"leave .{call} out."
+
+
+def _keys(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | None:
+    """What the groups are called at the end; None where a step changes one or leaves it out."""
+    names = list(groups)
+    for step in after:
+        if isinstance(step, Rename):
+            renamed = {old.lower(): new for old, new in step.names}
+            names = [renamed.get(name.lower(), name) for name in names]
+        elif isinstance(step, Select):
+            given = dict(pair for text in step.expressions for pair in _plain(text))
+            star = any(text.strip() == "*" for text in step.expressions)
+            if not star and any(name.lower() not in given for name in names):
+                return None
+            names = [given.get(name.lower(), name) for name in names]
+        else:
+            touched = step.columns if isinstance(step, WithColumns) else step.types if isinstance(step, Cast) else ()
+            if {name.lower() for name, _ in touched} & {name.lower() for name in names}:
+                return None
+    return tuple(names)
+
+
+def _plain(text: str) -> list[tuple[str, str]]:
+    """A column in lower case and its name in the result, where an expression is no more than that."""
+    found = _ALIASED.fullmatch(text)
+    if found is None:
+        return []
+    column = found[1].strip("`")
+    return [(column.lower(), (found[2] or column).strip("`"))]
+
+
+def _verb(kind: type[Step]) -> str:
+    return {"Call": "a callable", "WithColumns": "with_columns"}.get(kind.__name__, kind.__name__.lower())

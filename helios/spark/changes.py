@@ -1,0 +1,208 @@
+"""Row-level changes: what each commit of a range inserted, deleted and updated.
+
+A commit is read from the files that it touched, as they stood before and after it. Rows that stand on both sides were
+merely carried over; rows are compared as multisets. One pass does so for all commits of a range: each file is read once
+per set of deletes that it had, and its rows are labelled with the commits beside which it stood so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import zip_longest
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from helios.model.source import CHANGE_COLUMNS
+from helios.plan.plan import ReadPlan
+from helios.spark.changes_files import FileState, Label, Touched, commits_between, ordinal_of, tasks
+from helios.spark.staged import staged
+from helios.spark.steps import quoted
+from helios.spark.tables import ROW_ID, read_state, source_table
+from helios.spark.write import target_schema
+
+TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
+INSERT, DELETE, UPDATE_BEFORE, UPDATE_AFTER = "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"
+
+FILE = "__helios_file"
+LABELS = "__helios_labels"
+SIGN = "__helios_sign"
+PAIRED = "__helios_paired"
+LABEL = f"struct<{ORDINAL}: bigint, {COMMIT}: bigint, {SIGN}: int>"
+
+
+def read_changes(
+    spark: SparkSession, read: ReadPlan, after: int | None, to: int, keys: tuple[str, ...] = ()
+) -> DataFrame:
+    """The row-level changes of the commits in `(after, to]`, one change set per commit.
+
+    Args:
+        spark: The session.
+        read: The source.
+        after: An ancestor of `to`; None for all commits from the first one on.
+        to: The last commit.
+        keys: The columns that pair the two images of an update; without them row lineage does, where the table has it.
+
+    Returns:
+        The table's columns as they are now, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
+
+    Raises:
+        InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
+        LedgerError: A snapshot of the range has expired, or `after` is no ancestor of `to`.
+    """
+    table = source_table(spark, read)
+    jvm: Any = spark._jvm
+    touched = Touched(spark, table, read, commits_between(table, read, after, to), keyed=bool(keys))
+    fields = target_schema(spark, table).fields
+    lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
+    parts = []
+    if touched.appended:
+        rows = _labelled(spark, table, touched.appended, [f.name for f in fields])
+        parts.append(rows.withColumn(TYPE, F.lit(INSERT)))
+    if touched.rewritten:
+        also = (ROW_ID,) if lineage else ()
+        rows = _labelled(spark, table, touched.rewritten, [*(f.name for f in fields), *also])
+        parts.append(_told(rows, fields, keys, lineage=lineage))
+    if not parts:
+        return _inserted(read_state(spark, read, None), 0, to)
+    columns = [*(quoted(f.name) for f in fields), TYPE, ORDINAL, COMMIT]
+    return reduce(DataFrame.unionAll, (part.select(*columns) for part in parts))
+
+
+def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
+    """The rows of a retained state, as the inserts of its commit."""
+    return _inserted(rows, ordinal_of(source_table(spark, read).snapshot(snapshot)), snapshot)
+
+
+def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
+    return rows.select(
+        "*",
+        F.lit(INSERT).alias(TYPE),
+        F.lit(ordinal).cast("bigint").alias(ORDINAL),
+        F.lit(snapshot).cast("bigint").alias(COMMIT),
+    )
+
+
+# the rows of the files
+
+
+def _labelled(spark: SparkSession, table: Any, states: Iterable[FileState], columns: Sequence[str]) -> DataFrame:
+    """The rows of files, once for each of their labels."""
+    by_file: dict[tuple[bool, str], list[FileState]] = {}
+    for state in states:
+        by_file.setdefault((state.deleted, state.path), []).append(state)
+    # Within one scan a row tells its file, but not with which deletes it was read.
+    layers = [
+        [state for state in layer if state is not None]
+        for deleted in (False, True)
+        for layer in zip_longest(*(found for (kind, _), found in by_file.items() if kind == deleted))
+    ]
+    return reduce(DataFrame.unionAll, (_layer(spark, table, layer, columns) for layer in layers))
+
+
+def _layer(spark: SparkSession, table: Any, states: Sequence[FileState], columns: Sequence[str]) -> DataFrame:
+    read = staged(spark, table, tasks(spark, table, states))
+    if states[0].deleted:
+        read = read.where(F.col("_deleted"))
+    names = [quoted(name) for name in columns]
+    labels = {tuple(state.labels) for state in states}
+    if len(labels) == 1:
+        return read.select(*names, F.inline(_literal(*labels)))
+    rows = [(state.path, [tuple(label) for label in state.labels]) for state in states]
+    known = F.broadcast(spark.createDataFrame(rows, f"{FILE} string, {LABELS} array<{LABEL}>"))
+    return read.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
+
+
+def _literal(labels: Iterable[Label]) -> Column:
+    values = [F.struct(*map(F.lit, label)) for label in labels]
+    return F.array(*values).cast(f"array<{LABEL}>")
+
+
+# what changed
+
+
+def _told(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *, lineage: bool) -> DataFrame:
+    """From rows before and after their commits to changes."""
+    paired = F.lit(False)
+    if lineage:
+        changed = _net(rows, fields, ROW_ID)
+        changed = changed.withColumn(ROW_ID, F.when(_pair([ROW_ID]) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID)))
+        # Writers that do not know lineage give carried rows new ids: what pairs nowhere is compared by value.
+        changed = _net(changed, fields, ROW_ID)
+        paired = F.col(ROW_ID).isNotNull()
+    else:
+        changed = _net(rows, fields)
+        if keys:
+            changed = changed.withColumn(PAIRED, _pair(keys))
+            paired = F.col(PAIRED)
+    gone = F.col(SIGN) < 0
+    told = F.when(paired, F.when(gone, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
+    told = told.otherwise(F.when(gone, DELETE).otherwise(INSERT))
+    return changed.withColumn(TYPE, F.explode(F.array_repeat(told, F.abs(SIGN).cast("int"))))
+
+
+def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFrame:
+    """Each distinct row of a commit, with how many more of it there are after than before; none that stayed.
+
+    A column whose values Spark would not group, or would alter by grouping, is grouped by what tells its values apart.
+    """
+    columns = {field.name: F.col(quoted(field.name)) for field in fields}
+    altered = [field for field in fields if not _groups(field.dataType)]
+    plain = [column for name, column in columns.items() if name not in {field.name for field in altered}]
+    exact = [
+        _exact(columns[field.name], field.dataType).alias(f"__helios_exact_{i}") for i, field in enumerate(altered)
+    ]
+    carried = [F.first(columns[field.name]).alias(field.name) for field in altered]
+    grouped = rows.groupBy(ORDINAL, COMMIT, *also, *plain, *exact)
+    counted = grouped.agg(F.sum(SIGN).alias(SIGN), *carried).where(F.col(SIGN) != 0)
+    return counted.select(ORDINAL, COMMIT, *also, *columns.values(), SIGN)
+
+
+def _pair(by: Sequence[str]) -> Column:
+    """Whether a row is one of the two images of an update: the only delete and the only insert of its key."""
+    same = Window.partitionBy(COMMIT, *map(quoted, by))
+    deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
+    inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
+    return (deletes == 1) & (inserts == 1)
+
+
+def _groups(kind: DataType) -> bool:
+    """Whether Spark tells all values of a type apart when it groups, and keeps them."""
+    if isinstance(kind, StructType):
+        return all(_groups(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _groups(kind.elementType)
+    return not isinstance(kind, (FloatType, DoubleType, MapType, VariantType))
+
+
+def _exact(value: Column, kind: DataType) -> Column:
+    """What is equal for equal values of a type only, and can be grouped."""
+    if isinstance(kind, (FloatType, DoubleType)):
+        # Grouping, like almost all that Spark does with numbers, takes -0.0 for 0.0.
+        return F.struct(value, F.when(value == 0, value.cast("string")))
+    if isinstance(kind, VariantType):
+        return F.struct(F.to_json(value), F.schema_of_variant(value))
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda element: _exact(element, kind.elementType))
+    if isinstance(kind, StructType):
+        parts = [_exact(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(kind, MapType):
+        entries = F.map_entries(value)
+        pairs = F.transform(
+            entries, lambda e: F.struct(_exact(e["key"], kind.keyType), _exact(e["value"], kind.valueType))
+        )
+        return F.array_sort(pairs)
+    return value

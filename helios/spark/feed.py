@@ -1,0 +1,389 @@
+"""A followed table as a stream of Spark's, whose offsets are places in the table's history.
+
+Iceberg's own stream plans manifests, reads row by row, takes no filter, always reads main, and fails or leaves rows out
+where history has expired. This one is Python behind Spark's interface for micro-batch streams (`MicroBatchStream`):
+Spark keeps the offsets, the triggers and the recovery; the files of a batch are planned by Iceberg's batch scans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.errors import HeliosError
+from helios.plan.plan import ReadPlan
+from helios.spark import place as places
+from helios.spark import pushdown, scans
+from helios.spark.place import Place, Range, Unit
+from helios.spark.scans import Scanned
+from helios.spark.staged import partitions, staged
+from helios.spark.tables import source_table
+
+SPARK = "org.apache.spark.sql.connector"
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file of a unit."""
+
+    location: str
+    rows: int
+    bytes: int
+
+
+@dataclass(kw_only=True)
+class Feed:
+    """The units of one followed table, and their files.
+
+    Attributes:
+        spark: The session.
+        read: The source.
+        start: Where the reader first begins.
+        predicates: What its rows have to meet, by which files are left out.
+        max_rows: About how many rows a batch has at most.
+        max_files: How many files a batch reads at most.
+        replaces: Whether the target takes rows again that it has.
+        rows_only: Whether a batch begins only where rows were added.
+        told: Called with what is ahead, whenever the table is looked at.
+        scanned: What the last plan of files came to.
+    """
+
+    spark: SparkSession
+    read: ReadPlan
+    start: Place = field(default_factory=Place)
+    predicates: Sequence[str] = ()
+    max_rows: int | None = None
+    max_files: int | None = None
+    replaces: bool = False
+    rows_only: bool = False
+    told: Callable[[list[Unit]], None] = lambda units: None
+    scanned: Scanned = field(default_factory=Scanned)
+    _until: int | None = None
+    _bounded: bool = False
+    _listed: tuple[Unit, list[File]] | None = None
+
+    def table(self) -> Any:
+        """Iceberg's table object, loaded now.
+
+        Raises:
+            RunError: It is gone.
+        """
+        return source_table(self.spark, self.read)
+
+    # how far it goes
+
+    def bound(self) -> None:
+        """From now on goes no further than the table is now."""
+        newest = places.head(self.table(), self.read.branch)
+        self._until, self._bounded = (int(newest.snapshotId()) if newest is not None else None), True
+
+    def latest(self, stood: Place) -> Place:
+        """The end of the batch that begins at a place; the place itself when nothing is ahead.
+
+        Raises:
+            HeliosError: What is ahead cannot be read.
+        """
+        table = self.table()
+        newest = table.snapshot(self._until) if self._until is not None else places.head(table, self.read.branch)
+        if newest is None or (self._bounded and self._until is None):
+            return stood
+        fresh = False
+        try:
+            units = places.ahead(table, self.read, stood, newest)
+        except places.Expired:
+            if getattr(self.read.source, "expired", "fail") != "rebootstrap":
+                raise
+            stood, fresh = places.anew(stood, newest, self.read, replaces=self.replaces), True
+            units = places.ahead(table, self.read, stood, newest)
+        self.told(units)
+        if self.rows_only and not any(unit.files for unit in units):
+            return stood
+        if self.max_rows is None and self.max_files is None:
+            end = Place(snapshot=int(newest.snapshotId()))
+        else:
+            end = places.step(
+                stood,
+                units,
+                newest,
+                max_rows=self.max_rows,
+                max_files=self.max_files,
+                rows_of=lambda unit: [file.rows for file in self.files(table, unit)],
+            )
+        if end.files is None and end.snapshot is not None:
+            end = replace(end, rows=places.next_row(table.snapshot(end.snapshot)))
+            if fresh:  # whoever reads the two places must know that the state lies between them
+                end = replace(end, state=True, since=stood.since)
+        return end
+
+    def look(self, stood: Place) -> None:
+        """Tells of what is ahead of a place."""
+        table = self.table()
+        newest = places.head(table, self.read.branch)
+        self.told(places.ahead(table, self.read, stood, newest) if newest is not None else [])
+
+    def taken(self) -> Scanned:
+        """What the plans since the last call came to."""
+        taken, self.scanned = self.scanned, Scanned()
+        return taken
+
+    # what is there
+
+    def files(self, table: Any, unit: Unit) -> list[File]:
+        """The data files of a unit, always in the same order."""
+        if self._listed is None or self._listed[0] != unit:
+            files = [
+                File(str(t.file().location()), int(t.file().recordCount()), int(t.file().fileSizeInBytes()))
+                for t in self._plan(self._scan(table, unit))
+            ]
+            self._listed = unit, sorted(files, key=lambda file: file.location)
+        return self._listed[1]
+
+    def tasks(self, table: Any, span: Range) -> tuple[Any, Scanned]:
+        """The tasks of a range as a Java list, and how many of its files were left out."""
+        jvm: Any = self.spark._jvm
+        chosen = jvm.java.util.ArrayList()
+        seen = Scanned()
+        wanted = self._wanted()
+        for unit, first, last in self._parts(table, span):
+            scan = self._scan(table, unit)
+            scan = scan.filter(wanted) if wanted is not None else scan
+            among: set[str] | None = None
+            total = unit.files
+            if first or last is not None:
+                part = self.files(table, unit)[first:last]
+                among, total = {file.location for file in part}, len(part)
+            for task in self._plan(scan):
+                if among is None or str(task.file().location()) in among:
+                    chosen.add(task)
+                    seen.matched += 1
+                    seen.bytes += int(task.file().fileSizeInBytes())
+            seen.total += total
+        return chosen, seen
+
+    def rows(self, spark: SparkSession, table: Any, span: Range) -> DataFrame | None:
+        """The rows of a range that begins or ends inside a unit; None when no file of it can hold a wanted one."""
+        tasks, seen = self.tasks(table, span)
+        scans.add(total=seen.total, matched=seen.matched, bytes=seen.bytes)
+        return staged(spark, table, tasks) if tasks.size() else None
+
+    def _parts(self, table: Any, span: Range) -> list[tuple[Unit, int, int | None]]:
+        """The units of a range, oldest first, with the files of each that are read."""
+        units = list(places.appends(table, self.read, span.after, span.to))
+        if span.state is not None:
+            units.append(places.state(table, self.read, span.state))
+        units.reverse()
+        last = len(units) - 1
+        return [
+            (unit, span.skipped if i == 0 else 0, span.taken if i == last else None) for i, unit in enumerate(units)
+        ]
+
+    def _scan(self, table: Any, unit: Unit) -> Any:
+        if unit.state:
+            return table.newScan().useSnapshot(unit.snapshot)
+        scan = table.newIncrementalAppendScan().toSnapshot(unit.snapshot)
+        return scan.fromSnapshotExclusive(unit.after) if unit.after is not None else scan
+
+    def _plan(self, scan: Any) -> Any:
+        """A task for each file of a scan, as a Java list."""
+        jvm: Any = self.spark._jvm
+        tasks = scan.planFiles()
+        try:
+            return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+        finally:
+            tasks.close()
+
+    def _wanted(self) -> Any | None:
+        assert self.read.table is not None
+        return pushdown.expression(self.spark, self.read.table.sql, self.predicates) if self.predicates else None
+
+
+class Stream:
+    """Spark's view of a feed.
+
+    Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
+
+    Args:
+        feed: What is read.
+        columns: The columns that it has.
+        delivers: Whether Spark reads the rows; where it does not, the offsets are all that is wanted.
+    """
+
+    def __init__(self, feed: Feed, columns: StructType, *, delivers: bool) -> None:
+        self.feed = feed
+        self.delivers = delivers
+        self.error: HeliosError | None = None
+        gateway: Any = feed.spark.sparkContext._gateway
+        listen: Any = ensure_callback_server_started
+        listen(gateway)
+        self._gateway = gateway
+        self._jvm: Any = feed.spark._jvm
+        self._columns = feed.spark._jsparkSession.parseDataType(columns.json())
+        # A stream's columns never change: later ones are another stream's.
+        self._table = feed.table()
+        self._factory: Any | None = None
+        self._planned: tuple[str, Any] | None = None
+
+    def df(self) -> DataFrame:
+        """Its rows, as a streaming DataFrame."""
+        jvm = self._jvm
+        none = jvm.scala.Option.empty()
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
+        plan = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
+            none, "helios", self, options, attributes, none, none, none
+        )
+        session = self.feed.spark._jsparkSession
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self.feed.spark)
+
+    def _offset(self, place: Place) -> Any:
+        return self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(place.text())
+
+    def _told(self, offset: Any) -> Place:
+        return Place.parse(json.loads(str(offset.json())))
+
+    def _none_of(self, kind: str) -> Any:
+        found = self._jvm
+        for part in f"{SPARK}.{kind}".split("."):
+            found = getattr(found, part)
+        return self._gateway.new_array(found, 0)
+
+    # a table
+
+    def name(self) -> str:
+        return self.feed.read.name
+
+    def id(self) -> None:
+        return None
+
+    def version(self) -> None:
+        return None
+
+    def schema(self) -> Any:
+        return self._columns
+
+    def columns(self) -> Any:
+        return self._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.structTypeToV2Columns(self._columns)
+
+    def partitioning(self) -> Any:
+        return self._none_of("expressions.Transform")
+
+    def constraints(self) -> Any:
+        return self._none_of("catalog.constraints.Constraint")
+
+    def properties(self) -> Any:
+        return self._jvm.java.util.HashMap()
+
+    def capabilities(self) -> Any:
+        found = self._jvm.java.util.HashSet()
+        found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
+        return found
+
+    def newScanBuilder(self, options: Any) -> Any:
+        return self
+
+    # a scan
+
+    def build(self) -> Any:
+        return self
+
+    def readSchema(self) -> Any:
+        return self._columns
+
+    def description(self) -> str:
+        return self.name()
+
+    def toMicroBatchStream(self, checkpoint: str) -> Any:
+        return self
+
+    def supportedCustomMetrics(self) -> Any:
+        return self._none_of("metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> Any:
+        return self._none_of("metric.CustomTaskMetric")
+
+    def columnarSupportMode(self) -> Any:
+        modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
+        return modes.PARTITION_DEFINED if self.delivers else modes.UNSUPPORTED
+
+    # a stream
+
+    def initialOffset(self) -> Any:
+        return self._offset(self.feed.start)
+
+    def deserializeOffset(self, text: str) -> Any:
+        return self._offset(Place.parse(json.loads(text)))
+
+    def getDefaultReadLimit(self) -> Any:
+        return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._tell(self.feed.bound)
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
+        stood = self._told(start) if start is not None else self.feed.start
+        return self._offset(self._tell(lambda: self.feed.latest(stood)))
+
+    def reportLatestOffset(self) -> None:
+        return None
+
+    def planInputPartitions(self, start: Any, end: Any) -> Any:
+        if not self.delivers:
+            return self._none_of("read.InputPartition")
+        key = f"{start.json()} {end.json()}"
+        if self._planned is None or self._planned[0] != key:
+            self._planned = key, self._tell(lambda: self._plan(places.between(self._told(start), self._told(end))))
+        return self._planned[1]
+
+    def createReaderFactory(self) -> Any:
+        # Spark asks for one although it has no partition to read: any that can be sent to an executor will do.
+        unused = getattr(
+            self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
+        )
+        return self._factory or getattr(unused, "MODULE$")
+
+    def commit(self, end: Any) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None
+
+    def _plan(self, span: Range) -> Any:
+        tasks, self.feed.scanned = self.feed.tasks(self.feed.table(), span)
+        if not tasks.size():
+            return self._none_of("read.InputPartition")
+        found, self._factory = partitions(self.feed.spark, self._table, tasks, self._columns)
+        return found
+
+    def _tell(self, ask: Callable[[], Any]) -> Any:
+        """Spark tells of an error in here as text; this keeps the error itself."""
+        try:
+            return ask()
+        except HeliosError as error:
+            self.error = error
+            raise
+
+    # an object
+
+    def toString(self) -> str:
+        return self.name()
+
+    def hashCode(self) -> int:
+        return hash(self.name()) & 0x7FFFFFFF
+
+    def equals(self, other: Any) -> bool:
+        return False
+
+    class Java:
+        implements = (
+            f"{SPARK}.catalog.SupportsRead",
+            f"{SPARK}.read.ScanBuilder",
+            f"{SPARK}.read.Scan",
+            f"{SPARK}.read.streaming.MicroBatchStream",
+            f"{SPARK}.read.streaming.SupportsTriggerAvailableNow",
+        )

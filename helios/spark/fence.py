@@ -1,0 +1,68 @@
+"""What rejects a commit onto another history than the one that was looked at, inside Iceberg's own retries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+COMPACTION = "replace"
+"""The operation of a snapshot that holds the rows of its parent in other files."""
+
+
+class Ancestry:
+    """Rejects a commit onto a history in which this pipeline has committed since the look-up.
+
+    Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
+
+    Args:
+        pipeline: The pipeline's identity.
+        checkpoint: The id of its checkpoint.
+        head: The newest snapshot at the look-up.
+        alone: Whether it also rejects other writers' changes since.
+    """
+
+    def __init__(self, pipeline: str, checkpoint: str, head: int | None, alone: bool) -> None:
+        self._pipeline = pipeline
+        self._checkpoint = checkpoint
+        self._head = head
+        self._alone = alone
+        self._why = ""
+
+    def validate(self, ancestors: Any) -> bool:
+        snapshots = ancestors.iterator()
+        while snapshots.hasNext():
+            snapshot = snapshots.next()
+            if snapshot.snapshotId() == self._head:
+                return True
+            summary = snapshot.summary()
+            # A pipeline that was renamed meanwhile still has its checkpoint.
+            if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
+                self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
+                return False
+            if self._alone and str(snapshot.operation()) != COMPACTION:
+                self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
+                return False
+        self._why = "the history no longer reaches back to where this batch was looked up"
+        return self._head is None
+
+    def errorMessage(self) -> str:
+        return self._why
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+
+
+class Unchanged:
+    """Rejects a commit onto any other snapshot than the one that was looked at."""
+
+    def __init__(self, head: int | None) -> None:
+        self._head = head
+
+    def validate(self, ancestors: Any) -> bool:
+        snapshots = ancestors.iterator()
+        return (snapshots.next().snapshotId() if snapshots.hasNext() else None) == self._head
+
+    def errorMessage(self) -> str:
+        return "somebody has written to the table meanwhile"
+
+    class Java:
+        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

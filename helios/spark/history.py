@@ -1,0 +1,41 @@
+"""The retained history of a table, read from Iceberg's own table object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class History:
+    """The snapshots of a branch, newest first, as far as they have not expired.
+
+    Args:
+        table: Iceberg's table object.
+        head: The snapshot to begin with; None for an empty branch.
+
+    Attributes:
+        expired: The id of the snapshot at which a walk ended because it is gone; None when it has not got there.
+    """
+
+    def __init__(self, table: Any, head: Any | None) -> None:
+        self._table = table
+        self._head = head
+        self.expired: int | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        snapshot = self._head
+        while snapshot is not None:
+            yield snapshot
+            parent = snapshot.parentId()
+            snapshot = self._table.snapshot(parent) if parent is not None else None
+            if parent is not None and snapshot is None:
+                self.expired = int(parent)
+
+    def since(self, end: Any | None) -> list[Any] | None:
+        """The snapshots that came after another one, newest first; None where the history does not reach back to it."""
+        found: list[Any] = []
+        for snapshot in self:
+            if end is not None and snapshot.snapshotId() == end.snapshotId():
+                return found
+            found.append(snapshot)
+        return found if end is None else None

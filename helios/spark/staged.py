@@ -1,0 +1,110 @@
+"""Reading chosen files: tasks that a scan of Iceberg has planned, handed to Spark as a table.
+
+Iceberg's compaction reads its files so: it stages tasks under an id, and a scan of that id reads exactly those, with
+their deletes, in the table's current columns, and in columnar batches.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+_OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("helios_staged", default=None)
+
+
+@contextmanager
+def staging() -> Iterator[None]:
+    """Lets go of what is staged inside, once its rows have been read."""
+    opened: list[tuple[SparkSession, Any, str]] = []
+    token = _OPEN.set(opened)
+    try:
+        yield
+    finally:
+        _OPEN.reset(token)
+        for spark, table, name in opened:
+            _manager(spark).removeTasks(table, name)
+
+
+def staged(spark: SparkSession, table: Any, tasks: Any) -> DataFrame:
+    """The rows of tasks.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object; its current schema tells the columns.
+        tasks: A Java list of its `FileScanTask`s, not empty.
+
+    Returns:
+        The table's columns; `_file` and `_pos` can be asked for, and of format v3 `_row_id` and
+        `_last_updated_sequence_number`, which may show among them.
+    """
+    name = _stage(spark, table, tasks)
+    opened = _OPEN.get()
+    if opened is not None:
+        opened.append((spark, table, name))
+    relation, options = _relation(spark, table, name)
+    jvm: Any = spark._jvm
+    none = jvm.scala.Option.empty()
+    create = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
+    plan = create(relation, none, none, *([options] if options.size() else []))
+    if "_row_id" in list(relation.schema().fieldNames()):
+        # Spark hides all metadata columns of a table that has one of them as a column.
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
+        shown = attributes(relation.schema().add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
+        plan = plan.copy(relation, shown, none, none, plan.options(), none)
+    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def partitions(spark: SparkSession, table: Any, tasks: Any, columns: Any) -> tuple[Any, Any]:
+    """The same for a source of Spark's: its input partitions, and what makes their readers.
+
+    Args:
+        spark: The session.
+        table: Iceberg's table object.
+        tasks: As for `staged`.
+        columns: The Java `StructType` of the columns to be read.
+    """
+    name = _stage(spark, table, tasks)
+    try:
+        relation, options = _relation(spark, table, name)
+        builder = relation.newScanBuilder(options)
+        builder.pruneColumns(columns)
+        batch = builder.build().toBatch()
+        return batch.planInputPartitions(), batch.createReaderFactory()
+    finally:
+        _manager(spark).removeTasks(table, name)
+
+
+def _stage(spark: SparkSession, table: Any, tasks: Any) -> str:
+    name = uuid.uuid4().hex
+    _manager(spark).stageTasks(table, name, tasks)
+    return name
+
+
+def _manager(spark: SparkSession) -> Any:
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
+
+
+def _relation(spark: SparkSession, table: Any, name: str) -> tuple[Any, Any]:
+    jvm: Any = spark._jvm
+    options = jvm.java.util.HashMap()
+    relation = TABLE[".".join(spark.version.split(".")[:2])](jvm, table, name, options)
+    return relation, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
+
+
+def _table_40(jvm: Any, table: Any, name: str, options: Any) -> Any:
+    options.put("scan-task-set-id", name)
+    return jvm.org.apache.iceberg.spark.source.SparkTable(table, False)
+
+
+def _table_41(jvm: Any, table: Any, name: str, options: Any) -> Any:
+    return jvm.org.apache.iceberg.spark.source.SparkRewriteTable(table, name)
+
+
+TABLE: dict[str, Callable[[Any, Any, str, Any], Any]] = {"4.0": _table_40, "4.1": _table_41}
+"""How Iceberg for each Spark version shows staged tasks as a table."""

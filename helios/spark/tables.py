@@ -1,0 +1,99 @@
+"""Iceberg tables as sources: the table object, its columns, and its rows at a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from helios.errors import NotFound
+from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.plan.plan import ReadPlan
+from helios.spark import place as places
+from helios.spark.steps import quoted
+from helios.spark.write import load_table, target_schema
+
+ROW_ID = "_row_id"
+"""The metadata column by which rows of format v3 are known."""
+
+CHANGE_SCHEMA = StructType(
+    [StructField(name, kind()) for name, kind in zip(CHANGE_COLUMNS, (StringType, LongType, LongType), strict=True)]
+)
+
+
+Placing: TypeAlias = "Callable[[DataFrame, Sequence[str | Column]], DataFrame]"
+
+
+def source_table(spark: SparkSession, read: ReadPlan) -> Any:
+    """Iceberg's table object of a source.
+
+    Raises:
+        NotFound: It is gone.
+    """
+    assert read.table is not None
+    table = load_table(spark, read.table)
+    if table is None:
+        raise NotFound(f"table {read.name} does not exist.", where=read.source.origin)
+    return table
+
+
+def is_there(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
+    """Whether a table still has a snapshot."""
+    return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
+
+
+def head(spark: SparkSession, read: ReadPlan) -> int | None:
+    """The current snapshot of a table, on the branch that is read; None for an empty one."""
+    snapshot = places.head(source_table(spark, read), read.branch)
+    return int(snapshot.snapshotId()) if snapshot is not None else None
+
+
+def columns(spark: SparkSession, read: ReadPlan) -> StructType:
+    """What an Iceberg source gives before its own predicates and columns are applied."""
+    schema = target_schema(spark, source_table(spark, read))
+    source = read.source
+    if isinstance(source, IcebergSource) and source.changed is not None:
+        return StructType([*schema.fields, *CHANGE_SCHEMA.fields])
+    return schema
+
+
+def read_state(
+    spark: SparkSession, read: ReadPlan, snapshot: int | None, place: Placing | None = None, since: int | None = None
+) -> DataFrame:
+    """The rows of an Iceberg table at a snapshot, none at None, in the columns that the table has now.
+
+    Spark gives a snapshot the columns of its own time; the later ones, found by their field ids, keep a reader's steps
+    right after an ALTER TABLE.
+
+    Args:
+        spark: The session.
+        read: The source.
+        snapshot: The snapshot.
+        place: Adds to the rows where they stand.
+        since: The row id from which on rows are read.
+    """
+    assert read.table is not None
+    if snapshot is None:
+        return reader(spark, read).table(read.table.sql).limit(0)
+    table = source_table(spark, read)
+    made = table.snapshot(snapshot)
+    then = table.schemas().get(made.schemaId()) if made is not None else None
+    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql)
+    df = df.where(F.col(ROW_ID) >= since) if since is not None else df
+    if then is None or then.schemaId() == table.schema().schemaId():
+        return place(df, df.columns) if place else df.select("*")
+    columns: list[Any] = []
+    for column, now in zip(table.schema().columns(), target_schema(spark, table).fields, strict=True):
+        old = then.findColumnName(column.fieldId())
+        value = F.col(quoted(old)) if old is not None else F.lit(None)
+        columns.append(value.cast(now.dataType).alias(now.name))
+    return place(df, columns) if place else df.select(*columns)
+
+
+def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
+    """Spark's reader with what the source asks of it."""
+    vector = read.source.vector if isinstance(read.source, IcebergSource) else None
+    return spark.read.option("batch-size", vector) if vector is not None else spark.read

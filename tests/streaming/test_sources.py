@@ -1,0 +1,261 @@
+"""Following a table: where it begins, what bounds a batch, branches, expiry and rollbacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from helios import aggregate, where
+from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
+
+
+def heads(world: Any, table: str) -> list[int]:
+    return [s.id for s in world.catalog.load(table).snapshots()]
+
+
+def test_each_start_delivers_what_it_says(world: Any) -> None:
+    for batch in ([1, 2], [3], [4]):
+        world.fill("a.s", batch)
+    second = heads(world, "a.s")[1]
+    starts = {"current": [1, 2, 3, 4], "earliest": [1, 2, 3, 4], "latest": [], second: [4]}
+    for number, (start, expected) in enumerate(starts.items()):
+        pipeline = world.source("a.s").incremental(poll=1, start=start) >> world.sink(f"a.t{number}")
+        world.run(pipeline)
+        assert world.ids(f"a.t{number}") == expected, start
+    world.fill("a.s", [5])
+    for number, (start, expected) in enumerate(starts.items()):
+        world.run(world.source("a.s").incremental(poll=1, start=start) >> world.sink(f"a.t{number}"))
+        assert world.ids(f"a.t{number}") == [*expected, 5], start
+
+
+def test_a_state_of_the_past_and_then_every_later_commit(world: Any) -> None:
+    for batch in ([1], [2], [3], [4]):
+        world.fill("a.s", batch)
+    table = world.catalog.load("a.s")
+    first, second = table.snapshots()[:2]
+    table.tag("v1", first.id)
+    sources = {
+        "a.as_of": world.source("a.s").as_of(second.timestamp),
+        "a.at_snapshot": world.source("a.s").at_snapshot(second.id),
+        "a.at_ref": world.source("a.s").at_ref("v1"),
+    }
+    for target, source in sources.items():
+        batch = world.run(source >> world.sink(f"{target}_once"))
+        assert batch.rows == (1 if "at_ref" in target else 2)
+        pipeline = source.incremental(poll=1) >> world.sink(target)
+        world.run(pipeline)
+        assert world.ids(target) == [1, 2, 3, 4]
+
+
+def test_the_state_of_a_table_whose_history_has_expired(world: Any) -> None:
+    for batch in ([1], [2], [3]):
+        world.fill("a.s", batch)
+    world.sql("DELETE FROM local.a.s WHERE id = 2")
+    world.expire("a.s")
+    counts = world.source("a.s").incremental(poll=1) >> aggregate("id % 2 AS odd", n="count(*)")
+    plain = world.source("a.s").incremental(poll=1) >> world.sink("a.plain")
+    kept = counts >> world.sink("a.counts").upsert("odd")
+    for pipeline in (plain, kept):
+        world.run(pipeline)
+    assert world.ids("a.plain") == [1, 3]
+    assert world.rows("a.counts", "odd", "n") == Counter([(1, 2)])
+    world.fill("a.s", [4])
+    for pipeline in (plain, kept):
+        world.run(pipeline)
+    assert world.ids("a.plain") == [1, 3, 4]
+    assert world.rows("a.counts", "odd", "n") == Counter([(1, 2), (0, 1)])
+
+
+@pytest.mark.parametrize("bound", [{"max_files": 2}, {"max_rows": 5}])
+def test_batches_are_bounded_by_whole_files_the_state_too(world: Any, bound: dict[str, int]) -> None:
+    for batch in range(4):
+        world.fill("a.s", [batch * 2, batch * 2 + 1])
+    pipeline = world.source("a.s").incremental(poll=1, **bound) >> where("id != 3") >> world.sink("a.t")
+    run = world.run(pipeline)
+    assert run.batches == 2
+    assert world.ids("a.t") == [0, 1, 2, 4, 5, 6, 7]
+    for batch in range(4, 7):
+        world.fill("a.s", [batch * 2, batch * 2 + 1])
+    assert world.run(pipeline).batches == 2
+    assert world.ids("a.t") == [i for i in range(14) if i != 3]
+    assert "skipped" not in world.kinds()
+
+
+def test_a_bounded_read_is_resumed_in_the_middle_of_a_state(world: Any, forget_commit: Any) -> None:
+    for batch in range(5):
+        world.fill("a.s", [batch])
+    pipeline = world.source("a.s").incremental(poll=1, max_files=2) >> world.sink("a.t")
+    world.run(pipeline)
+    forget_commit(world.checkpoint(pipeline), 2)
+    world.fill("a.s", [5])
+    world.run(pipeline)
+    assert world.ids("a.t") == [0, 1, 2, 3, 4, 5]
+    # A new checkpoint goes on from the place inside the history that the target remembers.
+    world.fill("a.s", [6])
+    world.run(pipeline, new_checkpoint=True)
+    assert world.ids("a.t") == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_stateful_pipeline_reads_bounded_batches_of_a_state_with_deletes(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql(
+        "CREATE TABLE local.a.s (id bigint, v bigint) TBLPROPERTIES ('format-version'='2', "
+        "'write.delete.mode'='merge-on-read')"
+    )
+    for batch in range(4):
+        world.sql(f"INSERT INTO local.a.s SELECT id, {batch} FROM range(10)")
+    world.sql("DELETE FROM local.a.s WHERE id = 7")
+    counts = aggregate("id", n="count(*)", total="sum(v)")
+    pipeline = world.source("a.s").incremental(poll=1, max_files=1).where("id > 4") >> counts
+    pipeline = pipeline >> world.sink("a.t").upsert("id")
+    world.run(pipeline)
+    assert world.rows("a.t") == Counter({(i, 4, 6): 1 for i in (5, 6, 8, 9)})
+
+
+def test_a_branch_is_followed_and_main_is_not(world: Any) -> None:
+    world.fill("a.s", [1])
+    world.catalog.load("a.s").branch("b")
+    world.sql("INSERT INTO local.a.s.branch_b VALUES 2")
+    world.fill("a.s", [3])
+    pipeline = world.source("a.s").at_ref("b").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+    world.sql("INSERT INTO local.a.s.branch_b VALUES 4")
+    world.fill("a.s", [5])
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 4]
+    world.catalog.load("a.s").drop_branch("b")
+    with pytest.raises(HeliosError, match="no branch"):
+        world.run(pipeline)
+
+
+def test_overwrites_and_deletes_stop_a_reader_or_are_skipped(world: Any) -> None:
+    world.fill("a.s", [1, 2, 3])
+    strict = world.source("a.s").incremental(poll=1) >> world.sink("a.strict")
+    lenient = world.source("a.s").incremental(poll=1).on_overwrite("skip") >> world.sink("a.lenient")
+    for pipeline in (strict, lenient):
+        world.run(pipeline)
+    world.sql("DELETE FROM local.a.s WHERE id = 2")
+    world.fill("a.s", [4])
+    with pytest.raises(RunError, match=r"is a delete|is an overwrite") as refused:
+        world.run(strict)
+    assert "skip" in str(refused.value.fix)
+    assert ".changes(" in str(refused.value.fix)
+    world.run(lenient)
+    assert world.ids("a.strict") == [1, 2, 3]
+    assert world.ids("a.lenient") == [1, 2, 3, 4]
+
+
+def test_a_next_snapshot_that_has_expired(world: Any) -> None:
+    world.fill("a.s", [1])
+    fail = world.source("a.s").incremental(poll=1) >> world.sink("a.fail")
+    upserted = world.source("a.s").incremental(poll=1).on_expired("rebootstrap") >> world.sink("a.up").upsert("id")
+    for pipeline in (fail, upserted):
+        world.run(pipeline)
+    for i in (2, 3):
+        world.fill("a.s", [i])
+    world.expire("a.s")
+    with pytest.raises(LedgerError, match="has expired before it was read"):
+        world.run(fail)
+    assert world.ids("a.fail") == [1]
+    world.run(upserted)
+    world.fill("a.s", [4])
+    world.run(upserted)
+    assert world.ids("a.up") == [1, 2, 3, 4]
+
+
+def test_row_lineage_proves_what_was_delivered(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) TBLPROPERTIES ('format-version'='3')")
+    world.fill("a.s", [1, 2])
+    sources = {"a.t": {}, "a.bounded": {"max_files": 1}}
+    pipelines = {
+        name: world.source("a.s").incremental(poll=1, **bound).on_expired("rebootstrap") >> world.sink(name)
+        for name, bound in sources.items()
+    }
+    for pipeline in pipelines.values():
+        world.run(pipeline)
+    for i in (3, 4, 5):
+        world.fill("a.s", [i])
+    world.compact("a.s")
+    world.fill("a.s", [6])
+    world.expire("a.s")
+    for name, pipeline in pipelines.items():
+        world.run(pipeline)
+        assert world.ids(name) == [1, 2, 3, 4, 5, 6], name
+    world.fill("a.s", [7])
+    for name, pipeline in pipelines.items():
+        world.run(pipeline)
+        assert world.ids(name) == [1, 2, 3, 4, 5, 6, 7], name
+
+
+def test_a_source_that_is_rolled_back_or_replaced(world: Any) -> None:
+    for i in (1, 2):
+        world.fill("a.s", [i])
+    first = heads(world, "a.s")[0]
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    world.catalog.load("a.s").rollback_to(first)
+    with pytest.raises(LedgerError, match="rolled back or replaced"):
+        world.run(pipeline)
+    world.fill("a.s", [3])
+    with pytest.raises(LedgerError, match="rolled back or replaced"):
+        world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+
+
+def test_the_start_counts_once(world: Any) -> None:
+    world.fill("a.s", [1])
+    world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
+    with pytest.raises(CheckpointError, match="has been followed from start='current'"):
+        world.run(world.source("a.s").incremental(poll=1, start="earliest") >> world.sink("a.t"))
+
+
+def test_new_columns_flow_through_a_bounded_read(world: Any) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1, max_files=1) >> world.sink("a.t")
+    world.run(pipeline)
+    world.sql("ALTER TABLE local.a.s ADD COLUMN v bigint")
+    world.sql("INSERT INTO local.a.s VALUES (2, 20)")
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "v") == Counter([(1, None), (2, 20)])
+
+
+def test_rows_between_two_points(world: Any) -> None:
+    for batch in ([1], [2], [3], [4]):
+        world.fill("a.s", batch)
+    first, _, third, _ = world.catalog.load("a.s").snapshots()
+    world.run(world.source("a.s").between(first.id, third.id) >> world.sink("a.t"))
+    assert world.ids("a.t") == [2, 3]
+    world.run(world.source("a.s").between(third.id, third.id) >> world.sink("a.none"))
+    assert world.ids("a.none") == []
+
+
+def test_columns_and_predicates_of_a_source(world: Any) -> None:
+    world.fill("a.s", list(range(10)), v="id * 2", **{"a b": "id"})
+    source = world.source("a.s").where("v > 10").select("id", "`a b`")
+    world.run(source >> world.sink("a.once"))
+    world.run(source.incremental(poll=1) >> world.sink("a.followed"))
+    world.run(source.incremental(poll=1, max_files=1) >> world.sink("a.bounded"))
+    for target in ("a.once", "a.followed", "a.bounded"):
+        assert world.rows(target, "id", "a b") == Counter({(i, i): 1 for i in range(6, 10)})
+
+
+def test_a_table_that_is_empty_at_first(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint)")
+    pipelines = [
+        world.source("a.s").incremental(poll=1) >> world.sink("a.plain"),
+        world.source("a.s").incremental(poll=1, max_rows=2) >> world.sink("a.bounded"),
+    ]
+    for _ in range(2):
+        for pipeline in pipelines:
+            world.run(pipeline)
+    for batch in ([1, 2], [3]):
+        world.fill("a.s", batch)
+        for pipeline in pipelines:
+            world.run(pipeline)
+    assert world.ids("a.plain") == [1, 2, 3]
+    assert world.ids("a.bounded") == [1, 2, 3]
