@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,8 @@ class Race:
         self.cores = cores
         self.properties = {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": str(level)}
         self.catalog = Catalog.local(path=folder / ".helios")
-        self.catalog.create_namespace("perf")
+        if "perf" not in self.catalog.namespaces():
+            self.catalog.create_namespace("perf")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for Spark's workers, which have no pyarrow otherwise
         self.config = replace(load(folder), master=f"local[{cores}]", spark_conf={"spark.driver.memory": "8g"})
         self.spark = session.start(self.config, ("iceberg", "sqlite"))
@@ -187,7 +188,7 @@ class Race:
 
 def copier(
     shares: list[list[str]], prefix: str, ids: dict[str, int], properties: dict[str, str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does: one share of the files becomes one file, whose path it tells.
 
     Args:
@@ -199,7 +200,7 @@ def copier(
     codec, level = (properties[f"write.parquet.compression-{what}"] for what in ("codec", "level"))
     wanted = pc.field("kind") != 0
 
-    def copy(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def copy(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.set_cpu_count(1)
         for number in (n for batch in numbers for n in batch.column(0).to_pylist()):
             paths = [FileSystem.from_uri(path) for path in shares[number]]

@@ -20,6 +20,7 @@ of them still gives the same rows, and the docs' stream fails.
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 import tempfile
@@ -47,7 +48,7 @@ from helios.plan import Context, Plan, compile_pipelines
 from helios.spark import session
 from helios.spark.feed import Feed
 from helios.spark.place import Place, between
-from helios.spark.pushdown import conditions
+from helios.spark.pushdown import conditions, expression
 from helios.spark.run import PipelineRun
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}
@@ -118,7 +119,8 @@ class Race:
             f"at {sign} TIMESTAMP '{bound:%Y-%m-%d %H:%M:%S}'" for sign, bound in zip((">=", "<"), bounds, strict=True)
         )
         self.catalog = Catalog.local(path=folder / ".helios")
-        self.catalog.create_namespace("perf")
+        if "perf" not in self.catalog.namespaces():
+            self.catalog.create_namespace("perf")
         self.config = replace(load(folder), master="local[2]", spark_conf={"spark.driver.memory": "8g"})
         self.context = Context(config=self.config, catalogs={"local": self.catalog})
         self.spark = session.start(self.config, ("iceberg", "sqlite"))
@@ -214,20 +216,33 @@ class Race:
 
     # planning alone
 
-    def planning(self) -> dict[str, Callable[[], Any]]:
-        """What is done before the first row of the read: by Helios for a part of a batch, by Spark for a whole one."""
-        self.create("planned")
+    def planning(self) -> dict[str, Callable[[], float]]:
+        """What is done before the first row of such a read: each returns the seconds that it took."""
         plan = self.plan(Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental(), "planned")
-        cloned = session.clone(self.spark, [plan])
         head = self.catalog.load(f"perf.{self.source}").snapshots()[-1].id
         start = Place(snapshot=head, files=0, state=True)
-        feed = Feed(spark=cloned, read=plan.reads[0], start=start, predicates=conditions(plan.stream))
+        feed = Feed(
+            spark=session.clone(self.spark, [plan]), read=plan.reads[0], start=start, predicates=conditions(plan.stream)
+        )
         span, table = between(start, feed.latest(start)), feed.table()
+        wanted = expression(feed.spark, f"local.perf.{self.source}", feed.predicates)
+        jvm: Any = feed.spark._jvm
+        iceberg = jvm.org.apache.iceberg
+
+        def by_iceberg() -> float:
+            reporter = iceberg.metrics.InMemoryMetricsReporter()
+            tasks = table.newScan().filter(wanted).metricsReporter(reporter).planFiles()
+            iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+            tasks.close()
+            nanoseconds = reporter.scanReport().scanMetrics().totalPlanningDuration().totalDuration().toNanos()
+            return float(nanoseconds) / 1e9
+
         return {
-            "the table is loaded": feed.table,
-            "Helios plans the files (Feed.tasks)": lambda: feed.tasks(table, span),
-            "Spark analyzes, optimizes and plans the batch read": lambda: (
-                self.read()._jdf.queryExecution().executedPlan().toString()
+            "the table is loaded": lambda: timed(feed.table),
+            "Iceberg plans the files (totalPlanningDuration)": by_iceberg,
+            "Helios plans the files (Feed.tasks)": lambda: timed(lambda: feed.tasks(table, span)),
+            "Spark makes the batch read's physical plan": lambda: timed(
+                lambda: self.read()._jdf.queryExecution().executedPlan()
             ),
         }
 
@@ -299,7 +314,7 @@ def race(track: Race, warm_up: int, rounds: int, plans: int) -> int:
         if all(done.batch for pair in pairs for done in pair):
             print(f"  the batch alone: {compared([b.batch / a.batch for a, b in pairs])} times")
     for what, act in track.planning().items():
-        times = sorted([timed(act) for _ in range(2 * plans)][plans:])
+        times = sorted([act() for _ in range(2 * plans)][plans:])
         print(f"{what}: {statistics.median(times) * 1000:.1f} ms ({times[0] * 1000:.1f} to {times[-1] * 1000:.1f})")
     wrong += without_others(track, expected)
     print("\n".join(wrong) or "all have written the same rows, and Helios has opened the files that match and no other")
@@ -340,9 +355,9 @@ def without_others(track: Race, expected: tuple[int, int]) -> list[str]:
 
 
 def reason(error: Exception) -> str:
-    """The line of an error that names a data file, else its first."""
-    lines = str(error).splitlines()
-    return next((line.strip() for line in lines if ".parquet" in line), lines[0])[:200]
+    """What an error says of a data file, else its first line."""
+    said = re.search(r"\w+Exception: [^:]+: \S+\.parquet", str(error))
+    return said.group() if said else str(error).splitlines()[0]
 
 
 def compared(ratios: list[float]) -> str:

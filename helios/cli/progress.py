@@ -56,7 +56,7 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-TOLD = ("restarted", "maintained")
+TOLD = ("maintained",)
 """Events whose message is told as it is."""
 
 

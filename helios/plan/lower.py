@@ -183,7 +183,7 @@ class _Lowering:
         if path is ReadPath.STREAM:
             self.problems += view_problems(pipeline) or endless_aggregates(pipeline.stream, sink)
         if isinstance(sink, IcebergSink):
-            self.problems += rebootstrap_problems(sink, self.reads)
+            self.problems += rebootstrap_problems(sink, self.reads, path)
             self.problems += pipeline_problems(pipeline, sink, path)
             self.problems += uncounted_rows(sink, sources)
             self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []

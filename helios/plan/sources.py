@@ -11,7 +11,7 @@ from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.expression import UnparsedExpression, label, parse
 from helios.plan.infer import condition_problems
-from helios.plan.plan import LINEAGE_SINCE, ReadPlan
+from helios.plan.plan import LINEAGE_SINCE, ReadPath, ReadPlan
 from helios.plan.reading import Settled, history
 from helios.plan.schema import Column, Schema
 from helios.plan.sinks import NESTED
@@ -240,13 +240,15 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 # its target
 
 
-def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan]) -> list[HeliosError]:
+def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: ReadPath) -> list[HeliosError]:
     """Reading a state anew is right where rows that were delivered before do no harm."""
-    if isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
+    if path is not ReadPath.STREAM and isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
         return []
+    stateful = path is ReadPath.STREAM
+    again = "Spark's state would count rows again" if stateful else f"{sink.mode.text()} would write rows again"
     return [
         DeclarationError(
-            f'on_expired("rebootstrap"): {sink.mode.text()} would write rows again that are in the target already, '
+            f'on_expired("rebootstrap"): {again} that have been delivered already, '
             f"and {read.name}, of format v{read.format_version}, has no row lineage that tells them.",
             where=read.source.origin,
             fix="upsert or overwrite the target, upgrade the source to format v3, or leave on_expired() out: an "

@@ -385,7 +385,9 @@ class Attempt:
                 predicates=conditions(flow_of[index]),
                 max_rows=plan.trigger.max_rows if plan.trigger else None,
                 max_files=plan.trigger.max_files if plan.trigger else None,
-                replaces=isinstance(mode, (Upsert, Overwrite, OverwritePartitions, Groups)),
+                # To a state of Spark's the same rows again would be more rows.
+                replaces=plan.path is ReadPath.RANGES
+                and isinstance(mode, (Upsert, Overwrite, OverwritePartitions, Groups)),
                 told=partial(told, index),
             )
             for index, (read, start) in zip(followed, starts, strict=True)

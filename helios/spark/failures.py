@@ -36,10 +36,6 @@ BUSY = ("SQLITE_BUSY", "database is locked")
 """What a catalog in a SQLite file says while somebody else holds it."""
 
 
-class ColumnsChanged(RunError):
-    """The columns of a followed source have changed under Spark's stream, which has to start anew to see them."""
-
-
 def plain(error: BaseException, plan: Plan) -> BaseException:
     """An error as the user should read it."""
     if isinstance(error, HeliosError):

@@ -34,7 +34,6 @@ class File:
 
     location: str
     rows: int
-    bytes: int
 
 
 @dataclass(kw_only=True)
@@ -67,6 +66,7 @@ class Feed:
     _until: int | None = None
     _bounded: bool = False
     _listed: tuple[Unit, list[File]] | None = None
+    _resolved: tuple[int, Any] | None = None
 
     def table(self) -> Any:
         """Iceberg's table object, loaded now.
@@ -113,7 +113,7 @@ class Feed:
                 newest,
                 max_rows=self.max_rows,
                 max_files=self.max_files,
-                rows_of=lambda unit: [file.rows for file in self.files(table, unit)],
+                rows_of=lambda unit: self._rows_of(table, unit),
             )
         if end.files is None and end.snapshot is not None:
             end = replace(end, rows=places.next_row(table.snapshot(end.snapshot)))
@@ -134,12 +134,18 @@ class Feed:
 
     # what is there
 
+    def _rows_of(self, table: Any, unit: Unit) -> list[int]:
+        """The rows of each part of a unit; the changes of a commit are one part."""
+        if places.follows_changes(self.read):
+            return [unit.rows]
+        return [file.rows for file in self.files(table, unit)]
+
     def files(self, table: Any, unit: Unit) -> list[File]:
         """The data files of a unit, always in the same order."""
         if self._listed is None or self._listed[0] != unit:
             files = [
-                File(str(t.file().location()), int(t.file().recordCount()), int(t.file().fileSizeInBytes()))
-                for t in self._plan(self._scan(table, unit))
+                File(str(task.file().location()), int(task.file().recordCount()))
+                for task in self._plan(self._scan(table, unit))
             ]
             self._listed = unit, sorted(files, key=lambda file: file.location)
         return self._listed[1]
@@ -148,23 +154,22 @@ class Feed:
         """The tasks of a range as a Java list, and how many of its files were left out."""
         jvm: Any = self.spark._jvm
         chosen = jvm.java.util.ArrayList()
-        seen = Scanned()
-        wanted = self._wanted()
+        total = 0
+        wanted = self._wanted(table)
         for unit, first, last in self._parts(table, span):
             scan = self._scan(table, unit)
-            scan = scan.filter(wanted) if wanted is not None else scan
-            among: set[str] | None = None
-            total = unit.files
+            found = self._plan(scan.filter(wanted) if wanted is not None else scan)
             if first or last is not None:
-                part = self.files(table, unit)[first:last]
-                among, total = {file.location for file in part}, len(part)
-            for task in self._plan(scan):
-                if among is None or str(task.file().location()) in among:
-                    chosen.add(task)
-                    seen.matched += 1
-                    seen.bytes += int(task.file().fileSizeInBytes())
-            seen.total += total
-        return chosen, seen
+                part = {file.location for file in self.files(table, unit)[first:last]}
+                total += len(part)
+                for task in found:
+                    if str(task.file().location()) in part:
+                        chosen.add(task)
+            else:
+                total += unit.files
+                chosen.addAll(found)
+        size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
+        return chosen, Scanned(total=total, matched=int(chosen.size()), bytes=size)
 
     def rows(self, spark: SparkSession, table: Any, span: Range) -> DataFrame | None:
         """The rows of a range that begins or ends inside a unit; None when no file of it can hold a wanted one."""
@@ -198,9 +203,13 @@ class Feed:
         finally:
             tasks.close()
 
-    def _wanted(self) -> Any | None:
-        assert self.read.table is not None
-        return pushdown.expression(self.spark, self.read.table.sql, self.predicates) if self.predicates else None
+    def _wanted(self, table: Any) -> Any | None:
+        """The predicates as Iceberg takes them, which change with the table's columns only."""
+        schema = int(table.schema().schemaId())
+        if self.predicates and (self._resolved is None or self._resolved[0] != schema):
+            assert self.read.table is not None
+            self._resolved = schema, pushdown.expression(self.spark, self.read.table.sql, self.predicates)
+        return self._resolved[1] if self._resolved is not None else None
 
 
 class Stream:

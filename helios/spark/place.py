@@ -15,6 +15,9 @@ from typing import Any
 from helios.errors import LedgerError, RunError
 from helios.plan.plan import ReadPlan
 
+REWRITES = ("overwrite", "delete")
+"""The operations of commits that may take rows away."""
+
 NO_SNAPSHOT = -1
 """The snapshot id of a place in a table without snapshots."""
 
@@ -202,7 +205,7 @@ def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> It
                 raise rolled_back(after, read)
             raise expired(current, read.name)
         operation = str(snapshot.operation())
-        if operation in ("overwrite", "delete") and overwrites(read) == "fail":
+        if operation in REWRITES and overwrites(read) == "fail":
             raise RunError(
                 f"snapshot {current} of {read.name} is {'an' if operation == 'overwrite' else 'a'} {operation} commit: "
                 "an incremental read carries appended rows only.",
@@ -210,7 +213,7 @@ def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> It
                 fix="follow its row-level changes with .changes(keys=[...]), or leave such commits out with "
                 '.on_overwrite("skip").',
             )
-        if operation == "append":
+        if operation == "append" or (operation in REWRITES and follows_changes(read)):
             yield _unit(snapshot, state=False)
         parent = snapshot.parentId()
         current = int(parent) if parent is not None else None
@@ -219,9 +222,15 @@ def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> It
 
 
 def overwrites(read: ReadPlan) -> str:
-    """What is done with commits that rewrite or delete rows."""
+    """What is done with commits that rewrite or delete rows, where rows are read rather than changes."""
     source: Any = read.source
-    return "skip" if source.changed is not None else str(source.overwrites)
+    return "read" if follows_changes(read) else str(source.overwrites)
+
+
+def follows_changes(read: ReadPlan) -> bool:
+    """Whether row-level changes are read, to which every commit adds but a compaction."""
+    source: Any = read.source
+    return source.changed is not None
 
 
 def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
@@ -240,10 +249,14 @@ def _younger(table: Any, snapshot: int, than: int | None) -> bool:
     return other is not None and table.snapshot(snapshot).timestampMillis() > other.timestampMillis()
 
 
+TOUCHED = ("added-data-files", "deleted-data-files", "added-delete-files")
+"""What the summary of a commit says of its files; an append has but the first."""
+
+
 def _unit(snapshot: Any, *, state: bool) -> Unit:
     summary = snapshot.summary()
-    kind = ("total-data-files", "total-records") if state else ("added-data-files", "added-records")
-    files, rows = (int(summary.get(key) or 0) for key in kind)
+    files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED))
+    rows = int(summary.get("total-records" if state else "added-records") or 0)
     parent = snapshot.parentId()
     return Unit(
         snapshot=int(snapshot.snapshotId()),

@@ -23,7 +23,7 @@ from helios.plan.reading import settle
 from helios.spark import place as places
 from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
-from helios.spark.feed import Feed
+from helios.spark.feed import Feed, Stream
 from helios.spark.place import Range
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
 from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, reader, source_table
@@ -216,6 +216,13 @@ def read_stream(spark: SparkSession, read: ReadPlan) -> DataFrame:
     if source.max_files is not None:
         reader = reader.option("maxFilesPerTrigger", source.max_files)
     return reader.load(source.path)
+
+
+def as_stream(spark: SparkSession, read: ReadPlan) -> DataFrame:
+    """A followed source as a streaming DataFrame, by which Spark analyzes what follows."""
+    if read.table is None:
+        return read_stream(spark, read)
+    return narrowed(Stream(Feed(spark=spark, read=read), columns(spark, read), delivers=True).df(), read)
 
 
 # one batch's snapshots

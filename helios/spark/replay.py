@@ -123,7 +123,7 @@ class Replay:
             )
 
     def _as_stream(self) -> DataFrame:
-        read = {True: reading.read_stream, False: reading.read_batch}
+        read = {True: reading.as_stream, False: reading.read_batch}
         return reading.build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
 
     def run(self) -> Replayed:

@@ -15,7 +15,7 @@ from helios.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.commit import Commit
-from helios.spark.failures import ColumnsChanged, is_away, plain
+from helios.spark.failures import is_away, plain
 from helios.spark.maintain import Upkeep
 from helios.spark.scans import Scanned
 
@@ -28,7 +28,7 @@ AWAY_AT_MOST = 30.0
 class Event:
     """Something that a run tells.
 
-    `kind` is started, batch, skipped, idle, waiting, restarted, maintained, finished, stopped or failed.
+    `kind` is started, batch, skipped, idle, waiting, maintained, finished, stopped or failed.
     """
 
     pipeline: str
@@ -151,7 +151,7 @@ class PipelineRun:
             self._metrics.ended()
 
     def _attempts(self, location: str) -> None:
-        """Starts the pipeline, and starts it again when its source has new columns or a service was away."""
+        """Starts the pipeline, and starts it again when a service was away."""
         away_since: float | None = None
         tries = 0
         while True:
@@ -159,8 +159,6 @@ class PipelineRun:
             try:
                 self._attempt(location)
                 return
-            except ColumnsChanged as error:
-                self._say("restarted", message=error.what)
             except Exception as error:
                 if not is_away(error):
                     raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -83,6 +84,9 @@ def start(
         **config.spark_conf,
         JAVA_OPTIONS: options.strip(),
     }
+    if local:
+        # Python workers are then this interpreter, whose packages the user's steps import, and not PATH's python3.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark_conf = SparkConf().setMaster(config.master).setAppName("helios").setAll(list(conf.items()))
     with tempfile.TemporaryFile() as log:
         try:

@@ -273,6 +273,22 @@ def test_deletes_of_a_whole_partition_apply_to_every_file(world: Any) -> None:
     assert third == {("DELETE", 1, "a"): 1, ("DELETE", 1, "b"): 1, ("DELETE", 12, "a"): 1}
 
 
+@pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read")])
+def test_only_touched_files_are_read(world: Any, version: int, mode: str) -> None:
+    read = make(world, version, mode, more="PARTITIONED BY (v)")
+    world.sql("INSERT INTO local.db.t VALUES (1, 'a'), (2, 'a'), (3, 'a'), (1, 'b'), (2, 'b'), (1, 'c')")
+    world.sql("DELETE FROM local.db.t WHERE id = 1 AND v IN ('a', 'b')")
+    since = head(world, read)
+    world.sql("UPDATE local.db.t SET id = 5 WHERE id = 2 AND v = 'a'")
+    to = head(world, read)
+    for row in world.sql("SELECT DISTINCT _file FROM local.db.t WHERE v <> 'a'"):
+        Path(row[0].removeprefix("file:")).unlink()
+    assert told(read_changes(world.spark, read, since, to, ("v",))) == {
+        ("UPDATE_BEFORE", 2, "a"): 1,
+        ("UPDATE_AFTER", 5, "a"): 1,
+    }
+
+
 def test_from_the_first_commit_on(world: Any) -> None:
     read = make(world, 2, "copy-on-write")
     world.sql(FOUR)

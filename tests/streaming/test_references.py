@@ -1,4 +1,4 @@
-"""The short forms of `perf/upsert_reference.py` and `perf/evolving.py`."""
+"""The short forms of the commands in `perf/` that compare with a reference."""
 
 from __future__ import annotations
 
@@ -41,3 +41,14 @@ def test_an_upsert_equals_pandas(world: Any, stores_order: bool, version: int, m
 def test_evolving_columns_equal_the_reference(world: Any, seed: int) -> None:
     given = Namespace(batches=9, rows=8, seed=seed)
     assert command("evolving").compare(world.catalog, given, world.spark) == 0
+
+
+def test_readers_of_a_table_under_upkeep(world: Any) -> None:
+    given = Namespace(commits=20, rows=20, seed=3)
+    assert command("follow").compare(world.catalog, given, world.spark) == 0
+
+
+@pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
+def test_a_view_equals_the_recompute(world: Any, version: int, mode: str) -> None:
+    given = Namespace(changes=6, format_version=version, write_mode=mode, seed=version)
+    assert command("views").compare(world.catalog, given, world.spark) == 0
