@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit docs format clean lock
+.PHONY: help demo test conformance lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,6 +27,9 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 # pytest prints the coverage, then its own summary, last.
 test: lint types ## Lint, types, then every test but the slow ones, with coverage
 	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" --cov --cov-report=term --cov-fail-under=90
+
+conformance: $(READY) ## Every write mode through every failure
+	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
 
 lint: $(READY) ## ruff
 	@$(BIN)/ruff check .

@@ -178,6 +178,13 @@ class Attempt:
 
     def once_over(self, df: DataFrame) -> None:
         """A batch pipeline: one batch, told from the last run by what its sources give."""
+        with staging(), counting(self._tables()) as seen:
+            made = self._one_batch()
+        self.handle.scanned(seen)
+        if made is not None:
+            self._tend()
+
+    def _one_batch(self) -> Commit | None:
         plan, target = self.plan, self.held.target
         record = target.last()
         read = [reading.read_pinned(self.spark, one) for one in plan.reads]
@@ -190,8 +197,7 @@ class Attempt:
                     where=plan.origin,
                     fix="run the changed pipeline under a new name into a new table.",
                 )
-            self.handle.batch(record.batch, lambda: Commit(snapshot=record.snapshot, again=True))
-            return
+            return self.handle.batch(record.batch, lambda: Commit(snapshot=record.snapshot, again=True))
         number = record.batch + 1 if record is not None else 0
 
         def work() -> Commit | None:
@@ -201,11 +207,7 @@ class Attempt:
                 reading.build(plan, lambda index, _: read[index][0]), number, position, planned=True
             )
 
-        with counting(self._tables()) as seen:
-            made = self.handle.batch(number, work)
-        self.handle.scanned(seen)
-        if made is not None:
-            self._tend()
+        return self.handle.batch(number, work)
 
     def in_ranges(self, df: DataFrame) -> None:
         """A stateless pipeline over Iceberg: the stream tells which snapshots, the batch reads them."""

@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 from helios.errors import HeliosError
 from helios.plan.plan import ReadPlan
 from helios.spark import place as places
-from helios.spark import pushdown, scans
+from helios.spark import pushdown
 from helios.spark.place import Place, Range, Unit
 from helios.spark.scans import Scanned
-from helios.spark.staged import partitions, staged
+from helios.spark.staged import partitions
 from helios.spark.tables import source_table
 
 SPARK = "org.apache.spark.sql.connector"
@@ -155,10 +155,8 @@ class Feed:
         jvm: Any = self.spark._jvm
         chosen = jvm.java.util.ArrayList()
         total = 0
-        wanted = self._wanted(table)
         for unit, first, last in self._parts(table, span):
-            scan = self._scan(table, unit)
-            found = self._plan(scan.filter(wanted) if wanted is not None else scan)
+            found = self._plan(self._wanting(table, self._scan(table, unit)))
             if first or last is not None:
                 part = {file.location for file in self.files(table, unit)[first:last]}
                 total += len(part)
@@ -171,15 +169,11 @@ class Feed:
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         return chosen, Scanned(total=total, matched=int(chosen.size()), bytes=size)
 
-    def rows(self, spark: SparkSession, table: Any, span: Range) -> DataFrame | None:
-        """The rows of a range that begins or ends inside a unit; None when no file of it can hold a wanted one."""
-        tasks, seen = self.tasks(table, span)
-        scans.add(total=seen.total, matched=seen.matched, bytes=seen.bytes)
-        return staged(spark, table, tasks) if tasks.size() else None
-
     def _parts(self, table: Any, span: Range) -> list[tuple[Unit, int, int | None]]:
         """The units of a range, oldest first, with the files of each that are read."""
         units = list(places.appends(table, self.read, span.after, span.to))
+        if span.whole and span.state is None and units:  # one scan for all of them
+            return [(replace(units[0], after=span.after, files=sum(unit.files for unit in units)), 0, None)]
         if span.state is not None:
             units.append(places.state(table, self.read, span.state))
         units.reverse()
@@ -202,6 +196,10 @@ class Feed:
             return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
         finally:
             tasks.close()
+
+    def _wanting(self, table: Any, scan: Any) -> Any:
+        wanted = self._wanted(table)
+        return scan.filter(wanted) if wanted is not None else scan
 
     def _wanted(self, table: Any) -> Any | None:
         """The predicates as Iceberg takes them, which change with the table's columns only."""

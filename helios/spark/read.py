@@ -25,8 +25,9 @@ from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
 from helios.spark.place import Range
+from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
-from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, reader, source_table
+from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, source_table
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
-    found = _appended(spark, read, Range(after=after, to=to))
+    found = _rows(spark, Feed(spark=spark, read=read, predicates=source.conditions), Range(after=after, to=to))
     return narrowed(found if found is not None else read_state(spark, read, None), read)
 
 
@@ -246,15 +247,8 @@ def read_range(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool
     read, source = feed.read, feed.read.source
     if isinstance(source, IcebergSource) and source.changed is not None:
         df = _changed(spark, read, span, source.changed.keys)
-    elif span.whole:
-        df = _appended(spark, read, span, _positions(spark, read, span.to) if positioned else None)
     else:
-        df = feed.rows(spark, source_table(spark, read), span)
-        if df is not None and span.since is not None:
-            df = df.where(F.col(ROW_ID) >= span.since)
-        if df is not None:
-            names = columns(spark, read).names
-            df = _positions(spark, read, span.to)(df, names) if positioned else df.select(*map(quoted, names))
+        df = _rows(spark, feed, span, _positions(spark, read, span.to) if positioned else None)
     return narrowed(df, read) if df is not None else None
 
 
@@ -267,30 +261,24 @@ def _changed(spark: SparkSession, read: ReadPlan, span: Range, keys: tuple[str, 
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _appended(spark: SparkSession, read: ReadPlan, span: Range, place: Placing | None = None) -> DataFrame | None:
-    """The rows of whole units."""
-    assert read.table is not None
+def _rows(spark: SparkSession, feed: Feed, span: Range, place: Placing | None = None) -> DataFrame | None:
+    """The rows of a range: a whole state as Spark reads a table, anything else by its files."""
+    read = feed.read
     table = source_table(spark, read)
-    state, after = span.state, span.after
-    units = list(places.appends(table, read, after, span.to))
-    scans.add(total=sum(unit.files for unit in units))
-    appended = [unit.snapshot for unit in units]
-    if state is None and after is None:
-        # The table was empty when the pipeline began: its first commit is a state, all later ones are a range.
-        if not appended:
-            return None
-        state = after = appended.pop()
     parts = []
-    if state is not None:
-        scans.add(total=places.state(table, read, state).files if span.state is not None else 0)
-        parts.append(read_state(spark, read, state, place, span.since))
-    if appended:
-        ranged = reader(spark, read).option("start-snapshot-id", after).option("end-snapshot-id", span.to)
-        rows = ranged.table(read.table.sql)
-        parts.append(place(rows, rows.columns) if place else rows)
-    if len(parts) == 2:
-        return parts[0].unionByName(parts[1], allowMissingColumns=True)
-    return parts[0] if parts else None
+    if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
+        scans.add(total=places.state(table, read, span.state).files)
+        parts.append(read_state(spark, read, span.state, place, span.since))
+        span = replace(span, state=None, since=None)
+    tasks, seen = feed.tasks(table, span)
+    scans.add(total=seen.total, matched=seen.matched, bytes=seen.bytes)
+    if tasks.size():
+        source = read.source
+        rows = staged(spark, table, tasks, vector=source.vector if isinstance(source, IcebergSource) else None)
+        rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
+        names = columns(spark, read).names
+        parts.append(place(rows, names) if place else rows.select(*map(quoted, names)))
+    return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 def _positions(spark: SparkSession, read: ReadPlan, snapshot: int) -> Placing:

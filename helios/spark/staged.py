@@ -30,13 +30,14 @@ def staging() -> Iterator[None]:
             _manager(spark).removeTasks(table, name)
 
 
-def staged(spark: SparkSession, table: Any, tasks: Any) -> DataFrame:
+def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = None) -> DataFrame:
     """The rows of tasks.
 
     Args:
         spark: The session.
         table: Iceberg's table object; its current schema tells the columns.
         tasks: A Java list of its `FileScanTask`s, not empty.
+        vector: Rows of a vectorized read batch; None for Iceberg's own.
 
     Returns:
         The table's columns; `_file` and `_pos` can be asked for, and of format v3 `_row_id` and
@@ -46,11 +47,11 @@ def staged(spark: SparkSession, table: Any, tasks: Any) -> DataFrame:
     opened = _OPEN.get()
     if opened is not None:
         opened.append((spark, table, name))
-    relation, options = _relation(spark, table, name)
+    relation, options = _relation(spark, table, name, tasks, vector)
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     create = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
-    plan = create(relation, none, none, *([options] if options.size() else []))
+    plan = create(relation, none, none, options, *([none] if _minor(spark) == "4.1" else []))
     if "_row_id" in list(relation.schema().fieldNames()):
         # Spark hides all metadata columns of a table that has one of them as a column.
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
@@ -70,13 +71,17 @@ def partitions(spark: SparkSession, table: Any, tasks: Any, columns: Any) -> tup
     """
     name = _stage(spark, table, tasks)
     try:
-        relation, options = _relation(spark, table, name)
+        relation, options = _relation(spark, table, name, tasks, None)
         builder = relation.newScanBuilder(options)
         builder.pruneColumns(columns)
         batch = builder.build().toBatch()
         return batch.planInputPartitions(), batch.createReaderFactory()
     finally:
         _manager(spark).removeTasks(table, name)
+
+
+def _minor(spark: SparkSession) -> str:
+    return ".".join(spark.version.split(".")[:2])
 
 
 def _stage(spark: SparkSession, table: Any, tasks: Any) -> str:
@@ -90,11 +95,23 @@ def _manager(spark: SparkSession) -> Any:
     return jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
 
 
-def _relation(spark: SparkSession, table: Any, name: str) -> tuple[Any, Any]:
+def _relation(spark: SparkSession, table: Any, name: str, tasks: Any, vector: int | None) -> tuple[Any, Any]:
     jvm: Any = spark._jvm
     options = jvm.java.util.HashMap()
-    relation = TABLE[".".join(spark.version.split(".")[:2])](jvm, table, name, options)
+    options.put("split-size", str(_split_size(spark, table, tasks)))
+    if vector is not None:
+        options.put("batch-size", str(vector))
+    relation = TABLE[_minor(spark)](jvm, table, name, options)
     return relation, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
+
+
+def _split_size(spark: SparkSession, table: Any, tasks: Any) -> int:
+    """Bytes of a task of Spark's, so that every core has work; Iceberg sees to that where it reads a table itself."""
+    jvm: Any = spark._jvm
+    size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(tasks).sizeBytes())
+    cores = max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    asked = int(table.properties().getOrDefault("read.split.target-size", str(128 << 20)))
+    return int(jvm.org.apache.iceberg.util.TableScanUtil.adjustSplitSize(size, cores, asked))
 
 
 def _table_40(jvm: Any, table: Any, name: str, options: Any) -> Any:

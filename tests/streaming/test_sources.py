@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helios import aggregate, where
+from helios import aggregate, dedupe, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
 
 
@@ -259,3 +259,28 @@ def test_a_table_that_is_empty_at_first(world: Any) -> None:
             world.run(pipeline)
     assert world.ids("a.plain") == [1, 2, 3]
     assert world.ids("a.bounded") == [1, 2, 3]
+
+
+def test_files_that_cannot_match_are_not_opened(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint, day date) PARTITIONED BY (day)")
+    world.sql("INSERT INTO local.a.s SELECT id, date_add(DATE '2026-01-01', CAST(id AS int)) FROM range(20)")
+    world.sql("INSERT INTO local.a.s SELECT id, date_add(DATE '2026-01-01', CAST(id AS int)) FROM range(20)")
+    total = len(world.sql("SELECT * FROM local.a.s.files"))
+    asked = "day = DATE '2026-01-03'"
+    sources = {
+        "batch": world.source("a.s").where(asked),
+        "state": world.source("a.s").incremental(poll=1).where(asked),
+        "steps": world.source("a.s").incremental(poll=1) >> where(asked),
+        "range": world.source("a.s").incremental(poll=1, start=heads(world, "a.s")[0]).where(asked),
+        "bounded": world.source("a.s").incremental(poll=1, max_files=7).where(asked),
+        "stateful": world.source("a.s").incremental(poll=1).where(asked) >> dedupe("id", "day"),
+    }
+    for name, source in sources.items():
+        run = world.run(source >> world.sink(f"a.{name}"))
+        figures = run.metrics().snapshot()
+        rows, files = {"range": (1, total // 2), "stateful": (1, total)}.get(name, (2, total))
+        assert len(world.ids(f"a.{name}")) == rows, name
+        assert figures.files_matched == (1 if name == "range" else 2), (name, figures)
+        assert figures.files_skipped == files - figures.files_matched, (name, figures)
+        assert figures.bytes_read > 0, name
