@@ -90,7 +90,10 @@ class Feed:
             HeliosError: What is ahead cannot be read.
         """
         table = self.table()
-        newest = table.snapshot(self._until) if self._until is not None else places.head(table, self.read.branch)
+        newest = table.snapshot(self._until) if self._until is not None else None
+        newest = newest or places.head(
+            table, self.read.branch
+        )  # where that has expired, what came later holds its rows
         if newest is None or (self._bounded and self._until is None):
             return stood
         fresh = False
