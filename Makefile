@@ -26,7 +26,7 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 
 # pytest prints the coverage, then its own summary, last.
 test: lint types ## Lint, types, then every test but the slow ones, with coverage
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" --cov --cov-report=term --cov-fail-under=90
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
