@@ -92,10 +92,12 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
         from helios.spark.read import build, read_batch
+        from helios.spark.staged import staging
 
         session = self._session(context.config, [plan], spark)
-        df = build(plan, lambda _, read: read_batch(session, read)).df
-        return df.limit(rows).toArrow()
+        with staging():
+            df = build(plan, lambda _, read: read_batch(session, read)).df
+            return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:
         sink = pipeline.sink if isinstance(pipeline.sink, IcebergSink) else None

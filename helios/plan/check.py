@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -15,19 +14,12 @@ from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import Expect, Join, Union
+from helios.plan.moment import changing
 from helios.plan.plan import Plan, ReadPath
 from helios.plan.schema import Schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-QUOTED = re.compile(r"'[^']*'|`[^`]*`")
-RANDOM = re.compile(
-    r"(?<![\w.])(?:(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|now|curdate"
-    r"|unix_timestamp(?=\s*\(\s*\)))\s*\(|(current_timestamp|current_date|current_time|localtimestamp)\b)",
-    re.IGNORECASE,
-)
-"""Spark's functions whose value is another one each time; those of the clock also stand without brackets."""
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
@@ -81,9 +73,8 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
         texts.append((f"route({sink.routing})", sink.origin))
     problems: list[HeliosError] = []
     for text, origin in texts:
-        called = RANDOM.search(QUOTED.sub("''", text))
-        if called:
-            name = (called[1] or called[2]).lower()
+        name = changing(text)
+        if name is not None:
             problems.append(
                 DeclarationError(
                     f"{text}: {name}() gives other values when a batch is run again, so "

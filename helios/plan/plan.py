@@ -21,6 +21,7 @@ from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import STATEFUL, Join, Sql, Where
 from helios.plan.aggregates import upserts_groups
+from helios.plan.moment import changing
 from helios.plan.properties import presented
 from helios.plan.schema import Schema
 from helios.plan.views import View, view_of
@@ -238,17 +239,18 @@ class Plan:
     def pushed(self, index: int) -> tuple[str, ...]:
         """The predicates that a source's scan takes, so that files which cannot match are not opened.
 
-        Those of its `.where(...)`, and of the `where` steps that stand first behind it.
+        Those of its `.where(...)`, and of the `where` steps that stand first behind it. Changes are told of whole
+        files, and what depends on the clock is not the same for the next batch.
 
         Args:
             index: The source's place in `reads`.
         """
         source = self.reads[index].source
-        if not isinstance(source, IcebergSource) or self.path is ReadPath.STREAM:
+        if not isinstance(source, IcebergSource) or source.changed is not None:
             return ()
         first = takewhile(lambda step: isinstance(step, Where), list(flows(self.stream))[index].steps)
-        later = () if source.changed is not None else tuple(s.condition for s in first if isinstance(s, Where))
-        return (*source.conditions, *later)
+        told = (*source.conditions, *(step.condition for step in first if isinstance(step, Where)))
+        return tuple(condition for condition in told if changing(condition) is None)
 
     def as_json(self) -> dict[str, Any]:
         """The plan for programs; `helios plan --json` prints it."""

@@ -245,18 +245,18 @@ def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: Rea
     if path is not ReadPath.STREAM and isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
         return []
     stateful = path is ReadPath.STREAM
+    lineage = "." if stateful else ", and {}, of format v{}, has no row lineage that tells them."
     again = "Spark's state would count rows again" if stateful else f"{sink.mode.text()} would write rows again"
     return [
         DeclarationError(
-            f'on_expired("rebootstrap"): {again} that have been delivered already, '
-            f"and {read.name}, of format v{read.format_version}, has no row lineage that tells them.",
+            f'on_expired("rebootstrap"): {again} that have been delivered already'
+            + lineage.format(read.name, read.format_version),
             where=read.source.origin,
-            fix="upsert or overwrite the target, upgrade the source to format v3, or leave on_expired() out: an "
-            "expired snapshot then stops the run.",
+            fix=("" if stateful else "upsert or overwrite the target, upgrade the source to format v3, or ")
+            + "leave on_expired() out: an expired snapshot then stops the run.",
         )
         for read in reads
         if isinstance(read.source, IcebergSource)
         and read.source.expired == "rebootstrap"
-        and read.format_version is not None
-        and read.format_version < LINEAGE_SINCE
+        and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
     ]

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import CheckFailed, HeliosError, InputError, RunError
-from helios.model.flow import flows
 from helios.model.modes import Groups, Overwrite, OverwritePartitions, Upsert
 from helios.model.source import IcebergSource
 from helios.plan.check import pipeline_problems
@@ -30,7 +29,6 @@ from helios.spark.failures import engine_failure
 from helios.spark.feed import Feed, Stream
 from helios.spark.maintain import Upkeep
 from helios.spark.place import Place, Range, Unit, between, lag
-from helios.spark.pushdown import conditions
 from helios.spark.read import Built
 from helios.spark.scans import Scanned, counting
 from helios.spark.staged import staging
@@ -108,7 +106,8 @@ class Attempt:
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         if self.plan.path is ReadPath.BATCH:
-            return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
+            with staging():
+                return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
         view = view_of(self.plan.declared)
         if view is not None:
             return groups.empty(self.spark, self.plan, view)
@@ -218,7 +217,7 @@ class Attempt:
         def position(number: int) -> list[dict[str, Any]]:
             ends = self.checkpoint.offsets(number)
             return [
-                {**_named(feeds[index].read), **span.as_json(), "place": end}
+                {**_named(feeds[index].read, feeds[index].uuid), **span.as_json(), "place": end}
                 for (index, span), end in zip(self._spans(number, feeds).items(), ends, strict=True)
             ]
 
@@ -242,9 +241,21 @@ class Attempt:
 
             return reading.build(self.plan, of)
 
+        self._forget_lost(feeds, position)
         tickers = [Stream(feed, columns(self.spark, feed.read), delivers=False) for feed in feeds.values()]
         ticks = [ticker.df().select(F.lit(1).alias("tick")) for ticker in tickers]
         self._stream(reduce(DataFrame.union, ticks), position, rows, tickers, lambda n: self._tell_lag(feeds, n))
+
+    def _forget_lost(self, feeds: dict[int, Feed], position: Callable[[int], list[dict[str, Any]]]) -> None:
+        """A batch that was planned, is not in the target, and can be read no more, is planned anew from the state."""
+        planned, committed = self.checkpoint.batches("offsets"), self.checkpoint.batches("commits")
+        if not planned or planned[-1] in committed:
+            return
+        spans = self._spans(planned[-1], feeds)
+        if any(feed.lost(spans[index]) for index, feed in feeds.items()):
+            found = self.held.target.find(planned[-1], {"sources": position(planned[-1])}, planned=True)
+            if found is None:
+                self.checkpoint.forget(planned[-1])
 
     def in_micro_batches(self, df: DataFrame) -> None:
         """A stateless pipeline over one followed folder: Spark's own micro-batch goes through the steps."""
@@ -371,7 +382,6 @@ class Attempt:
         """The followed tables, by their number in the plan, each from where the pipeline first began."""
         plan, mode = self.plan, self.plan.write.mode
         followed = {i: r for i, r in enumerate(plan.reads) if r.source.streaming and r.table is not None}
-        flow_of = list(flows(plan.stream))
         starts = beginnings(self.spark, self.checkpoint, list(followed.values()))
         waiting: dict[int, list[Unit]] = {}
 
@@ -384,7 +394,7 @@ class Attempt:
                 spark=self.spark,
                 read=read,
                 start=start,
-                predicates=conditions(flow_of[index]),
+                predicates=plan.pushed(index),
                 max_rows=plan.trigger.max_rows if plan.trigger else None,
                 max_files=plan.trigger.max_files if plan.trigger else None,
                 # To a state of Spark's the same rows again would be more rows.
@@ -450,10 +460,11 @@ class Attempt:
             )
 
 
-def _named(read: ReadPlan) -> dict[str, Any]:
-    """A followed table in a position: its branch, and from where it was first followed, go with it."""
+def _named(read: ReadPlan, uuid: str) -> dict[str, Any]:
+    """A followed table in a position, with all that tells where it stands."""
     assert isinstance(read.source, IcebergSource)
-    return {"source": read.name, "branch": read.branch, "from": declared(read.source)}
+    changes = read.source.changed is not None
+    return {"source": read.name, "uuid": uuid, "branch": read.branch, "from": declared(read.source), "changes": changes}
 
 
 def _with_groups(plan: Plan) -> Plan:

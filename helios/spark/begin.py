@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
-from helios.errors import CheckpointError
+from helios.errors import CheckpointError, LedgerError
 from helios.model.source import IcebergSource
 from helios.plan.plan import ReadPlan
 from helios.plan.reading import settle
@@ -17,10 +17,10 @@ from helios.spark.tables import source_table
 
 
 def declared(source: IcebergSource) -> str:
-    """What the user said about the beginning."""
-    if source.at is not None:
-        return str(source.at)
-    return f"start={source.start!r}" if source.start is not None else "start='current'"
+    """What the user said about the beginning, and about what is followed."""
+    start = f"start={source.start!r}" if source.start is not None else "start='current'"
+    followed = ", by its changes" if source.changed is not None else ""
+    return (str(source.at) if source.at is not None else start) + followed
 
 
 def beginnings(spark: SparkSession, checkpoint: Checkpoint, reads: Sequence[ReadPlan]) -> list[tuple[ReadPlan, Place]]:
@@ -28,13 +28,18 @@ def beginnings(spark: SparkSession, checkpoint: Checkpoint, reads: Sequence[Read
 
     Raises:
         CheckpointError: Another beginning was declared when the pipeline first began.
+        LedgerError: A table was replaced by another one.
         InputError: The beginning is not there.
     """
     known = checkpoint.start()
+    uuids = [str(source_table(spark, read).uuid()) for read in reads]
     if known is None:
         begun = [_begin(spark, read) for read in reads]
         checkpoint.write_start(
-            [{"declared": _declared(read), "branch": read.branch, "place": place.as_json()} for read, place in begun]
+            [
+                {"declared": _declared(read), "branch": read.branch, "uuid": uuid, "place": place.as_json()}
+                for (read, place), uuid in zip(begun, uuids, strict=True)
+            ]
         )
         return begun
     for entry, read in zip(known, reads, strict=True):
@@ -46,6 +51,14 @@ def beginnings(spark: SparkSession, checkpoint: Checkpoint, reads: Sequence[Read
                 where=read.source.origin,
                 fix="put it back, begin anew with `helios run --full-refresh`, or give the pipeline a new name and a "
                 "new target.",
+            )
+    for entry, read, uuid in zip(known, reads, uuids, strict=True):
+        if entry["uuid"] != uuid:
+            raise LedgerError(
+                f"{read.name} was replaced by another table since the pipeline first began.",
+                where=read.source.origin,
+                fix="restore the table, fill the target anew with `helios run --full-refresh`, or give the pipeline a "
+                "new name and a new target.",
             )
     return [
         (replace(read, branch=entry["branch"]), Place.parse(entry["place"]))

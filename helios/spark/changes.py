@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.plan import ReadPlan
+from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, commits_between, ordinal_of, tasks
 from helios.spark.staged import staged
 from helios.spark.steps import quoted
@@ -113,7 +114,9 @@ def _labelled(spark: SparkSession, table: Any, states: Iterable[FileState], colu
 
 
 def _layer(spark: SparkSession, table: Any, states: Sequence[FileState], columns: Sequence[str]) -> DataFrame:
-    read = staged(spark, table, tasks(spark, table, states))
+    files = tasks(spark, table, states)
+    scans.add(total=int(files.size()), matched=int(files.size()))
+    read = staged(spark, table, files)
     if states[0].deleted:
         read = read.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError, LedgerError
 from helios.plan.plan import ReadPlan
-from helios.spark.place import expired
+from helios.spark.place import cut_off, expired
 
 APPEND, REPLACE = "append", "replace"
 
@@ -296,10 +296,12 @@ def commits_between(table: Any, read: ReadPlan, after: int | None, to: int) -> l
     while current is not None and current != after:
         snapshot = table.snapshot(current)
         if snapshot is None:
-            raise expired(current, read.name)
+            raise expired(current, read.name, again=False)
         found.append(snapshot)
         parent = snapshot.parentId()
         current = int(parent) if parent is not None else None
+    if current is None and after is not None and cut_off(table, found[-1], after):
+        raise expired(after, read.name, again=False)
     if current is None and after is not None:
         raise LedgerError(
             f"{read.name} was rolled back or replaced: snapshot {after}, after which its changes are to be read, is "
@@ -310,9 +312,13 @@ def commits_between(table: Any, read: ReadPlan, after: int | None, to: int) -> l
     return found[::-1]
 
 
+V1_ORDINALS = 1 << 53
+"""What is taken from the milliseconds of a commit of format v1: after an upgrade sequence numbers begin at 1."""
+
+
 def ordinal_of(commit: Any) -> int:
-    """A snapshot's place in the history: its sequence number; its time in ms where format v1 has none."""
-    return int(commit.sequenceNumber()) or int(commit.timestampMillis())
+    """A snapshot's place in the history: its sequence number; its time where format v1 has none, below all of those."""
+    return int(commit.sequenceNumber()) or int(commit.timestampMillis()) - V1_ORDINALS
 
 
 def _operation(commit: Any) -> str:

@@ -238,6 +238,11 @@ class Checkpoint:
                 fix="restore the checkpoint from a backup, or start a new one with `helios run --new-checkpoint`.",
             ) from error
 
+    def forget(self, batch: int) -> None:
+        """Forgets a planned batch."""
+        self.files.delete(f"offsets/{batch}")
+        self.files.delete(f"helios/pins/{batch}.json")
+
     def verify(self) -> None:
         """Refuses a checkpoint that Spark would silently misread.
 

@@ -345,5 +345,5 @@ class Claim:
         self.checkpoint.rewind()
         if stood and self.followed:
             self.checkpoint.write_start(
-                [{"declared": entry["from"], "branch": entry["branch"], "place": entry["place"]} for entry in stood]
+                [{"declared": e["from"], "branch": e["branch"], "uuid": e["uuid"], "place": e["place"]} for e in stood]
             )

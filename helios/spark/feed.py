@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from helios.errors import HeliosError
@@ -22,8 +24,8 @@ from helios.spark import place as places
 from helios.spark import pushdown
 from helios.spark.place import Place, Range, Unit
 from helios.spark.scans import Scanned
-from helios.spark.staged import partitions
-from helios.spark.tables import source_table
+from helios.spark.staged import partitions, planned
+from helios.spark.tables import ROW_ID, source_table, vector_of
 
 SPARK = "org.apache.spark.sql.connector"
 
@@ -68,6 +70,11 @@ class Feed:
     _listed: tuple[Unit, list[File]] | None = None
     _resolved: tuple[int, Any] | None = None
 
+    @cached_property
+    def uuid(self) -> str:
+        """The table's UUID."""
+        return str(self.table().uuid())
+
     def table(self) -> Any:
         """Iceberg's table object, loaded now.
 
@@ -99,10 +106,11 @@ class Feed:
         fresh = False
         try:
             units = places.ahead(table, self.read, stood, newest)
-        except places.Expired:
-            if getattr(self.read.source, "expired", "fail") != "rebootstrap":
+        except places.Expired as lost:
+            if not self._begins_again():
                 raise
-            stood, fresh = places.anew(stood, newest, self.read, replaces=self.replaces), True
+            kept = partial(self._kept, int(newest.snapshotId()))
+            stood, fresh = places.anew(stood, newest, lost, replaces=self.replaces, kept=kept), True
             units = places.ahead(table, self.read, stood, newest)
         self.told(units)
         if self.rows_only and not any(unit.files for unit in units):
@@ -119,10 +127,31 @@ class Feed:
                 rows_of=lambda unit: self._rows_of(table, unit),
             )
         if end.files is None and end.snapshot is not None:
-            end = replace(end, rows=places.next_row(table.snapshot(end.snapshot)))
+            rows, live = places.lineage(table.snapshot(end.snapshot))
+            end = replace(end, rows=rows, live=live)
             if fresh:  # whoever reads the two places must know that the state lies between them
                 end = replace(end, state=True, since=stood.since)
         return end
+
+    def _begins_again(self) -> bool:
+        """Whether the state is read where history is lost; a state of Spark's would count its rows again."""
+        return getattr(self.read.source, "expired", "fail") == "rebootstrap" and not self.rows_only
+
+    def _kept(self, snapshot: int, row: int) -> int:
+        """How many rows of a state have a row id below another one."""
+        assert self.read.table is not None
+        state = self.spark.read.option("versionAsOf", snapshot).table(self.read.table.sql)
+        return state.where(F.col(ROW_ID) < row).count()
+
+    def lost(self, span: Range) -> bool:
+        """Whether a planned batch cannot be read any more, and the reader may begin again with the state."""
+        if not self._begins_again():
+            return False
+        try:
+            self._parts(self.table(), span)
+        except places.Expired:
+            return True
+        return False
 
     def look(self, stood: Place) -> None:
         """Tells of what is ahead of a place."""
@@ -148,7 +177,7 @@ class Feed:
         if self._listed is None or self._listed[0] != unit:
             files = [
                 File(str(task.file().location()), int(task.file().recordCount()))
-                for task in self._plan(self._scan(table, unit))
+                for task in planned(self.spark, self._scan(table, unit))
             ]
             self._listed = unit, sorted(files, key=lambda file: file.location)
         return self._listed[1]
@@ -159,7 +188,7 @@ class Feed:
         chosen = jvm.java.util.ArrayList()
         total = 0
         for unit, first, last in self._parts(table, span):
-            found = self._plan(self._wanting(table, self._scan(table, unit)))
+            found = planned(self.spark, self._wanting(table, unit))
             if first or last is not None:
                 part = {file.location for file in self.files(table, unit)[first:last]}
                 total += len(part)
@@ -191,18 +220,12 @@ class Feed:
         scan = table.newIncrementalAppendScan().toSnapshot(unit.snapshot)
         return scan.fromSnapshotExclusive(unit.after) if unit.after is not None else scan
 
-    def _plan(self, scan: Any) -> Any:
-        """A task for each file of a scan, as a Java list."""
-        jvm: Any = self.spark._jvm
-        tasks = scan.planFiles()
-        try:
-            return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
-        finally:
-            tasks.close()
-
-    def _wanting(self, table: Any, scan: Any) -> Any:
-        wanted = self._wanted(table)
-        return scan.filter(wanted) if wanted is not None else scan
+    def _wanting(self, table: Any, unit: Unit) -> Any:
+        """A scan of the files that may hold wanted rows."""
+        scan, wanted = self._scan(table, unit), self._wanted(table)
+        # A scan of an older state knows the columns of that time only, and their names as they were.
+        older = unit.state and table.snapshot(unit.snapshot).schemaId() != table.schema().schemaId()
+        return scan.filter(wanted) if wanted is not None and not older else scan
 
     def _wanted(self, table: Any) -> Any | None:
         """The predicates as Iceberg takes them, which change with the table's columns only."""
@@ -367,7 +390,9 @@ class Stream:
         tasks, self.feed.scanned = self.feed.tasks(self.feed.table(), span)
         if not tasks.size():
             return self._none_of("read.InputPartition")
-        found, self._factory = partitions(self.feed.spark, self._table, tasks, self._columns)
+        found, self._factory = partitions(
+            self.feed.spark, self._table, tasks, self._columns, vector=vector_of(self.feed.read)
+        )
         return found
 
     def _tell(self, ask: Callable[[], Any]) -> Any:

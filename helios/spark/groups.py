@@ -8,23 +8,73 @@ numbers.
 from __future__ import annotations
 
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from helios.errors import InputError
 from helios.model.flow import Flow
 from helios.model.source import CHANGE_COLUMNS
+from helios.plan.moment import changing
 from helios.plan.plan import Plan
 from helios.plan.views import View
+from helios.spark import place as places
+from helios.spark import scans
 from helios.spark.keys import DELETED
 from helios.spark.read import Built, narrowed
 from helios.spark.steps import Scope, apply, quoted
-from helios.spark.tables import read_state
+from helios.spark.tables import read_state, source_table
+from helios.spark.write import target_schema
+
+ROW_BY_ROW = (
+    "Filter",
+    "Generate",
+    "LocalRelation",
+    "LogicalRDD",
+    "Project",
+    "Repartition",
+    "RepartitionByExpression",
+    "Sort",
+    "SubqueryAlias",
+)
+"""Logical operators of Spark that make rows of one row, whatever the others are."""
 
 
 def empty(spark: SparkSession, plan: Plan, view: View) -> DataFrame:
-    """The view without a row, by which its columns are known."""
-    return _apply(_aggregated(spark, plan, view, None), view)
+    """The view without a row, by which its columns are known.
+
+    Raises:
+        InputError: A row that reaches the aggregate depends on other rows, or on the clock.
+    """
+    [read] = plan.reads
+    schema = target_schema(spark, source_table(spark, read))
+    rows = _rows(narrowed(spark.createDataFrame([], schema), read), view)
+    why = _obstacle(rows._jdf.queryExecution().analyzed())
+    if why is not None:
+        raise InputError(
+            f"{view.aggregate.text()} over followed changes is a view, whose rows must stand for themselves: {why}.",
+            where=plan.origin,
+            fix="only groups of changed rows are computed anew: let each row be made of one row of the table.",
+        )
+    return _apply(apply(rows, [view.aggregate], Scope(_alone)), view)
+
+
+def _obstacle(node: Any) -> str | None:
+    """What in a plan makes a row depend on other rows, or on when it is computed."""
+    name = str(node.nodeName())
+    if name not in ROW_BY_ROW:
+        return f"Spark's {name} looks at several rows"
+    expressions = node.expressions()
+    for index in range(expressions.size()):
+        one = expressions.apply(index)
+        text = str(one.sql())
+        if not one.deterministic() or changing(text) is not None:
+            return f"{text} is another value each time"
+    if node.subqueries().size():
+        return "a subquery reads other rows"
+    children = node.children()
+    return next((why for i in range(children.size()) if (why := _obstacle(children.apply(i))) is not None), None)
 
 
 def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, to: int | None) -> Built:
@@ -51,13 +101,12 @@ def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, 
     return Built(marked[0].unionByName(marked[1]))
 
 
-def _aggregated(
-    spark: SparkSession, plan: Plan, view: View, snapshot: int | None, touched: DataFrame | None = None
-) -> DataFrame:
+def _aggregated(spark: SparkSession, plan: Plan, view: View, snapshot: int | None, touched: DataFrame) -> DataFrame:
     [read] = plan.reads
+    if snapshot is not None:
+        scans.add(total=places.state(source_table(spark, read), read, snapshot).files)
     rows = _rows(narrowed(read_state(spark, read, snapshot), read), view)
-    if touched is not None:
-        rows = rows.join(touched, _same([F.expr(by) for by in view.aggregate.by], touched.columns), "left_semi")
+    rows = rows.join(touched, _same([F.expr(by) for by in view.aggregate.by], touched.columns), "left_semi")
     return apply(rows, [view.aggregate], Scope(_alone))
 
 

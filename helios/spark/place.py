@@ -32,6 +32,7 @@ class Place:
         state: Whether that unit is the state at the snapshot, rather than what the snapshot added.
         after: The snapshot before that unit, when the unit is an append that is partly read.
         rows: The first row id of format v3 that no row had then; None where the table has none.
+        live: How many rows the table had then; None where that is not known.
         since: Of a state that is read anew, the row id from which on its rows are new; None when all count.
     """
 
@@ -40,6 +41,7 @@ class Place:
     state: bool = False
     after: int | None = None
     rows: int | None = None
+    live: int | None = None
     since: int | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -52,7 +54,7 @@ class Place:
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Place:
-        known = {key: entry[key] for key in ("files", "state", "after", "rows", "since") if key in entry}
+        known = {key: entry[key] for key in ("files", "state", "after", "rows", "live", "since") if key in entry}
         snapshot = int(entry["snapshot_id"])
         return cls(snapshot=None if snapshot == NO_SNAPSHOT else snapshot, **known)
 
@@ -135,13 +137,22 @@ class Expired(LedgerError):
     """A snapshot that is yet to be read has expired."""
 
 
-def expired(snapshot: int, source: str) -> Expired:
+def expired(snapshot: int, source: str, *, again: bool = True) -> Expired:
+    """The refusal to go on where history is lost; `again` says whether a state may be read instead."""
+    state = ', or declare .on_expired("rebootstrap") where the target can take a state again' if again else ""
     return Expired(
         f"snapshot {snapshot} of {source} has expired before it was read.",
         fix="what it added can no longer be told apart: empty the target and begin anew with `helios run "
-        '--full-refresh`, or declare .on_expired("rebootstrap") where the target can take a state again; and keep '
-        "snapshots longer than the pipeline may stand still.",
+        f"--full-refresh`{state}; and keep snapshots longer than the pipeline may stand still.",
     )
+
+
+def cut_off(table: Any, oldest: Any, after: int) -> bool:
+    """Whether a history may have lost a snapshot behind its oldest one, which names no parent.
+
+    PyIceberg's expiry forgets the parents of what it keeps.
+    """
+    return table.snapshot(after) is None and int(oldest.sequenceNumber()) != 1
 
 
 def head(table: Any, branch: str | None) -> Any | None:
@@ -185,7 +196,7 @@ def state(table: Any, read: ReadPlan, snapshot: int) -> Unit:
     """
     made = table.snapshot(snapshot)
     if made is None:
-        raise expired(snapshot, read.name)
+        raise expired(snapshot, read.name, again=can_begin_again(read))
     return _unit(made, state=True)
 
 
@@ -198,12 +209,13 @@ def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> It
         RunError: A commit in between rewrote or deleted rows.
     """
     current = to
+    snapshot = None
     while current is not None and current != after:
         snapshot = table.snapshot(current)
         if snapshot is None:
             if after is not None and table.snapshot(after) is not None and _younger(table, after, to):
                 raise rolled_back(after, read)
-            raise expired(current, read.name)
+            raise expired(current, read.name, again=can_begin_again(read))
         operation = str(snapshot.operation())
         if operation in REWRITES and overwrites(read) == "fail":
             raise RunError(
@@ -218,13 +230,20 @@ def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> It
         parent = snapshot.parentId()
         current = int(parent) if parent is not None else None
     if current is None and after is not None:
-        raise rolled_back(after, read)
+        lost = snapshot is not None and cut_off(table, snapshot, after)
+        raise expired(after, read.name, again=can_begin_again(read)) if lost else rolled_back(after, read)
 
 
 def overwrites(read: ReadPlan) -> str:
     """What is done with commits that rewrite or delete rows, where rows are read rather than changes."""
     source: Any = read.source
     return "read" if follows_changes(read) else str(source.overwrites)
+
+
+def can_begin_again(read: ReadPlan) -> bool:
+    """Whether `.on_expired("rebootstrap")` could be declared, and is not."""
+    source: Any = read.source
+    return not follows_changes(read) and source.expired == "fail"
 
 
 def follows_changes(read: ReadPlan) -> bool:
@@ -308,28 +327,42 @@ def step(
     return Place(snapshot=int(newest.snapshotId()))
 
 
-def next_row(snapshot: Any) -> int | None:
-    """The first row id that no row has at a snapshot of format v3."""
+def lineage(snapshot: Any) -> tuple[int | None, int | None]:
+    """The first row id that no row has at a snapshot of format v3, and how many rows it has; None where unknown."""
     first, added = snapshot.firstRowId(), snapshot.addedRows()
-    return int(first) + int(added) if first is not None and added is not None else None
+    if first is None or added is None:
+        return None, None
+    summary = snapshot.summary()
+    counts = [summary.get(key) for key in ("total-records", "total-position-deletes", "total-equality-deletes")]
+    records, positions, equalities = (int(count) if count is not None else None for count in counts)
+    live = records - (positions or 0) if records is not None and not equalities else None
+    return int(first) + int(added), live
 
 
-def anew(place: Place, newest: Any, read: ReadPlan, *, replaces: bool) -> Place:
+def anew(place: Place, newest: Any, lost: Expired, *, replaces: bool, kept: Callable[[int], int]) -> Place:
     """The place of a reader that reads the current state anew, since what was ahead of it has expired.
 
     Args:
         place: Where it stood.
         newest: The newest snapshot of the branch.
-        read: The source.
+        lost: What has expired.
         replaces: Whether the target takes rows again that it has.
+        kept: How many rows of the state have a row id below another one.
 
     Raises:
         Expired: Nobody can tell which rows of the state are new.
     """
-    if not replaces and place.rows is None:
-        raise expired(place.snapshot or NO_SNAPSHOT, read.name)
-    since = None if replaces else place.rows
-    return Place(snapshot=int(newest.snapshotId()), files=0, state=True, since=since)
+    if replaces:
+        return Place(snapshot=int(newest.snapshotId()), files=0, state=True)
+    if place.rows is None or place.live is None:
+        raise Expired(f"{lost.what[:-1]}, and no row lineage tells what was delivered.", fix=lost.fix)
+    if kept(place.rows) != place.live:
+        raise Expired(
+            f"{lost.what[:-1]}, and rows that were delivered have been deleted or rewritten since: their lineage does "
+            "not tell what is new.",
+            fix=lost.fix,
+        )
+    return Place(snapshot=int(newest.snapshotId()), files=0, state=True, since=place.rows)
 
 
 def lag(units: list[Unit]) -> tuple[int, float]:

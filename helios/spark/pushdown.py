@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
-
-from helios.model.flow import Flow
-from helios.model.source import IcebergSource
-from helios.model.steps import Where
-
-
-def conditions(flow: Flow) -> tuple[str, ...]:
-    """The predicates that every row of a flow's source has to meet, before any step changes it."""
-    source = flow.source
-    declared = source.conditions if isinstance(source, IcebergSource) else ()
-    first = takewhile(lambda step: isinstance(step, Where), flow.steps)
-    selected = isinstance(source, IcebergSource) and bool(source.columns)
-    return (*declared, *(() if selected else (step.condition for step in first if isinstance(step, Where))))
 
 
 def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Any | None:

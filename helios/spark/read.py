@@ -18,6 +18,7 @@ from helios.model.files import FilesSource
 from helios.model.flow import Flow
 from helios.model.memory import MemorySource
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.plan.moment import changing
 from helios.plan.plan import Plan, ReadPlan
 from helios.plan.reading import settle
 from helios.spark import place as places
@@ -27,7 +28,7 @@ from helios.spark.feed import Feed, Stream
 from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
-from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, source_table
+from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, source_table, vector_of
 
 
 @dataclass(frozen=True)
@@ -163,16 +164,18 @@ def settled(read: ReadPlan) -> ReadPlan:
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
-    """The snapshot that a source which is read once is read at; None for an empty table."""
+    """The snapshot that a source which is read once is read at: of a branch its newest; None for an empty table."""
     read = settled(read)
     if read.span is not None:
         return read.span[1]
-    return read.state if read.state is not None else head(spark, read)
+    return read.state if read.state is not None and read.branch is None else head(spark, read)
 
 
 def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
     """What a source that is read once gives at its pin."""
     read = settled(read)
+    if read.span is not None and snapshot is not None:
+        read = replace(read, span=(read.span[0], snapshot))
     source = read.source
     if isinstance(source, IcebergSource) and source.changed is not None and read.span is None and snapshot is not None:
         return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
@@ -183,7 +186,11 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
-    found = _rows(spark, Feed(spark=spark, read=read, predicates=source.conditions), Range(after=after, to=to))
+    found = _rows(
+        spark,
+        Feed(spark=spark, read=read, predicates=[c for c in source.conditions if changing(c) is None]),
+        Range(after=after, to=to),
+    )
     return narrowed(found if found is not None else read_state(spark, read, None), read)
 
 
@@ -248,7 +255,7 @@ def read_range(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool
     if isinstance(source, IcebergSource) and source.changed is not None:
         df = _changed(spark, read, span, source.changed.keys)
     else:
-        df = _rows(spark, feed, span, _positions(spark, read, span.to) if positioned else None)
+        df = _rows(spark, feed, span, positioned=positioned)
     return narrowed(df, read) if df is not None else None
 
 
@@ -261,35 +268,45 @@ def _changed(spark: SparkSession, read: ReadPlan, span: Range, keys: tuple[str, 
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _rows(spark: SparkSession, feed: Feed, span: Range, place: Placing | None = None) -> DataFrame | None:
+def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = False) -> DataFrame | None:
     """The rows of a range: a whole state as Spark reads a table, anything else by its files."""
     read = feed.read
     table = source_table(spark, read)
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         scans.add(total=places.state(table, read, span.state).files)
+        place = _placing(_entries(spark, read, span.state)) if positioned else None
         parts.append(read_state(spark, read, span.state, place, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = feed.tasks(table, span)
     scans.add(total=seen.total, matched=seen.matched, bytes=seen.bytes)
     if tasks.size():
-        source = read.source
-        rows = staged(spark, table, tasks, vector=source.vector if isinstance(source, IcebergSource) else None)
+        rows = staged(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
         names = columns(spark, read).names
-        parts.append(place(rows, names) if place else rows.select(*map(quoted, names)))
+        parts.append(
+            _placing(_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
+        )
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _positions(spark: SparkSession, read: ReadPlan, snapshot: int) -> Placing:
-    """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
+def _entries(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
+    """The sequence number of each file of a state."""
     assert read.table is not None
     entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")
-    known = F.broadcast(
-        entries.select(
-            F.col("data_file.file_path").alias("__helios_file"), F.col("sequence_number").alias("__helios_seq")
-        )
-    )
+    return entries.select("data_file.file_path", "sequence_number")
+
+
+def _sequences(spark: SparkSession, tasks: Any) -> DataFrame:
+    """The sequence number of each file of some tasks; of a file of format v1 it is 0."""
+    files = [task.file() for task in tasks]
+    told = [(str(file.location()), int(file.dataSequenceNumber() or 0)) for file in files]
+    return spark.createDataFrame(told, "file_path string, sequence_number bigint")
+
+
+def _placing(files: DataFrame) -> Placing:
+    """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
+    known = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 
     def place(rows: DataFrame, columns: Sequence[str | Column]) -> DataFrame:
         picked = [quoted(c) if isinstance(c, str) else c for c in columns]

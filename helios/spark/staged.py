@@ -60,7 +60,19 @@ def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = 
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def partitions(spark: SparkSession, table: Any, tasks: Any, columns: Any) -> tuple[Any, Any]:
+def planned(spark: SparkSession, scan: Any) -> Any:
+    """A task for each file of a scan of Iceberg's, as a Java list."""
+    jvm: Any = spark._jvm
+    tasks = scan.planFiles()
+    try:
+        return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+    finally:
+        tasks.close()
+
+
+def partitions(
+    spark: SparkSession, table: Any, tasks: Any, columns: Any, *, vector: int | None = None
+) -> tuple[Any, Any]:
     """The same for a source of Spark's: its input partitions, and what makes their readers.
 
     Args:
@@ -68,10 +80,11 @@ def partitions(spark: SparkSession, table: Any, tasks: Any, columns: Any) -> tup
         table: Iceberg's table object.
         tasks: As for `staged`.
         columns: The Java `StructType` of the columns to be read.
+        vector: As for `staged`.
     """
     name = _stage(spark, table, tasks)
     try:
-        relation, options = _relation(spark, table, name, tasks, None)
+        relation, options = _relation(spark, table, name, tasks, vector)
         builder = relation.newScanBuilder(options)
         builder.pruneColumns(columns)
         batch = builder.build().toBatch()

@@ -13,6 +13,8 @@ from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.plan import ReadPlan
 from helios.spark import place as places
+from helios.spark import scans
+from helios.spark.staged import planned, staged
 from helios.spark.steps import quoted
 from helios.spark.write import load_table, target_schema
 
@@ -65,8 +67,8 @@ def read_state(
 ) -> DataFrame:
     """The rows of an Iceberg table at a snapshot, none at None, in the columns that the table has now.
 
-    Spark gives a snapshot the columns of its own time; the later ones, found by their field ids, keep a reader's steps
-    right after an ALTER TABLE.
+    Spark gives a snapshot the columns of its own time; those of now, which its files tell by their field ids, keep a
+    reader's steps right after an ALTER TABLE.
 
     Args:
         spark: The session.
@@ -85,15 +87,22 @@ def read_state(
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
         return place(df, df.columns) if place else df.select("*")
-    columns: list[Any] = []
-    for column, now in zip(table.schema().columns(), target_schema(spark, table).fields, strict=True):
-        old = then.findColumnName(column.fieldId())
-        value = F.col(quoted(old)) if old is not None else F.lit(None)
-        columns.append(value.cast(now.dataType).alias(now.name))
-    return place(df, columns) if place else df.select(*columns)
+    tasks = planned(spark, table.newScan().useSnapshot(snapshot))
+    names = target_schema(spark, table).names
+    if not tasks.size():
+        return read_state(spark, read, None).select(*map(quoted, names))
+    scans.add(matched=int(tasks.size()))
+    df = staged(spark, table, tasks, vector=vector_of(read))
+    df = df.where(F.col(ROW_ID) >= since) if since is not None else df
+    return place(df, names) if place else df.select(*map(quoted, names))
 
 
 def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
     """Spark's reader with what the source asks of it."""
-    vector = read.source.vector if isinstance(read.source, IcebergSource) else None
+    vector = vector_of(read)
     return spark.read.option("batch-size", vector) if vector is not None else spark.read
+
+
+def vector_of(read: ReadPlan) -> int | None:
+    """Rows of a vectorized read batch; None for Iceberg's own."""
+    return read.source.vector if isinstance(read.source, IcebergSource) else None

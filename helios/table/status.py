@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +139,11 @@ def _file_sizes(table: Table) -> list[int]:
 # how far behind
 
 
+APPENDS = ("append",)
+CHANGES = ("append", "overwrite", "delete")
+"""The operations that are delivered to who follows rows, or changes."""
+
+
 def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | None:
     """How far a pipeline is behind its sources together; None where that is not known of any."""
     lags = [lag for entry in _entries(record) if (lag := _behind(pipeline, record, entry, view, notes)) is not None]
@@ -161,7 +166,10 @@ def _behind(pipeline: str, record: Record, entry: Mapping[str, Any], view: View,
     stood = _stood(pipeline, source, view)
     if stood is None:  # the last batch that wrote something: later ones that wrote nothing are not in the record
         stood = _place(entry)
-    return lag_behind(metadata, stood, source.name, notes, str(entry.get("branch") or MAIN))
+    counted = CHANGES if entry.get("changes") else APPENDS
+    branch = str(entry.get("branch") or MAIN)
+    lag = lag_behind(metadata, stood, source.name, notes, branch=branch, counted=counted)
+    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and _begun(entry) else lag
 
 
 def _stood(pipeline: str, source: Table, view: View) -> int | None:
@@ -175,6 +183,12 @@ def _stood(pipeline: str, source: Table, view: View) -> int | None:
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)
 
 
+def _begun(entry: Mapping[str, Any]) -> bool:
+    """Whether the last snapshot of an entry is only partly read."""
+    place = entry.get("place")
+    return isinstance(place, dict) and place.get("files") is not None
+
+
 def _place(entry: Mapping[str, Any]) -> int | None:
     """Where a source's entry of a position ends: a snapshot, or an offset of Spark's."""
     to = entry.get("to", entry.get("snapshot"))
@@ -183,9 +197,15 @@ def _place(entry: Mapping[str, Any]) -> int | None:
 
 
 def lag_behind(
-    metadata: TableMetadata, stood: int | None, source: str, notes: list[str], branch: str = MAIN
+    metadata: TableMetadata,
+    stood: int | None,
+    source: str,
+    notes: list[str],
+    *,
+    branch: str = MAIN,
+    counted: Collection[str] = APPENDS,
 ) -> Lag | None:
-    """The appended snapshots of a table's branch that come after one, or all that are there."""
+    """The snapshots of a table's branch, of some operations, that come after one, or all that are there."""
     head = metadata.refs.get(branch)
     waiting: list[int] = []
     found = stood is None
@@ -195,7 +215,7 @@ def lag_behind(
             break
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
-        if raw.summary is not None and raw.summary.operation.value == "append":
+        if raw.summary is not None and raw.summary.operation.value in counted:
             waiting.append(raw.timestamp_ms)
         if stood is not None and raw.parent_snapshot_id == stood:  # expired since, with nothing missing behind it
             found = True

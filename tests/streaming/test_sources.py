@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helios import aggregate, dedupe, where
+from helios import aggregate, dedupe, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
 
 
@@ -284,3 +284,97 @@ def test_files_that_cannot_match_are_not_opened(world: Any) -> None:
         assert figures.files_matched == (1 if name == "range" else 2), (name, figures)
         assert figures.files_skipped == files - figures.files_matched, (name, figures)
         assert figures.bytes_read > 0, name
+
+
+def test_state_with_columns_that_have_changed_since(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint, old bigint, p struct<a: bigint, b: bigint>)")
+    world.sql("INSERT INTO local.a.s VALUES (1, 10, named_struct('a', 1, 'b', 2))")
+    first = world.catalog.load("a.s").current_snapshot()
+    for change in (
+        "RENAME COLUMN old TO new",
+        "ADD COLUMN p.c bigint AFTER a",
+        "ALTER COLUMN p.b FIRST",
+        "DROP COLUMN p.a",
+    ):
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.sql("INSERT INTO local.a.s VALUES (2, 20, named_struct('b', 4, 'c', 5))")
+    source = world.source("a.s").at_snapshot(first.id)
+    pipelines = {
+        "once": source.where("new = 10"),
+        "followed": source.incremental(poll=1).where("new >= 10"),
+        "bounded": source.incremental(poll=1, max_files=1).where("new >= 10"),
+        "stateful": source.incremental(poll=1).where("new >= 10") >> dedupe("id"),
+    }
+    for name, pipeline in pipelines.items():
+        world.run(pipeline >> world.sink(f"a.{name}"))
+        rows = sorted((r.id, r.new, r.p.b, r.p.c) for r in world.sql(f"SELECT * FROM local.a.{name}"))
+        assert rows == [(1, 10, 2, None), (2, 20, 4, 5)][: 1 if name == "once" else 2], name
+
+
+def test_lineage_does_not_tell_where_delivered_rows_were_deleted(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) TBLPROPERTIES ('format-version'='3')")
+    world.fill("a.s", [1, 2])
+    pipeline = world.source("a.s").incremental(poll=1).on_expired("rebootstrap") >> world.sink("a.t")
+    world.run(pipeline)
+    world.sql("DELETE FROM local.a.s WHERE id = 1")
+    world.fill("a.s", [3])
+    world.expire("a.s")
+    with pytest.raises(LedgerError, match="have been deleted or rewritten since"):
+        world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+
+
+def test_a_planned_batch_whose_snapshots_have_expired_begins_again(world: Any) -> None:
+    world.fill("a.s", [1])
+    source = world.source("a.s").incremental(poll=1).on_expired("rebootstrap")
+    pipeline = source >> world.sink("a.t").upsert("id")
+    world.run(pipeline)
+    world.fill("a.s", [2])
+    broken = source >> step(refuse) >> world.sink("a.t").upsert("id")
+    with pytest.raises(HeliosError, match="not now"):
+        world.run(broken)
+    world.fill("a.s", [3])
+    world.expire("a.s")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def refuse(df: Any) -> Any:
+    if not df.isStreaming:
+        raise ValueError("not now")
+    return df
+
+
+def test_a_replaced_table_is_told_by_its_uuid(world: Any) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    world.sql("DROP TABLE local.a.s")
+    for i in (5, 6):
+        world.fill("a.s", [i])
+    world.expire("a.s")
+    with pytest.raises(LedgerError, match="was replaced by another table"):
+        world.run(pipeline)
+    assert world.ids("a.t") == [1]
+
+
+def test_ties_of_an_order_go_to_the_later_commit_though_it_was_compacted(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (k bigint, ts bigint, v string)")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("k", order_by="ts")
+    world.sql("INSERT INTO local.a.s VALUES (0, 0, 'x')")
+    world.run(pipeline)
+    world.sql("INSERT INTO local.a.s VALUES (1, 5, 'a')")
+    world.sql("INSERT INTO local.a.s VALUES (1, 5, 'b')")
+    world.compact("a.s")
+    world.run(pipeline)
+    assert world.rows("a.t", "k", "v") == Counter([(0, "x"), (1, "b")])
+
+
+def test_following_changes_instead_of_rows_is_another_pipeline(world: Any) -> None:
+    world.fill("a.s", [1])
+    world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
+    with pytest.raises(CheckpointError, match="by its changes"):
+        world.run(world.source("a.s").incremental(poll=1).changes() >> world.sink("a.t"))

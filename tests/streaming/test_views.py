@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from helios import aggregate, drop, where
-from helios.errors import LedgerError
+from helios import aggregate, drop, step, where, with_columns
+from helios.errors import HeliosError, LedgerError
 
 FIGURES = {
     "n": "count(*)",
@@ -151,3 +151,24 @@ def test_a_view_whose_source_lost_history(world: Any) -> None:
     world.expire("a.s")
     with pytest.raises(LedgerError, match="has expired"):
         world.run(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (with_columns(first="row_number() OVER (PARTITION BY id ORDER BY v)"), "Window"),
+        (where("f < unix_seconds(now())"), "another value each time"),
+        (where("id IN (SELECT max(id) FROM local.a.s)"), "subquery"),
+        (step(lambda df: df.dropDuplicates(["id"])), "Deduplicate"),
+        (step(lambda df: df.limit(3)), "Limit"),
+    ],
+    ids=["window", "clock", "subquery", "deduplicated", "limit"],
+)
+def test_a_view_of_rows_that_do_not_stand_for_themselves_is_refused(world: Any, before: Any, why: str) -> None:
+    make(world, 2, "copy-on-write")
+    world.sql("INSERT INTO local.a.s VALUES (1, 'g', 1, 1)")
+    source = world.source("a.s").incremental(poll=1).changes()
+    pipeline = source >> before >> aggregate("`the group`", n="count(*)") >> world.sink("a.view").upsert("the group")
+    with pytest.raises(HeliosError, match=why):
+        world.run(pipeline)
+    assert not world.catalog.exists("a.view")

@@ -183,7 +183,7 @@ ROWS = [
     ([{"a": None, "b": [1.5]}], "map<string,array<double>>"), ([(1, "x")], "struct<_1:bigint,_2:string>"),
     ([Point(1, 2.5)], "struct<x:bigint,y:double>"), ([None], "void"), ([None, 1, None], "bigint"),
     ([[], [1]], "array<bigint>"), ([1, "x"], "string"), ([1, 1.5], "unknown"), ([[1], [1.5]], "unknown"),
-    ([object()], "unknown"), ([1, [1]], "unknown"), ([(1, None), (None, "x")], "struct<_1:bigint,_2:string>"),
+    ([frozenset()], "unknown"), ([1, [1]], "unknown"), ([(1, None), (None, "x")], "struct<_1:bigint,_2:string>"),
     ([], "void"),
 ]  # fmt: skip
 
