@@ -408,8 +408,10 @@ class Attempt:
     def _tell_lag(self, feeds: dict[int, Feed], number: int) -> None:
         """Measures the lag of a target that stands after a batch."""
         with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the next batch
-            for feed, end in zip(feeds.values(), self.checkpoint.offsets(number), strict=True):
-                feed.look(Place.parse(end) if end is not None else feed.start)
+            followed = [index for index, read in enumerate(self.plan.reads) if read.source.streaming]
+            for index, end in zip(followed, self.checkpoint.offsets(number), strict=True):
+                if index in feeds:  # of a folder nobody knows what is ahead
+                    feeds[index].look(Place.parse(end) if end is not None else feeds[index].start)
 
     def _spans(self, number: int, feeds: dict[int, Feed]) -> dict[int, Range]:
         ends = self.checkpoint.offsets(number)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helios import aggregate, dedupe, join, sql, step, watermark, where, window
+from helios import Files, aggregate, dedupe, join, sql, step, union, watermark, where, window
 from helios.errors import CheckFailed, CheckpointError, InputError
 
 AT = "timestamp_seconds(1767225600 + id * 600)"
@@ -142,3 +142,18 @@ def test_a_changed_query_that_groups_is_refused(world: Any) -> None:
     world.run(counted("a"))
     with pytest.raises(CheckpointError, match=r"the state in the checkpoint .* was built by"):
         world.run(counted("b"))
+
+
+def test_a_table_and_a_folder_followed_together(world: Any) -> None:
+    folder = world.folder / "in"
+    folder.mkdir()
+    (folder / "one.csv").write_text("id\n10\n11\n")
+    world.fill("a.s", [1, 2])
+    files = Files.source(str(folder), "csv", schema="id bigint").incremental(poll=1)
+    pipeline = (world.source("a.s").incremental(poll=1) >> union(files) >> world.sink("a.t")).named("both")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 10, 11]
+    (folder / "two.csv").write_text("id\n12\n")
+    world.fill("a.s", [3])
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3, 10, 11, 12]
