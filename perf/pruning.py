@@ -48,7 +48,7 @@ from helios.plan import Context, Plan, compile_pipelines
 from helios.spark import session
 from helios.spark.feed import Feed
 from helios.spark.place import Place, between
-from helios.spark.pushdown import conditions, expression
+from helios.spark.pushdown import expression
 from helios.spark.run import PipelineRun
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}
@@ -221,9 +221,7 @@ class Race:
         plan = self.plan(Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental(), "planned")
         head = self.catalog.load(f"perf.{self.source}").snapshots()[-1].id
         start = Place(snapshot=head, files=0, state=True)
-        feed = Feed(
-            spark=session.clone(self.spark, [plan]), read=plan.reads[0], start=start, predicates=conditions(plan.stream)
-        )
+        feed = Feed(spark=session.clone(self.spark, [plan]), read=plan.reads[0], start=start, predicates=plan.pushed(0))
         span, table = between(start, feed.latest(start)), feed.table()
         wanted = expression(feed.spark, f"local.perf.{self.source}", feed.predicates)
         jvm: Any = feed.spark._jvm
