@@ -31,7 +31,7 @@ from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, commits_between, ordinal_of, tasks
 from helios.spark.staged import staged
 from helios.spark.steps import quoted
-from helios.spark.tables import ROW_ID, read_state, source_table
+from helios.spark.tables import ROW_ID, read_state, source_table, vector_of
 from helios.spark.write import target_schema
 
 TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
@@ -70,11 +70,11 @@ def read_changes(
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
     parts = []
     if touched.appended:
-        rows = _labelled(spark, table, touched.appended, [f.name for f in fields])
+        rows = _labelled(spark, read, table, touched.appended, [f.name for f in fields])
         parts.append(rows.withColumn(TYPE, F.lit(INSERT)))
     if touched.rewritten:
         also = (ROW_ID,) if lineage else ()
-        rows = _labelled(spark, table, touched.rewritten, [*(f.name for f in fields), *also])
+        rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *also])
         parts.append(_told(rows, fields, keys, lineage=lineage))
     if not parts:
         return _inserted(read_state(spark, read, None), 0, to)
@@ -99,7 +99,9 @@ def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
 # the rows of the files
 
 
-def _labelled(spark: SparkSession, table: Any, states: Iterable[FileState], columns: Sequence[str]) -> DataFrame:
+def _labelled(
+    spark: SparkSession, read: ReadPlan, table: Any, states: Iterable[FileState], columns: Sequence[str]
+) -> DataFrame:
     """The rows of files, once for each of their labels."""
     by_file: dict[tuple[bool, str], list[FileState]] = {}
     for state in states:
@@ -110,22 +112,24 @@ def _labelled(spark: SparkSession, table: Any, states: Iterable[FileState], colu
         for deleted in (False, True)
         for layer in zip_longest(*(found for (kind, _), found in by_file.items() if kind == deleted))
     ]
-    return reduce(DataFrame.unionAll, (_layer(spark, table, layer, columns) for layer in layers))
+    return reduce(DataFrame.unionAll, (_layer(spark, read, table, layer, columns) for layer in layers))
 
 
-def _layer(spark: SparkSession, table: Any, states: Sequence[FileState], columns: Sequence[str]) -> DataFrame:
+def _layer(
+    spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
+) -> DataFrame:
     files = tasks(spark, table, states)
     scans.add(total=int(files.size()), matched=int(files.size()))
-    read = staged(spark, table, files)
+    rows = staged(spark, table, files, vector=vector_of(read))
     if states[0].deleted:
-        read = read.where(F.col("_deleted"))
+        rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]
     labels = {tuple(state.labels) for state in states}
     if len(labels) == 1:
-        return read.select(*names, F.inline(_literal(*labels)))
-    rows = [(state.path, [tuple(label) for label in state.labels]) for state in states]
-    known = F.broadcast(spark.createDataFrame(rows, f"{FILE} string, {LABELS} array<{LABEL}>"))
-    return read.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
+        return rows.select(*names, F.inline(_literal(*labels)))
+    paths = [(state.path, [tuple(label) for label in state.labels]) for state in states]
+    known = F.broadcast(spark.createDataFrame(paths, f"{FILE} string, {LABELS} array<{LABEL}>"))
+    return rows.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
 
 
 def _literal(labels: Iterable[Label]) -> Column:
