@@ -36,10 +36,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from batches import Batches
 from pyarrow.fs import FileSystem
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from helios import Catalog, Iceberg, where
 from helios.catalog.conf import spark_conf
@@ -66,22 +66,6 @@ def rows(ids: DataFrame) -> DataFrame:
         F.timestamp_seconds(F.lit(1_700_000_000) + F.col("id")).alias("at"),
         F.concat(F.lit("name "), mixed % 1000).alias("name"),
     )
-
-
-class Batches(StreamingQueryListener):
-    """Adds up how long Spark says that the batches of streams took."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def onQueryProgress(self, event: Any) -> None:
-        self.seconds += event.progress.durationMs["triggerExecution"] / 1000
-
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
 
 
 class Race:

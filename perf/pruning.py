@@ -34,10 +34,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from batches import Batches
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from helios import Catalog, Iceberg
 from helios.catalog.conf import spark_conf
@@ -61,22 +61,6 @@ METRICS = {
     "total planning duration (ms)": "ms planning",
 }
 """What Iceberg's scans tell Spark, and how it is called here."""
-
-
-class Batches(StreamingQueryListener):
-    """Adds up how long Spark says that the batches of streams took."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def onQueryProgress(self, event: Any) -> None:
-        self.seconds += event.progress.durationMs["triggerExecution"] / 1000
-
-    def onQueryStarted(self, event: Any) -> None:
-        pass
-
-    def onQueryTerminated(self, event: Any) -> None:
-        pass
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from helios.spark.read import Built
 from helios.spark.scans import Scanned, counting
 from helios.spark.staged import staging
 from helios.spark.steps import CARRYING, refusal
-from helios.spark.tables import columns, is_there, source_table
+from helios.spark.tables import is_there, source_table
 from helios.spark.target import Site, Work
 from helios.table.ledger import Record
 
@@ -135,8 +135,7 @@ class Attempt:
         """A followed source as a streaming DataFrame, whose rows Spark reads."""
         if read.table is None:
             return reading.read_stream(self.spark, read)
-        feed = Feed(spark=self.spark, read=read)
-        self.streams[index] = Stream(feed, columns(self.spark, read), delivers=True)
+        self.streams[index] = Stream(Feed(spark=self.spark, read=read), delivers=True)
         return reading.narrowed(self.streams[index].df(), read)
 
     def _refuse_unsupported(self, df: DataFrame) -> None:
@@ -217,7 +216,7 @@ class Attempt:
         def position(number: int) -> list[dict[str, Any]]:
             ends = self.checkpoint.offsets(number)
             return [
-                {**_named(feeds[index].read, feeds[index].uuid), **span.as_json(), "place": end}
+                {**_named(feeds[index].read), **span.as_json(), "place": end}
                 for (index, span), end in zip(self._spans(number, feeds).items(), ends, strict=True)
             ]
 
@@ -242,7 +241,7 @@ class Attempt:
             return reading.build(self.plan, of)
 
         self._forget_lost(feeds, position)
-        tickers = [Stream(feed, columns(self.spark, feed.read), delivers=False) for feed in feeds.values()]
+        tickers = [Stream(feed, delivers=False) for feed in feeds.values()]
         ticks = [ticker.df().select(F.lit(1).alias("tick")) for ticker in tickers]
         self._stream(reduce(DataFrame.union, ticks), position, rows, tickers, lambda n: self._tell_lag(feeds, n))
 
@@ -462,11 +461,17 @@ class Attempt:
             )
 
 
-def _named(read: ReadPlan, uuid: str) -> dict[str, Any]:
+def _named(read: ReadPlan) -> dict[str, Any]:
     """A followed table in a position, with all that tells where it stands."""
     assert isinstance(read.source, IcebergSource)
     changes = read.source.changed is not None
-    return {"source": read.name, "uuid": uuid, "branch": read.branch, "from": declared(read.source), "changes": changes}
+    return {
+        "source": read.name,
+        "uuid": read.uuid,
+        "branch": read.branch,
+        "from": declared(read.source),
+        "changes": changes,
+    }
 
 
 def _with_groups(plan: Plan) -> Plan:

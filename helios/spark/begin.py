@@ -32,13 +32,13 @@ def beginnings(spark: SparkSession, checkpoint: Checkpoint, reads: Sequence[Read
         InputError: The beginning is not there.
     """
     known = checkpoint.start()
-    uuids = [str(source_table(spark, read).uuid()) for read in reads]
+    reads = [replace(read, uuid=str(source_table(spark, read).uuid())) for read in reads]
     if known is None:
         begun = [_begin(spark, read) for read in reads]
         checkpoint.write_start(
             [
-                {"declared": _declared(read), "branch": read.branch, "uuid": uuid, "place": place.as_json()}
-                for (read, place), uuid in zip(begun, uuids, strict=True)
+                {"declared": _declared(read), "branch": read.branch, "uuid": read.uuid, "place": place.as_json()}
+                for read, place in begun
             ]
         )
         return begun
@@ -52,8 +52,7 @@ def beginnings(spark: SparkSession, checkpoint: Checkpoint, reads: Sequence[Read
                 fix="put it back, begin anew with `helios run --full-refresh`, or give the pipeline a new name and a "
                 "new target.",
             )
-    for entry, read, uuid in zip(known, reads, uuids, strict=True):
-        if entry["uuid"] != uuid:
+        if entry["uuid"] != read.uuid:
             raise LedgerError(
                 f"{read.name} was replaced by another table since the pipeline first began.",
                 where=read.source.origin,

@@ -28,7 +28,8 @@ from pyspark.sql.types import (
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.plan import ReadPlan
 from helios.spark import scans
-from helios.spark.changes_files import FileState, Label, Touched, commits_between, ordinal_of, tasks
+from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
+from helios.spark.place import commits
 from helios.spark.staged import staged
 from helios.spark.steps import quoted
 from helios.spark.tables import ROW_ID, read_state, source_table, vector_of
@@ -65,7 +66,7 @@ def read_changes(
     """
     table = source_table(spark, read)
     jvm: Any = spark._jvm
-    touched = Touched(spark, table, read, commits_between(table, read, after, to), keyed=bool(keys))
+    touched = Touched(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
     fields = target_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
     parts = []

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from helios.errors import InputError, LedgerError
+from helios.errors import InputError
 from helios.plan.plan import ReadPlan
-from helios.spark.place import cut_off, expired
+from helios.spark.place import expired
 
 APPEND, REPLACE = "append", "replace"
 
@@ -283,33 +283,6 @@ def tasks(spark: SparkSession, table: Any, states: Iterable[FileState]) -> Any:
             deletes[i] = delete
         made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec], everything))
     return made
-
-
-def commits_between(table: Any, read: ReadPlan, after: int | None, to: int) -> list[Any]:
-    """Iceberg's snapshots of `(after, to]`, oldest first.
-
-    Raises:
-        LedgerError: One of them has expired, or `after` is no ancestor of `to`.
-    """
-    found: list[Any] = []
-    current: int | None = to
-    while current is not None and current != after:
-        snapshot = table.snapshot(current)
-        if snapshot is None:
-            raise expired(current, read.name, again=False)
-        found.append(snapshot)
-        parent = snapshot.parentId()
-        current = int(parent) if parent is not None else None
-    if current is None and after is not None and cut_off(table, found[-1], after):
-        raise expired(after, read.name, again=False)
-    if current is None and after is not None:
-        raise LedgerError(
-            f"{read.name} was rolled back or replaced: snapshot {after}, after which its changes are to be read, is "
-            f"not in the history of snapshot {to}.",
-            where=read.source.origin,
-            fix="roll the source forward again, or begin anew under a new name.",
-        )
-    return found[::-1]
 
 
 V1_ORDINALS = 1 << 53

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from helios.errors import HeliosError
 from helios.plan.plan import ReadPlan
@@ -25,7 +24,7 @@ from helios.spark import pushdown
 from helios.spark.place import Place, Range, Unit
 from helios.spark.scans import Scanned
 from helios.spark.staged import partitions, planned
-from helios.spark.tables import ROW_ID, source_table, vector_of
+from helios.spark.tables import ROW_ID, columns, source_table, vector_of
 
 SPARK = "org.apache.spark.sql.connector"
 
@@ -70,11 +69,6 @@ class Feed:
     _listed: tuple[Unit, list[File]] | None = None
     _resolved: tuple[int, Any] | None = None
 
-    @cached_property
-    def uuid(self) -> str:
-        """The table's UUID."""
-        return str(self.table().uuid())
-
     def table(self) -> Any:
         """Iceberg's table object, loaded now.
 
@@ -98,9 +92,8 @@ class Feed:
         """
         table = self.table()
         newest = table.snapshot(self._until) if self._until is not None else None
-        newest = newest or places.head(
-            table, self.read.branch
-        )  # where that has expired, what came later holds its rows
+        # Where that has expired, what came later holds its rows.
+        newest = newest or places.head(table, self.read.branch)
         if newest is None or (self._bounded and self._until is None):
             return stood
         fresh = False
@@ -243,11 +236,10 @@ class Stream:
 
     Args:
         feed: What is read.
-        columns: The columns that it has.
         delivers: Whether Spark reads the rows; where it does not, the offsets are all that is wanted.
     """
 
-    def __init__(self, feed: Feed, columns: StructType, *, delivers: bool) -> None:
+    def __init__(self, feed: Feed, *, delivers: bool) -> None:
         self.feed = feed
         self.delivers = delivers
         self.error: HeliosError | None = None
@@ -256,7 +248,7 @@ class Stream:
         listen(gateway)
         self._gateway = gateway
         self._jvm: Any = feed.spark._jvm
-        self._columns = feed.spark._jsparkSession.parseDataType(columns.json())
+        self._columns = feed.spark._jsparkSession.parseDataType(columns(feed.spark, feed.read).json())
         # A stream's columns never change: later ones are another stream's.
         self._table = feed.table()
         self._factory: Any | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from helios.errors import LedgerError, RunError
 from helios.plan.plan import ReadPlan
+from helios.spark.history import History
 
 REWRITES = ("overwrite", "delete")
 """The operations of commits that may take rows away."""
@@ -200,38 +201,53 @@ def state(table: Any, read: ReadPlan, snapshot: int) -> Unit:
     return _unit(made, state=True)
 
 
+def commits(table: Any, read: ReadPlan, after: int | None, to: int | None) -> Iterator[Any]:
+    """Iceberg's snapshots of `(after, to]`, newest first; `after` itself may have expired.
+
+    Raises:
+        Expired: One of them has expired.
+        LedgerError: The source was rolled back.
+    """
+    if to is None or to == after:
+        return
+    history = History(table, table.snapshot(to))
+    oldest = None
+    for oldest in history:
+        if oldest.snapshotId() == after:
+            return
+        yield oldest
+    lost = to if oldest is None else history.expired
+    if lost == after:
+        return
+    again = can_begin_again(read)
+    if lost is not None:
+        if after is not None and table.snapshot(after) is not None and _younger(table, after, to):
+            raise rolled_back(after, read)
+        raise expired(lost, read.name, again=again)
+    assert after is not None
+    raise expired(after, read.name, again=again) if cut_off(table, oldest, after) else rolled_back(after, read)
+
+
 def appends(table: Any, read: ReadPlan, after: int | None, to: int | None) -> Iterator[Unit]:
-    """The appending commits in `(after, to]`, newest first.
+    """The commits in `(after, to]` that add to what is read, newest first.
 
     Raises:
         Expired: One of the commits has expired.
         LedgerError: The source was rolled back.
         RunError: A commit in between rewrote or deleted rows.
     """
-    current = to
-    snapshot = None
-    while current is not None and current != after:
-        snapshot = table.snapshot(current)
-        if snapshot is None:
-            if after is not None and table.snapshot(after) is not None and _younger(table, after, to):
-                raise rolled_back(after, read)
-            raise expired(current, read.name, again=can_begin_again(read))
+    for snapshot in commits(table, read, after, to):
         operation = str(snapshot.operation())
         if operation in REWRITES and overwrites(read) == "fail":
             raise RunError(
-                f"snapshot {current} of {read.name} is {'an' if operation == 'overwrite' else 'a'} {operation} commit: "
-                "an incremental read carries appended rows only.",
+                f"snapshot {snapshot.snapshotId()} of {read.name} is {'an' if operation == 'overwrite' else 'a'} "
+                f"{operation} commit: an incremental read carries appended rows only.",
                 where=read.source.origin,
                 fix="follow its row-level changes with .changes(keys=[...]), or leave such commits out with "
                 '.on_overwrite("skip").',
             )
         if operation == "append" or (operation in REWRITES and follows_changes(read)):
             yield _unit(snapshot, state=False)
-        parent = snapshot.parentId()
-        current = int(parent) if parent is not None else None
-    if current is None and after is not None:
-        lost = snapshot is not None and cut_off(table, snapshot, after)
-        raise expired(after, read.name, again=can_begin_again(read)) if lost else rolled_back(after, read)
 
 
 def overwrites(read: ReadPlan) -> str:
@@ -253,9 +269,9 @@ def follows_changes(read: ReadPlan) -> bool:
 
 
 def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
+    place = "where the pipeline stood" if read.source.streaming else "after which it is to be read"
     return LedgerError(
-        f"{read.name} was rolled back or replaced: snapshot {snapshot}, where the pipeline stood, is no longer in its "
-        "history.",
+        f"{read.name} was rolled back or replaced: snapshot {snapshot}, {place}, is no longer in its history.",
         where=read.source.origin,
         fix="roll the source forward again, fill the target anew with `helios run --full-refresh`, or begin under a "
         "new name.",

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import NotFound
@@ -29,6 +29,7 @@ from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
 from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, source_table, vector_of
+from helios.spark.write import target_schema
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def as_stream(spark: SparkSession, read: ReadPlan) -> DataFrame:
     """A followed source as a streaming DataFrame, by which Spark analyzes what follows."""
     if read.table is None:
         return read_stream(spark, read)
-    return narrowed(Stream(Feed(spark=spark, read=read), columns(spark, read), delivers=True).df(), read)
+    return narrowed(Stream(Feed(spark=spark, read=read), delivers=True).df(), read)
 
 
 # one batch's snapshots
@@ -283,7 +284,7 @@ def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = Fa
     if tasks.size():
         rows = staged(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
-        names = columns(spark, read).names
+        names = target_schema(spark, table).names
         parts.append(
             _placing(_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
         )
@@ -308,8 +309,8 @@ def _placing(files: DataFrame) -> Placing:
     """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
     known = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 
-    def place(rows: DataFrame, columns: Sequence[str | Column]) -> DataFrame:
-        picked = [quoted(c) if isinstance(c, str) else c for c in columns]
+    def place(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+        picked = map(quoted, columns)
         placed = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
         joined = placed.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
         position = F.struct("__helios_seq", "__helios_at", "__helios_pos").alias(POSITION)

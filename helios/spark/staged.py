@@ -14,6 +14,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from helios.spark.view import minor
+
 _OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("helios_staged", default=None)
 
 
@@ -51,7 +53,7 @@ def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = 
     jvm: Any = spark._jvm
     none = jvm.scala.Option.empty()
     create = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
-    plan = create(relation, none, none, options, *([none] if _minor(spark) == "4.1" else []))
+    plan = create(relation, none, none, options, *([none] if minor(spark) == "4.1" else []))
     if "_row_id" in list(relation.schema().fieldNames()):
         # Spark hides all metadata columns of a table that has one of them as a column.
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
@@ -93,10 +95,6 @@ def partitions(
         _manager(spark).removeTasks(table, name)
 
 
-def _minor(spark: SparkSession) -> str:
-    return ".".join(spark.version.split(".")[:2])
-
-
 def _stage(spark: SparkSession, table: Any, tasks: Any) -> str:
     name = uuid.uuid4().hex
     _manager(spark).stageTasks(table, name, tasks)
@@ -114,7 +112,7 @@ def _relation(spark: SparkSession, table: Any, name: str, tasks: Any, vector: in
     options.put("split-size", str(_split_size(spark, table, tasks)))
     if vector is not None:
         options.put("batch-size", str(vector))
-    relation = TABLE[_minor(spark)](jvm, table, name, options)
+    relation = TABLE[minor(spark)](jvm, table, name, options)
     return relation, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -26,7 +26,7 @@ CHANGE_SCHEMA = StructType(
 )
 
 
-Placing: TypeAlias = "Callable[[DataFrame, Sequence[str | Column]], DataFrame]"
+Placing: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
 
 
 def source_table(spark: SparkSession, read: ReadPlan) -> Any:

@@ -158,7 +158,7 @@ class Transaction:
         self._pending = self.table.newTransaction()
         self._before = self._head()
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
-        before = self._before if self._minor() == "4.1" else None
+        before = self._before if minor(self.spark) == "4.1" else None
         pinned = int(before.snapshotId()) if before is not None else None
         self._view = TableView(self.table, self._pending, self._prepare(), self._shown, pinned)
 
@@ -229,11 +229,8 @@ class Transaction:
 
     # Spark's plans
 
-    def _minor(self) -> str:
-        return ".".join(self.spark.version.split(".")[:2])
-
     def _relation(self) -> Any:
-        table = SPARK_TABLE[self._minor()](self._jvm, self._view, self.branch)
+        table = SPARK_TABLE[minor(self.spark)](self._jvm, self._view, self.branch)
         session: Any = self.spark._jsparkSession
         # The catalog knows the functions of partition transforms. No identifier: by it Spark would load the table anew.
         catalog = session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
@@ -326,6 +323,11 @@ def changes(snapshot: Any) -> bool:
 
 
 CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+
+
+def minor(spark: SparkSession) -> str:
+    """Spark's version by which Iceberg's runtimes go, such as "4.1"."""
+    return ".".join(spark.version.split(".")[:2])
 
 
 def _named(jvm: Any, node: Any, plans: Mapping[str, Any]) -> Any | None:
