@@ -28,6 +28,8 @@ from helios.spark.view import Bound, Reach
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
+BROADCAST_ROWS = 500_000
+"""Keys of a batch that are sent to every task that reads the target: some 50 MB, hashed."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
@@ -134,7 +136,7 @@ def look_over(
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
     stored = (rows or 0) if isinstance(mode, Upsert) else 0
-    return Reach(narrow=touched(df, keys), bounds=bounds, rows=stored)
+    return Reach(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
 
 
 def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -162,14 +164,21 @@ def _refuse_double(counted: DataFrame, also: tuple[str, ...], table: str, where:
     )
 
 
-def touched(rows: DataFrame, keys: tuple[str, ...]) -> Callable[[DataFrame], DataFrame]:
+def touched(rows: DataFrame, keys: tuple[str, ...], count: int | None = None) -> Callable[[DataFrame], DataFrame]:
     """Gives what leaves only those rows of a target whose key is in a batch.
 
     A MERGE that inserts must keep the batch's side of its join whole, so Spark would bring all of the target to it,
     hashed or sorted. A semi join may send the batch's keys to the target instead.
+
+    Args:
+        rows: The batch.
+        keys: The key columns.
+        count: The number of its rows, where it is known: Spark's guess of their size may shuffle the whole target.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
     there = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
+    if count is not None and count <= BROADCAST_ROWS:
+        there = F.broadcast(there)
     same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
     return lambda target: target.join(there, same, "left_semi")
 
