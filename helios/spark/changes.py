@@ -29,6 +29,7 @@ from helios.model.source import CHANGE_COLUMNS
 from helios.plan.plan import ReadPlan
 from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
+from helios.spark.inline import inline
 from helios.spark.place import commits
 from helios.spark.staged import staged
 from helios.spark.steps import quoted
@@ -128,8 +129,9 @@ def _layer(
     labels = {tuple(state.labels) for state in states}
     if len(labels) == 1:
         return rows.select(*names, F.inline(_literal(*labels)))
-    paths = [(state.path, [tuple(label) for label in state.labels]) for state in states]
-    known = F.broadcast(spark.createDataFrame(paths, f"{FILE} string, {LABELS} array<{LABEL}>"))
+    told = [[dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states]
+    schema = f"{FILE} string, {LABELS} array<{LABEL}>"
+    known = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: told}))
     return rows.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
 
 

@@ -25,6 +25,7 @@ from helios.spark import place as places
 from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
+from helios.spark.inline import inline
 from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
@@ -301,8 +302,10 @@ def _entries(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
 def _sequences(spark: SparkSession, tasks: Any) -> DataFrame:
     """The sequence number of each file of some tasks; of a file of format v1 it is 0."""
     files = [task.file() for task in tasks]
-    told = [(str(file.location()), int(file.dataSequenceNumber() or 0)) for file in files]
-    return spark.createDataFrame(told, "file_path string, sequence_number bigint")
+    paths = [str(file.location()) for file in files]
+    numbers = [int(file.dataSequenceNumber() or 0) for file in files]
+    schema = "file_path string, sequence_number bigint"
+    return inline(spark, schema, {"file_path": paths, "sequence_number": numbers})
 
 
 def _placing(files: DataFrame) -> Placing:

@@ -1,0 +1,23 @@
+"""Small DataFrames that are a part of their plan: for Python rows Spark would run a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[Any]]) -> DataFrame:
+    """A DataFrame of some values.
+
+    Args:
+        spark: The session.
+        schema: The columns and their types, as DDL.
+        columns: The values of each, all of one length.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return spark.createDataFrame(pa.table(dict(columns), to_arrow_schema(StructType.fromDDL(schema))), schema)
