@@ -20,4 +20,6 @@ def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[Any]
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    return spark.createDataFrame(pa.table(dict(columns), to_arrow_schema(StructType.fromDDL(schema))), schema)
+    fields = StructType.fromDDL(schema)
+    assert isinstance(fields, StructType)
+    return spark.createDataFrame(pa.table(dict(columns), to_arrow_schema(fields)), schema)
