@@ -30,6 +30,9 @@ from helios.plan.plan import VERSION
 
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
+WHOLE_OBJECTS = ("s3a", "gs")
+"""Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
+
 LEASE_SECONDS = 60.0
 """How long the lease of a driver on another host is honoured after its last sign of life."""
 
@@ -46,6 +49,7 @@ class Files:
         system = base.getFileSystem(session.sessionState().newHadoopConf())
         # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
         self._fs = system.getRawFileSystem() if system.getScheme() == "file" else system
+        self._whole_objects = system.getScheme() in WHOLE_OBJECTS
         self.root = str(system.makeQualified(base).toString())
 
     def _at(self, name: str) -> Any:
@@ -53,8 +57,11 @@ class Files:
 
     def read(self, name: str) -> str | None:
         """The file's text; None when there is no such file."""
+        path = self._at(name)
+        if not self._fs.exists(path):  # asked first: an exception takes ten times as long to come here
+            return None
         try:
-            stream = self._fs.open(self._at(name))
+            stream = self._fs.open(path)
         except Py4JJavaError as error:
             if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
                 return None
@@ -67,6 +74,11 @@ class Files:
     def write(self, name: str, text: str) -> None:
         """Replaces a file: written beside it, then renamed, so that no reader sees a half."""
         target = self._at(name)
+        if self._whole_objects:
+            stream = self._fs.create(target, True)
+            stream.write(text.encode())
+            stream.close()
+            return
         draft = self._at(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
         stream = self._fs.create(draft, True)
         stream.write(text.encode())

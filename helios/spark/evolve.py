@@ -20,6 +20,7 @@ from helios.plan.evolve import Policy, Target, evolve
 from helios.plan.fields import Cell, Field, Fields, Path, cast_plan, shown
 from helios.plan.sparktype import SparkType, TypeProblem, parse_type
 from helios.spark.ledger import java_class, java_message
+from helios.spark.listed import listed
 from helios.spark.steps import quoted
 
 AGAIN = ("CommitFailedException", "CommitStateUnknownException")
@@ -68,14 +69,14 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
         columns = iceberg.spark.SparkSchemaUtil.convert(schema)
     except (Py4JJavaError, PySparkException) as error:
         raise InputError(f"{name} cannot be written: {_java_error(error)[1]}.") from error
-    partitions = [f for f in table.spec().fields() if not f.transform().isVoid()]
-    sorts = [*table.sortOrder().fields()]
+    partitions = [f for f in listed(table.spec().fields()) if not f.transform().isVoid()]
+    sorts = listed(table.sortOrder().fields())
     return Target(
         name=name,
         fields=schema_of(StructType.fromJson(json.loads(columns.json()))),
         partitioned_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in partitions),
         sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sorts).union(sorted_by),
-        identifiers=frozenset(map(str, schema.identifierFieldNames())),
+        identifiers=frozenset(map(str, listed(schema.identifierFieldNames()))),
         format_version=int(iceberg.TableUtil.formatVersion(table)),
     )
 
