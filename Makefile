@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance lint types unit docs format clean lock
+.PHONY: help demo test conformance services lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,6 +30,9 @@ test: lint types ## Lint, types, then every test but the slow ones, with coverag
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
+
+services: $(READY) ## Builds and fetches the real servers of the tests, once
+	@$(WITH_JAVA) $(BIN)/python -m tests.services install
 
 lint: $(READY) ## ruff
 	@$(BIN)/ruff check .

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helios.catalog.spec import Catalog, Storage
+from helios.catalog.spec import Catalog
+from helios.catalog.storage import Storage
 from helios.errors import HeliosError
 from helios.model import engine as _engine
 from helios.model.files import Files

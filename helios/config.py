@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from helios.catalog.catalogs import CATALOGS, CONFIG_FILE, find_config
-from helios.catalog.spec import Catalog, Storage, name_problem
-from helios.catalog.storages import STORAGES, Key, complete, problem
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.home import CONFIG_FILE, find_config
+from helios.catalog.keys import complete, problem
+from helios.catalog.rows import CatalogRow, StorageRow
+from helios.catalog.spec import Catalog, name_problem
+from helios.catalog.storage import Storage
+from helios.catalog.storages import STORAGES
 from helios.errors import ConfigError, DeclarationError, NotFound, Origin, near_miss
 from helios.model.values import Identifier
 
@@ -188,6 +192,8 @@ def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError]
     """
     if isinstance(value, dict):
         return {key: expand(inner, env, error, (*path, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [expand(inner, env, error, path) for inner in value]
     if not isinstance(value, str):
         return value
 
@@ -393,9 +399,10 @@ def _check_rows(document: _Document, tree: Tree, *, required: bool) -> None:
                 if not required and "${" in kind:
                     continue
                 raise document.error((*path, "type"), f"type {kind!r} is unknown. {near_miss(kind, known)}")
-            keys: tuple[Key, ...] = known[kind].keys
-            _known(document, path, settings, (*common, *(key.name for key in keys)))
-            wrong = problem(keys, {k: v for k, v in settings.items() if k not in common}, required)
+            row: CatalogRow | StorageRow = known[kind]
+            _known(document, path, settings, (*common, *(key.name for key in row.keys)))
+            given = {k: v for k, v in settings.items() if k not in common}
+            wrong = problem(row.keys, given, required) or (row.fault(given) if required else None)
             if wrong:
                 raise document.error((*path, wrong[0]) if wrong[0] else path, wrong[1])
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FOLDERS = ("unit", "streaming", "integration")
+FOLDERS = ("unit", "streaming", "integration", "matrix", "services")
+
+pytest_plugins = ["tests.services.fixtures"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
+
 from helios.catalog.catalogs import CATALOGS
+from helios.catalog.keys import Value
 from helios.catalog.spec import Catalog
-from helios.catalog.storages import STORAGES, Value
+from helios.catalog.storage import Storage
+from helios.catalog.storages import STORAGES, kind_of
 from helios.model.values import Secret
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 # With the cache on, a session does not see what foreachBatch wrote in its clone.
 _EVERY_CATALOG: dict[str, Value] = {"cache-enabled": "false"}
+_DEFAULTS = (
+    "rest.client.",
+    "glue.max-retries",
+    "connect-timeout",
+    "read-timeout",
+    "hadoop.hive.",
+    "s3.connect-",
+    "s3.request-",
+)
+"""How the patience of clients is called, which Helios only has another default of."""
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
     """The Spark conf that declares a catalog, with secrets in clear: for the session only, never to be shown.
 
+    Of several replicas it names the first; `replicas` gives the others.
+
     Examples:
         >>> spark_conf(Catalog.local(path="/data"))["spark.sql.catalog.local.uri"]
         'jdbc:sqlite:/data/catalog.db'
     """
-    return {key: _reveal(value) for key, value in _spark(catalog).items()}
+    return _revealed(_spark(catalog))
 
 
 def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
@@ -27,11 +45,41 @@ def shown_spark_conf(catalog: Catalog) -> dict[str, str]:
     return {key: str(value) for key, value in _spark(catalog).items()}
 
 
+def java_properties(catalog: Catalog) -> dict[str, str]:
+    """Java system properties of the driver that a catalog's client needs, with secrets in clear."""
+    return _revealed(CATALOGS[catalog.type].java(catalog))
+
+
 def pyiceberg_properties(catalog: Catalog) -> dict[str, str]:
     """The properties of PyIceberg's catalog, with secrets in clear: never to be shown."""
-    storage = STORAGES[catalog.storage.type].pyiceberg(catalog.storage) if catalog.storage else {}
-    merged = {**storage, **CATALOGS[catalog.type].pyiceberg(catalog), **dict(catalog.properties)}
-    return {key: _reveal(value) for key, value in merged.items()}
+    first = replicas(catalog)[0]
+    merged = {**_stored(first), **CATALOGS[catalog.type].pyiceberg(first), **_properties(catalog)}
+    return _revealed(merged)
+
+
+def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
+    """A catalog with one address each, in the order of its `uri`; the catalog itself if it has but one.
+
+    Examples:
+        >>> [c.option("uri") for c in replicas(Catalog.rest("prod", uri=["https://a", "https://b"]))]
+        ['https://a', 'https://b']
+    """
+    uris = catalog.option("uri")
+    if not isinstance(uris, tuple):
+        return (catalog,)
+    return tuple(replace(catalog, options=tuple({**dict(catalog.options), "uri": uri}.items())) for uri in uris)
+
+
+def storage_of(catalog: Catalog) -> Storage | None:
+    """The storage of a catalog: the declared one, else that of its warehouse with the default credentials."""
+    if catalog.storage is not None:
+        return catalog.storage
+    kind = kind_of(warehouse(catalog) or "")
+    if kind in (None, "local"):
+        return None
+    account = urlsplit(warehouse(catalog) or "").hostname or ""
+    options = (("account", account.split(".")[0]),) if kind == "adls" else ()
+    return Storage(kind, options, catalog.origin)
 
 
 def components(catalog: Catalog) -> tuple[str, ...]:
@@ -41,8 +89,10 @@ def components(catalog: Catalog) -> tuple[str, ...]:
         >>> components(Catalog.local(path="/data"))
         ('iceberg', 'sqlite')
     """
-    storage = STORAGES[catalog.storage.type].components if catalog.storage else ()
-    return tuple(dict.fromkeys((*CATALOGS[catalog.type].components, *storage)))
+    storage = storage_of(catalog)
+    return tuple(
+        dict.fromkeys((*CATALOGS[catalog.type].components, *(STORAGES[storage.type].components if storage else ())))
+    )
 
 
 def warehouse(catalog: Catalog) -> str | None:
@@ -58,15 +108,85 @@ def warehouse(catalog: Catalog) -> str | None:
 def own_keys(catalog: Catalog) -> frozenset[str]:
     """The properties that Helios sets itself, and a user's `properties` cannot."""
     row = CATALOGS[catalog.type]
-    return frozenset({*row.spark(catalog), *row.pyiceberg(catalog), *_EVERY_CATALOG})
+    first = replicas(catalog)[0]
+    keys = {*row.spark(first), *row.pyiceberg(first), *_EVERY_CATALOG}
+    return frozenset(key for key in keys if not key.startswith(_DEFAULTS))
+
+
+# Checkpoints
+
+
+def hadoop_uri(uri: str) -> str:
+    """A URI as Hadoop's file systems call it.
+
+    Examples:
+        >>> hadoop_uri("s3://bucket/lake"), hadoop_uri("/data/lake")
+        ('s3a://bucket/lake', '/data/lake')
+    """
+    kind, parts = kind_of(uri), urlsplit(uri)
+    scheme = STORAGES[kind].schemes.get(parts.scheme) if kind else None
+    return urlunsplit(parts._replace(scheme=scheme)) if scheme and scheme != parts.scheme else uri
+
+
+def checkpoint_components(location: str) -> tuple[str, ...]:
+    """The jar components that a checkpoint needs.
+
+    Examples:
+        >>> checkpoint_components("s3a://bucket/progress"), checkpoint_components("/data/progress")
+        (('s3a',), ())
+    """
+    kind = kind_of(location)
+    return STORAGES[kind].checkpoints if kind else ()
+
+
+def checkpoint_conf(location: str, catalogs: Iterable[Catalog]) -> dict[str, str]:
+    """The conf of Hadoop's file system for a checkpoint, with secrets in clear: for the session only.
+
+    Args:
+        location: Where the checkpoint is.
+        catalogs: The pipeline's catalogs: the credentials are those of the one whose warehouse is at the same place,
+            else of the first one on such a storage, else the default chain's.
+    """
+    storage = _storage_at(location, catalogs)
+    place = urlsplit(location).netloc
+    return _revealed(STORAGES[storage.type].hadoop(storage, place)) if storage else {}
+
+
+def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
+    """Why Hadoop's file systems cannot keep a checkpoint at a place; None if they can."""
+    storage = _storage_at(location, catalogs)
+    return STORAGES[storage.type].no_checkpoint(storage) if storage else None
+
+
+def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:
+    kind = kind_of(location)
+    if kind is None or not STORAGES[kind].checkpoints:
+        return None
+    place = urlsplit(location).netloc
+    fitting = [(catalog, storage) for catalog in catalogs if (storage := storage_of(catalog)) and storage.type == kind]
+    fitting.sort(key=lambda pair: urlsplit(warehouse(pair[0]) or "").netloc != place)
+    account = (("account", place.rpartition("@")[2].split(".")[0]),) if kind == "adls" else ()
+    return fitting[0][1] if fitting else Storage(kind, account, None)
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
     prefix = f"spark.sql.catalog.{catalog.name}"
-    storage = STORAGES[catalog.storage.type].spark(catalog.storage) if catalog.storage else {}
-    merged = {**storage, **CATALOGS[catalog.type].spark(catalog), **_EVERY_CATALOG, **dict(catalog.properties)}
+    first = replicas(catalog)[0]
+    storage = storage_of(first)
+    stored = STORAGES[storage.type].spark(storage) if storage else {}
+    own = CATALOGS[catalog.type].spark(first)
+    merged = {**stored, **own, **_EVERY_CATALOG, **_properties(catalog)}
     return {prefix: SPARK_CATALOG, **{f"{prefix}.{key}": value for key, value in merged.items()}}
 
 
-def _reveal(value: Value) -> str:
-    return value.reveal() if isinstance(value, Secret) else value
+def _stored(catalog: Catalog) -> dict[str, Value]:
+    storage = storage_of(catalog)
+    return STORAGES[storage.type].pyiceberg(storage) if storage else {}
+
+
+def _properties(catalog: Catalog) -> dict[str, Value]:
+    return {key: value for key, value in catalog.properties if isinstance(value, (str, Secret))}
+
+
+def _revealed(conf: dict[str, Value]) -> dict[str, str]:
+    return {key: value.reveal() if isinstance(value, Secret) else value for key, value in conf.items()}

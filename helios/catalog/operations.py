@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from urllib.parse import urlsplit
 
-from helios.catalog.catalogs import BUSY_SECONDS, CATALOGS
+from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import pyiceberg_properties
+from helios.catalog.connections import ask, client, lock_of
+from helios.catalog.embedded import BUSY_SECONDS
 from helios.catalog.spec import Catalog
-from helios.errors import DeclarationError, HeliosError, InputError, NotFound, Origin, RunError, near_miss
+from helios.errors import DeclarationError, InputError, NotFound, Origin, RunError, near_miss
 from helios.model.partition import PartitionField, identity
 from helios.model.values import Identifier, caller
 from helios.table.snapshots import Table
@@ -84,15 +85,14 @@ def create_namespace(catalog: Catalog, namespace: str) -> None:
     from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
     name = _namespace(namespace)
-    with _talking_to(catalog):
-        try:
-            client(catalog).create_namespace(name)
-        except NamespaceAlreadyExistsError as error:
-            raise InputError(
-                f"namespace {_dotted(name)!r} already exists in catalog {catalog.name!r}.",
-                where=caller(),
-                fix="use it as it is.",
-            ) from error
+    try:
+        ask(catalog, lambda connection: connection.create_namespace(name))
+    except NamespaceAlreadyExistsError as error:
+        raise InputError(
+            f"namespace {_dotted(name)!r} already exists in catalog {catalog.name!r}.",
+            where=caller(),
+            fix="use it as it is.",
+        ) from error
 
 
 def create_table(
@@ -114,23 +114,21 @@ def create_table(
     )
     if exists(catalog, table):
         raise known
-    with _talking_to(catalog):
-        connection = client(catalog)
-        try:
-            # Private, but the public way from pyarrow needs field ids; the partition spec refers to them.
-            columns = assign_fresh_schema_ids(connection._convert_schema_if_needed(schema))
-            spec = _partition_spec(table, columns, partition_by)
-            connection.create_table(name, columns, partition_spec=spec)
-        except NoSuchNamespaceError as error:
-            raise missing_namespace(catalog, name[:-1], caller()) from error
-        except TableAlreadyExistsError as error:
-            raise known from error
-        except (TypeError, ValueError) as error:
-            raise DeclarationError(
-                f"table {table}: the schema does not fit Iceberg: {error}",
-                where=caller(),
-                fix="give a pyarrow.Schema or a pyiceberg.schema.Schema of types that Iceberg has.",
-            ) from error
+    try:
+        # Private, but the public way from pyarrow needs field ids; the partition spec refers to them.
+        columns = assign_fresh_schema_ids(client(catalog)._convert_schema_if_needed(schema))
+        spec = _partition_spec(table, columns, partition_by)
+        ask(catalog, lambda connection: connection.create_table(name, columns, partition_spec=spec))
+    except NoSuchNamespaceError as error:
+        raise missing_namespace(catalog, name[:-1], caller()) from error
+    except TableAlreadyExistsError as error:
+        raise known from error
+    except (TypeError, ValueError) as error:
+        raise DeclarationError(
+            f"table {table}: the schema does not fit Iceberg: {error}",
+            where=caller(),
+            fix="give a pyarrow.Schema or a pyiceberg.schema.Schema of types that Iceberg has.",
+        ) from error
     return load(catalog, table)
 
 
@@ -145,41 +143,12 @@ def drop_table(catalog: Catalog, table: str) -> None:
     name = Identifier.parse(table).parts
     if not exists(catalog, table):
         raise missing_table(catalog, table, caller())
-    with _talking_to(catalog):
-        try:
-            client(catalog).drop_table(name)
-        except NoSuchTableError as error:
-            raise missing_table(catalog, table, caller()) from error
-    _LOADED.pop((os.getpid(), catalog, name), None)
-
-
-def prepare(catalog: Catalog) -> None:
-    """Makes what must exist before a writer comes, such as an embedded catalog's folder; call it before Spark.
-
-    Raises:
-        EnvironmentProblem: It cannot be made.
-    """
-    make = CATALOGS[catalog.type].prepare
-    if make is not None:
-        make(catalog)
-
-
-def client(catalog: Catalog) -> PyCatalog:
-    """PyIceberg's own catalog: one per catalog value and process, for writing and for servers."""
-    # A forked child must not share its parent's sockets.
-    key = (os.getpid(), catalog)
-    with _LOCK:
-        if key not in _POOL:
-            from pyiceberg.catalog import load_catalog
-
-            prepare(catalog)
-            with _talking_to(catalog):
-                _POOL[key] = load_catalog(catalog.name, **pyiceberg_properties(catalog))
-        return _POOL[key]
-
-
-_LOCK = threading.Lock()
-_POOL: dict[tuple[int, Catalog], PyCatalog] = {}
+    try:
+        ask(catalog, lambda connection: connection.drop_table(name))
+    except NoSuchTableError as error:
+        raise missing_table(catalog, table, caller()) from error
+    finally:
+        forget(catalog, name)
 
 
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
@@ -310,61 +279,63 @@ class _ClientReader:
         self._catalog = catalog
 
     def namespaces(self) -> set[Name]:
-        with _talking_to(self._catalog):
-            return set(_below(client(self._catalog), ()))
+        return ask(self._catalog, lambda connection: set(_below(connection, ())))
 
     def tables(self, namespace: Name) -> list[str] | None:
         from pyiceberg.exceptions import NoSuchNamespaceError
 
-        with _talking_to(self._catalog):
-            try:
-                return [name[-1] for name in client(self._catalog).list_tables(namespace)]
-            except NoSuchNamespaceError:
-                return None
+        try:
+            return [name[-1] for name in ask(self._catalog, lambda connection: connection.list_tables(namespace))]
+        except NoSuchNamespaceError:
+            return None
 
     def exists(self, table: Name) -> bool:
-        with _talking_to(self._catalog):
-            return client(self._catalog).table_exists(table)
+        key = (os.getpid(), self._catalog, table)
+        # Only that a table is there is remembered: it is waited for, and then it must be seen at once.
+        if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
+            return True
+        found = ask(self._catalog, lambda connection: connection.table_exists(table))
+        if found:
+            _SEEN[key] = (time.monotonic(), None)
+        return found
 
     def load(self, table: Name) -> PyTable | None:
         from pyiceberg.exceptions import NoSuchTableError
 
         key = (os.getpid(), self._catalog, table)
-        cached = _LOADED.get(key)
-        if cached and time.monotonic() - cached[0] < CACHE_SECONDS:
-            return cached[1]
-        with _talking_to(self._catalog):
+        # One thread asks, those that want the same table meanwhile wait for its answer.
+        with lock_of(key):
+            cached = _LOADED.get(key)
+            if cached is not None and _fresh(cached):
+                return cached[1]
             try:
-                loaded = client(self._catalog).load_table(table)
+                loaded = ask(self._catalog, lambda connection: connection.load_table(table))
             except NoSuchTableError:
-                _LOADED.pop(key, None)
+                forget(self._catalog, table)
                 return None
-        _LOADED[key] = (time.monotonic(), loaded)
-        return loaded
+            _LOADED[key] = (time.monotonic(), loaded)
+            return loaded
 
 
 _LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
+_SEEN: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
+
+
+def _fresh(entry: tuple[float, object] | None) -> bool:
+    return entry is not None and time.monotonic() - entry[0] < CACHE_SECONDS
+
+
+def forget(catalog: Catalog, table: Name) -> None:
+    """Drops what is remembered of a table."""
+    for remembered in (_LOADED, _SEEN):
+        remembered.pop((os.getpid(), catalog, table), None)
 
 
 def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
     for child in connection.list_namespaces(namespace):
         yield child
-        yield from _below(connection, child)
-
-
-@contextmanager
-def _talking_to(catalog: Catalog) -> Iterator[None]:
-    try:
-        yield
-    except HeliosError:
-        raise
-    except Exception as error:
-        # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
-        raise RunError(
-            f"catalog {catalog.name!r} ({catalog.type}) failed: {type(error).__name__}: {error}",
-            where=catalog.origin,
-            fix=f"run `helios doctor --catalog {catalog.name}`.",
-        ) from error
+        if len(child) > len(namespace):
+            yield from _below(connection, child)
 
 
 # PyIceberg's tables, opened lazily

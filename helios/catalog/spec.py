@@ -1,4 +1,4 @@
-"""Catalogs and storages as values: declared in a script or in helios.toml, connected to only when they are used."""
+"""Catalogs as values: declared in a script or in helios.toml, connected to only when they are used."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from helios.catalog.catalogs import CATALOGS, home
-from helios.catalog.storages import STORAGES, Pairs, Value, complete, problem
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.home import home
+from helios.catalog.keys import Pairs, Setting, complete, problem
+from helios.catalog.storage import Storage, given
+from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, Origin, near_miss
 from helios.model.values import Secret, caller
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
 
+    from helios.catalog.rows import CatalogRow
     from helios.model.partition import PartitionField
     from helios.table.snapshots import Table
 
@@ -42,44 +46,6 @@ def name_problem(name: object) -> str | None:
     if name == RESERVED_NAME:
         return f"{name!r} is Spark's own catalog: use another name."
     return None
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Where a catalog's warehouse is kept. Made by `Storage.local` and its siblings, or by `[storages.NAME]`."""
-
-    type: str
-    options: Pairs = ()
-    origin: Origin | None = field(default_factory=caller, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        row = STORAGES.get(self.type)
-        if row is None:
-            raise DeclarationError(
-                f"storage type {self.type!r} is unknown. {near_miss(self.type, STORAGES)}", where=self.origin
-            )
-        wrong = problem(row.keys, dict(self.options))
-        if wrong:
-            raise DeclarationError(f"Storage.{self.type}: {wrong[1]}", where=self.origin)
-        options = complete(row.keys, dict(self.options), self.type, Path.cwd(), lambda: home(self.origin))
-        object.__setattr__(self, "options", options)
-
-    def option(self, name: str) -> Value | None:
-        """One setting; None if it has none."""
-        return dict(self.options).get(name)
-
-    @staticmethod
-    def local(path: str | os.PathLike[str]) -> Storage:
-        """A folder that every machine of the run sees.
-
-        Args:
-            path: The folder of the warehouse; a relative one is relative to the working directory.
-
-        Examples:
-            >>> Storage.local(path="/data/lake").options
-            (('path', '/data/lake'),)
-        """
-        return Storage("local", (("path", _text(path)),))
 
 
 @dataclass(frozen=True)
@@ -108,7 +74,7 @@ class Catalog:
             raise DeclarationError(
                 f"catalog type {self.type!r} is unknown. {near_miss(self.type, CATALOGS)}", where=self.origin
             )
-        wrong = problem(row.keys, dict(self.options))
+        wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
         if wrong:
             raise DeclarationError(f"catalog {self.name!r}: {wrong[1]}", where=self.origin)
         if self.storage is not None and self.storage.type not in row.storages:
@@ -119,13 +85,36 @@ class Catalog:
             )
         options = complete(row.keys, dict(self.options), self.name, Path.cwd(), lambda: home(self.origin))
         object.__setattr__(self, "options", options)
+        self._check_warehouse(row)
         object.__setattr__(self, "properties", self._checked_properties())
+
+    def _check_warehouse(self, row: CatalogRow) -> None:
+        place, storage = self.option("warehouse"), self.storage
+        kind = kind_of(str(place)) if place else None
+        if storage is not None and kind not in (None, storage.type):
+            raise DeclarationError(
+                f"catalog {self.name!r}: its warehouse {place} is not on its {storage.type} storage.",
+                where=self.origin,
+                fix=f"name a warehouse on it ({STORAGES[storage.type].example}), or another storage.",
+            )
+        if row.placed and not row.warehouse(self):
+            raise DeclarationError(
+                f"catalog {self.name!r}: it needs warehouse.",
+                where=self.origin,
+                fix=f"say where tables are put: {STORAGES[storage.type if storage else row.storages[0]].example}.",
+            )
+        if row.placed and place and kind not in row.storages:
+            raise DeclarationError(
+                f"catalog {self.name!r}: its warehouse {place} is on no storage that a {self.type} catalog takes.",
+                where=self.origin,
+                fix=f"write {' or '.join(STORAGES[kind].example for kind in row.storages)}.",
+            )
 
     def _checked_properties(self) -> Pairs:
         from helios.catalog.conf import own_keys
 
         own = own_keys(self)
-        checked: list[tuple[str, Value]] = []
+        checked: list[tuple[str, Setting]] = []
         for key, value in sorted(dict(self.properties).items(), key=lambda pair: str(pair[0])):
             if not isinstance(key, str) or not isinstance(value, (str, Secret)):
                 raise DeclarationError(
@@ -143,7 +132,7 @@ class Catalog:
             checked.append((key, Secret(value) if secret and isinstance(value, str) else value))
         return tuple(checked)
 
-    def option(self, name: str) -> Value | None:
+    def option(self, name: str) -> Setting | None:
         """One setting; None if it has none."""
         return dict(self.options).get(name)
 
@@ -154,6 +143,7 @@ class Catalog:
         properties: Mapping[str, str] | None = None,
         *,
         storage: Storage | None = None,
+        warehouse: str | None = None,
     ) -> Catalog:
         """The embedded catalog: a SQLite file in a folder, which Spark, PyIceberg and DuckDB all read.
 
@@ -163,13 +153,13 @@ class Catalog:
                 `.helios/catalogs/NAME`) beside the configuration file, or in the working directory if there is none.
             properties: Passed through to Iceberg.
             storage: Another place for the warehouse.
+            warehouse: The URI of the warehouse on that storage, such as "s3://bucket/lake".
 
         Examples:
             >>> Catalog.local("dev", path="/data/dev").options
             (('path', '/data/dev'),)
         """
-        options = (("path", _text(path)),) if path is not None else ()
-        return Catalog(name, "local", options, storage, _pairs(properties))
+        return Catalog(name, "local", given({"path": path, "warehouse": warehouse}), storage, _pairs(properties))
 
     @staticmethod
     def memory(name: str, properties: Mapping[str, str] | None = None) -> Catalog:
@@ -184,6 +174,144 @@ class Catalog:
             []
         """
         return Catalog(name, "memory", properties=_pairs(properties))
+
+    @staticmethod
+    def rest(
+        name: str,
+        *,
+        uri: str | Sequence[str],
+        warehouse: str | None = None,
+        credential: str | Secret | None = None,
+        oauth2_server_uri: str | None = None,
+        scope: str | None = None,
+        token: str | Secret | None = None,
+        storage: Storage | None = None,
+        properties: Mapping[str, str] | None = None,
+        allow_http: bool = False,
+    ) -> Catalog:
+        """A catalog behind Iceberg's REST protocol.
+
+        Args:
+            name: The catalog's name in table names.
+            uri: The server's address; a list for replicas of one catalog.
+            warehouse: Which warehouse of the server: a name, or a URI.
+            credential: OAuth2 client credentials, "client_id:secret", with which tokens are asked for and renewed.
+            oauth2_server_uri: Where; by default the catalog's own `v1/oauth/tokens`.
+            scope: The scope that is asked for; by default "catalog".
+            token: A bearer token instead, which nobody renews.
+            storage: Where its tables are; without keys there, the server is asked for some.
+            properties: Passed through to Iceberg.
+            allow_http: Whether `http://` may lead to other machines.
+
+        Raises:
+            DeclarationError: `credential` beside `token`, `http://` to another machine, an address that is no URL.
+
+        Examples:
+            >>> Catalog.rest("prod", uri="https://catalog.example.com", credential="me:secret").options
+            (('uri', 'https://catalog.example.com'), ('credential', ***))
+        """
+        settings = {**_only(locals(), CATALOGS["rest"]), "allow_http": allow_http or None}
+        return Catalog(name, "rest", given(settings), storage, _pairs(properties))
+
+    @staticmethod
+    def glue(
+        name: str,
+        *,
+        warehouse: str,
+        region: str | None = None,
+        catalog_id: str | None = None,
+        profile: str | None = None,
+        endpoint: str | None = None,
+        storage: Storage | None = None,
+        properties: Mapping[str, str] | None = None,
+        allow_http: bool = False,
+    ) -> Catalog:
+        """AWS Glue, with the default credential chain, a profile, or the keys of the storage.
+
+        Args:
+            name: The catalog's name in table names.
+            warehouse: Where tables are put, such as "s3://bucket/lake".
+            region: The AWS region; by default the storage's, or that of the AWS configuration.
+            catalog_id: The account whose catalog it is; by default one's own.
+            profile: A profile of the AWS configuration.
+            endpoint: Another address.
+            storage: `Storage.s3(...)`; by default S3 with the default credential chain.
+            properties: Passed through to Iceberg.
+            allow_http: Whether an endpoint with `http://` may lead to other machines.
+
+        Raises:
+            DeclarationError: A setting, a storage or a warehouse that it does not take.
+
+        Examples:
+            >>> Catalog.glue("prod", warehouse="s3://lake/tables", region="eu-west-1").type
+            'glue'
+        """
+        settings = {**_only(locals(), CATALOGS["glue"]), "allow_http": allow_http or None}
+        return Catalog(name, "glue", given(settings), storage, _pairs(properties))
+
+    @staticmethod
+    def hive(
+        name: str,
+        *,
+        uri: str | Sequence[str],
+        warehouse: str | None = None,
+        storage: Storage | None = None,
+        properties: Mapping[str, str] | None = None,
+        lock: bool | None = None,
+    ) -> Catalog:
+        """The Hive Metastore.
+
+        Args:
+            name: The catalog's name in table names.
+            uri: Its address, "thrift://host:9083"; a list for replicas of one metastore.
+            warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
+            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            properties: Passed through to Iceberg.
+            lock: Whether commits take a lock, as they do by default. Without one they rely on a metastore that
+                compares and sets: 2.3.10, or 4.0 and later.
+
+        Raises:
+            DeclarationError: A setting, a storage or a warehouse that it does not take.
+
+        Examples:
+            >>> Catalog.hive("prod", uri="thrift://metastore:9083", warehouse="s3://lake/tables").type
+            'hive'
+        """
+        return Catalog(name, "hive", given(_only(locals(), CATALOGS["hive"])), storage, _pairs(properties))
+
+    @staticmethod
+    def nessie(
+        name: str,
+        *,
+        uri: str | Sequence[str],
+        ref: str = "main",
+        warehouse: str | None = None,
+        storage: Storage | None = None,
+        properties: Mapping[str, str] | None = None,
+        token: str | Secret | None = None,
+        allow_http: bool = False,
+    ) -> Catalog:
+        """Project Nessie, by its own protocol.
+
+        Args:
+            name: The catalog's name in table names.
+            uri: Its address, such as "http://localhost:19120"; a list for replicas of one catalog.
+            ref: The branch that is read and written, or a tag that is read.
+            warehouse: Where tables are put, such as "s3://bucket/lake"; by default the folder of a local storage.
+            storage: The storage of the warehouse; by default that of its URI, with the default credential chain.
+            properties: Passed through to Iceberg.
+            token: A bearer token.
+            allow_http: Whether `http://` may lead to other machines.
+
+        Raises:
+            DeclarationError: A setting, a storage or a warehouse that it does not take.
+
+        Examples:
+            >>> Catalog.nessie("dev", uri="http://localhost:19120", ref="trial", warehouse="s3://lake/x").option("ref")
+            'trial'
+        """
+        settings = {**_only(locals(), CATALOGS["nessie"]), "allow_http": allow_http or None}
+        return Catalog(name, "nessie", given(settings), storage, _pairs(properties))
 
     # Operations, without a JVM
 
@@ -274,5 +402,5 @@ def _pairs(properties: Mapping[str, str] | None) -> Pairs:
     return tuple((properties or {}).items())
 
 
-def _text(path: str | os.PathLike[str]) -> str:
-    return os.fspath(path) if isinstance(path, os.PathLike) else path
+def _only(arguments: Mapping[str, Any], row: CatalogRow) -> dict[str, Any]:
+    return {key.name: arguments.get(key.name) for key in row.keys}

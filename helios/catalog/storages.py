@@ -14,7 +14,7 @@ from helios.catalog.rows import StorageRow
 from helios.catalog.s3 import S3
 
 if TYPE_CHECKING:
-    from helios.catalog.spec import Storage
+    from helios.catalog.storage import Storage
 
 
 def file_uri(path: str | Path) -> str:
@@ -37,6 +37,7 @@ STORAGES: Mapping[str, StorageRow] = {
         spark=_nothing,
         pyiceberg=_nothing,
         hadoop=lambda storage, place: {},
+        example="file:///folder",
         schemes={"file": "file"},
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from helios.catalog.catalogs import CATALOGS
 from helios.cli import options, output
 from helios.cli.options import Target
 from helios.errors import EnvironmentProblem, HeliosError, NotFound, near_miss
@@ -50,8 +51,9 @@ def doctor(
 ) -> None:
     """Look at Java, Spark, the jars and the catalogs.
 
-    Looks at the catalogs of the script, else of helios.toml. A small file is put on each catalog's storage, read
-    back and deleted.
+    Looks at the catalogs of the script, else of helios.toml: their addresses, which credentials are used (never their
+    values), their namespaces. A small file is put on each catalog's storage, read back and deleted. No look takes
+    more than 10 s.
 
     \b
     Example:
@@ -132,21 +134,33 @@ def _chosen(catalogs: list[Catalog], name: str | None) -> list[Catalog]:
 
 
 def _components(catalogs: Iterable[Catalog]) -> list[str]:
-    from helios.catalog.conf import components
+    from helios.catalog.conf import checkpoint_components, components, warehouse
 
-    return list(dict.fromkeys(c for catalog in catalogs for c in components(catalog)))
+    needed = [(*components(catalog), *checkpoint_components(warehouse(catalog) or "")) for catalog in catalogs]
+    return list(dict.fromkeys(component for several in needed for component in several))
 
 
-def _timed(name: str, look: Callable[[], str], fix: str | None = None) -> Check:
+def _timed(name: str, look: Callable[[], str], failed: Callable[[Exception], HeliosError] | None = None) -> Check:
+    """Takes a look, and gives it up when it takes too long.
+
+    Args:
+        name: What is looked at.
+        look: The look; it returns what it saw.
+        failed: What a failure that is not Helios's own means.
+    """
+    from helios.catalog.diagnosis import brief
+    from helios.catalog.probe import bounded
+
     began = time.perf_counter()
+    fix: str | None = None
     try:
-        detail, ok = look(), True
-    except HeliosError as error:
-        detail, ok, fix = error.what, False, error.fix or fix
+        detail, ok = bounded(look), True
     except Exception as error:
         # Storages and catalogs raise what their clients' libraries raise: there is no common root to name.
-        detail, ok = f"{type(error).__name__}: {' '.join(str(error).split())}", False
-    return Check(name, ok, detail, (time.perf_counter() - began) * 1000, None if ok else fix)
+        meant = failed(error) if failed and not isinstance(error, HeliosError) else error
+        ok = False
+        detail, fix = (meant.what, meant.fix) if isinstance(meant, HeliosError) else (brief(meant), None)
+    return Check(name, ok, detail, (time.perf_counter() - began) * 1000, fix)
 
 
 def _java() -> Check:
@@ -183,12 +197,35 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
 
 
 def _catalog(catalog: Catalog) -> list[Check]:
-    listed = _timed(
-        f"catalog {catalog.name}",
-        lambda: _namespaces(catalog),
-        fix=f"see the settings of [catalogs.{catalog.name}], and that its server is up.",
-    )
-    return [listed, *_storage(catalog)]
+    from helios.catalog import probe
+    from helios.catalog.connections import addresses, failed
+
+    def said(error: Exception) -> HeliosError:
+        return failed(catalog, error)
+
+    name = f"catalog {catalog.name}"
+    checks = _addresses(name, addresses(catalog), said)
+    checks += _credentials(f"{name}: credentials", lambda: probe.catalog_credentials(catalog))
+    checks.append(_timed(name, lambda: _namespaces(catalog), said))
+    return [*checks, *_storage(catalog, listed=checks[-1].ok is True)]
+
+
+def _addresses(name: str, addresses: Iterable[str], failed: Callable[[Exception], HeliosError]) -> list[Check]:
+    from helios.catalog.probe import reach
+
+    def look(address: str) -> Callable[[], str]:
+        def connect() -> str:
+            reach(address)
+            return address
+
+        return connect
+
+    return [_timed(f"{name}: address", look(address), failed) for address in addresses]
+
+
+def _credentials(name: str, kind: Callable[[], str | None]) -> list[Check]:
+    found = _timed(name, lambda: kind() or "")
+    return [found] if found.detail else []
 
 
 def _namespaces(catalog: Catalog) -> str:
@@ -199,44 +236,63 @@ def _namespaces(catalog: Catalog) -> str:
     )
 
 
-def _storage(catalog: Catalog) -> list[Check]:
+def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     """Puts, gets and deletes a small file in the warehouse, as PyIceberg does with the files of tables."""
-    from helios.catalog.conf import pyiceberg_properties, warehouse
+    from helios.catalog import probe
+    from helios.catalog.conf import storage_of, warehouse
 
-    prefix = f"storage of {catalog.name}"
-    root = warehouse(catalog)
-    if root is None:
-        return [Check(prefix, None, "temporary, or known to the server only")]
-    location = f"{root.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
-    content = secrets.token_bytes(64)
-    opened: list[FileIO] = []
+    name = f"storage of {catalog.name}"
+    known = warehouse(catalog)
+    if known is None and not listed:
+        return [Check(name, None, "only the catalog's server knows it")]
+    if CATALOGS[catalog.type].temporary:
+        return [Check(name, None, "temporary")]
+    declared = storage_of(catalog)
+    found: list[tuple[str, FileIO]] = []
+
+    def said(error: Exception) -> HeliosError:
+        return probe.storage_failed(catalog, found[0][0] if found else known or "", error)
+
+    checks = _addresses(name, probe.storage_addresses(declared) if declared else (), said)
+    checks += _credentials(f"{name}: credentials", lambda: probe.storage_credentials(catalog))
+    if any(check.ok is False for check in checks):
+        return checks
 
     def connect() -> str:
-        from pyiceberg.io import load_file_io
+        place = probe.place_of(catalog)
+        found.extend([place] if place else [])
+        return place[0] if place else ""
 
-        opened.append(load_file_io(pyiceberg_properties(catalog), location))
-        return root
+    client = _timed(name, connect, said)  # apart from put, whose time it would hide
+    if not client.ok:
+        return [*checks, client]
+    if not found:
+        return [*checks, Check(name, None, "the server tells no location yet: make a table, and look again")]
+    return [*checks, *_round(name, *found[0], said)]
+
+
+def _round(name: str, place: str, io: FileIO, failed: Callable[[Exception], HeliosError]) -> Iterable[Check]:
+    location = f"{place.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
+    content = secrets.token_bytes(64)
 
     def put() -> str:
-        with opened[0].new_output(location).create() as stream:
+        # The name is new; to look whether it is taken would give refusals that do not say why.
+        with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
-        return root
+        return place
 
     def get() -> str:
-        with opened[0].new_input(location).open() as stream:
+        with io.new_input(location).open() as stream:
             if stream.read() != content:
                 raise EnvironmentProblem(f"{location} reads back other bytes than were put.")
         return f"{len(content)} bytes, the same"
 
     def delete() -> str:
-        opened[0].delete(location)
+        io.delete(location)
         return "removed"
 
-    fix = f"see the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
-    client = _timed(prefix, connect, fix)  # apart from put, whose time it would hide
-    if not client.ok:
-        return [client]
-    first = _timed(f"{prefix}: put", put, fix)
-    if not first.ok:
-        return [first]
-    return [first, _timed(f"{prefix}: get", get, fix), _timed(f"{prefix}: delete", delete, fix)]
+    first = _timed(f"{name}: put", put, failed)
+    yield first
+    if first.ok:
+        yield _timed(f"{name}: get", get, failed)
+        yield _timed(f"{name}: delete", delete, failed)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from helios.errors import EnvironmentProblem, near_miss
 
 _AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
+_HTTP = ("org.apache.httpcomponents:httpclient:4.5.14", "org.apache.httpcomponents:httpcore:4.4.16")
 
 # A row is here only when it was run; a component without a row for a Spark version is refused by name.
 COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -34,10 +35,12 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "org.apache.hadoop:hadoop-aws:3.4.2",
             "software.amazon.awssdk:s3-transfer-manager:2.54.17",
             "software.amazon.awssdk:apache-client:2.54.17",
-            "org.apache.httpcomponents:httpclient:4.5.14",
-            "org.apache.httpcomponents:httpcore:4.4.16",
+            *_HTTP,
             "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.2.1",
         ),
+        # Checkpoints on abfss:// and gs://.
+        "abfs": ("org.apache.hadoop:hadoop-azure:3.4.2", "org.wildfly.openssl:wildfly-openssl:2.1.4.Final", *_HTTP),
+        "gcs": ("com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26:shaded",),
     },
 }
 NEWEST = max(COMPONENTS)

@@ -7,9 +7,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from helios.catalog.conf import components, pyiceberg_properties, warehouse
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.conf import (
+    checkpoint_components,
+    components,
+    hadoop_uri,
+    no_checkpoint,
+    pyiceberg_properties,
+    warehouse,
+)
 from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
+from helios.catalog.storages import checkpoint_schemes
 from helios.config import Config, TableName, resolve
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.files import FilesSource
@@ -36,9 +45,6 @@ from helios.plan.sources import change_problems, column_problems, columns_of, co
 from helios.plan.target import plan_write
 from helios.plan.views import view_problems
 from helios.table.readers import has_begun
-
-CHECKPOINT_SCHEMES = ("file", "hdfs", "viewfs")
-"""File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that are no reason not to run: Spark's parser has the last word, and a checkpoint knows where it began."""
@@ -105,6 +111,9 @@ def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[s
                 except InputError:
                     continue  # told with the other problems, by compile_pipelines
                 found |= dict.fromkeys(c for table in tables if table for c in components(table.catalog))
+                if isinstance(node, IcebergSink) and tables[0]:
+                    kept = node.checkpoint_location or warehouse(tables[0].catalog) or ""
+                    found |= dict.fromkeys(checkpoint_components(kept))
     return tuple(found)
 
 
@@ -197,6 +206,7 @@ class _Lowering:
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = dict.fromkeys(c for catalog in catalogs for c in components(catalog))
+        jars.update(dict.fromkeys(checkpoint_components(checkpoint)))
         return Plan(
             pipeline=identity,
             was=pipeline.was,
@@ -307,15 +317,35 @@ class _Lowering:
     # how it runs
 
     def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
-        location = given or self.default_checkpoint(write, identity)
-        scheme = urlsplit(location).scheme or "file"
-        if location and scheme not in CHECKPOINT_SCHEMES:
-            example = f'.checkpoint("/shared/checkpoints/{_folder(identity)}")'
+        location = hadoop_uri(given) if given else self.default_checkpoint(write, identity)
+        catalog = write.table.catalog
+        example = f'.checkpoint("/shared/checkpoints/{_folder(identity)}")'
+        if not location and not CATALOGS[catalog.type].temporary:
             self.problems.append(
                 ConfigError(
-                    f"Spark's own jars cannot keep a checkpoint on {scheme}://.",
+                    f"catalog {catalog.name!r}: only its server knows where the warehouse lies, so that no place for a "
+                    "checkpoint can be derived from it.",
                     where=sink.origin,
-                    fix=f"give one on {', '.join(CHECKPOINT_SCHEMES)}: {example}.",
+                    fix=f"give one: {example}, or a warehouse that is a URI.",
+                )
+            )
+        scheme = urlsplit(location).scheme or "file"
+        if location and scheme not in checkpoint_schemes():
+            self.problems.append(
+                ConfigError(
+                    f"Spark cannot keep a checkpoint on {scheme}://.",
+                    where=sink.origin,
+                    fix=f"give one on {', '.join(checkpoint_schemes())}: {example}.",
+                )
+            )
+        known = [catalog, *(read.table.catalog for read in self.reads if read.table is not None)]
+        reason = no_checkpoint(location, known)
+        if reason:
+            self.problems.append(
+                ConfigError(
+                    f"Spark cannot keep a checkpoint on {location}: {reason}.",
+                    where=sink.origin,
+                    fix=f"give one elsewhere: {example}.",
                 )
             )
         return location
@@ -329,7 +359,7 @@ class _Lowering:
 
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
         """Beside the tables in the warehouse; empty for a catalog in memory, whose checkpoint goes with the process."""
-        base = warehouse(write.table.catalog)
+        base = hadoop_uri(warehouse(write.table.catalog) or "")
         return f"{base.rstrip('/')}/_helios/checkpoints/{_folder(identity)}" if base else ""
 
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from helios.catalog.conf import components, spark_conf, warehouse
-from helios.catalog.operations import prepare
+from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config, TableName
 from helios.errors import HeliosError, InputError, RunError

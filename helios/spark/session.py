@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
@@ -16,8 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from helios.catalog.conf import spark_conf
-from helios.catalog.operations import prepare
+from helios.catalog.conf import checkpoint_conf, java_properties, spark_conf
+from helios.catalog.connections import prepare
+from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.errors import EnvironmentProblem
 from helios.plan.plan import Plan
@@ -119,11 +121,42 @@ LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
-    """Sets the conf of the plans' catalogs at run time, so that no secret is ever a process argument."""
+    """Sets the conf of the plans' catalogs and checkpoints at run time: no secret is ever a process argument."""
+    plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
         prepare(catalog)
-        for key, value in spark_conf(catalog).items():
-            session.conf.set(key, value)
+        declare(session, catalog)
+    for plan in plans:
+        for location in (plan.checkpoint, plan.former_checkpoint):
+            conf = checkpoint_conf(location or "", plan.catalogs)
+            if location and conf:
+                _renew(session, location, conf)
+            for key, value in conf.items():
+                session.conf.set(key, value)
+
+
+_PLACES: dict[str, dict[str, str]] = {}
+
+
+def _renew(session: SparkSession, location: str, conf: dict[str, str]) -> None:
+    """Closes Hadoop's client for a place whose credentials are others now: it would go on with the old ones."""
+    parts = urlsplit(location)
+    place = f"{parts.scheme}://{parts.netloc}/"
+    former = _PLACES.get(place)
+    _PLACES[place] = conf
+    if former is not None and former != conf:
+        jvm: Any = session._jvm
+        path = jvm.org.apache.hadoop.fs.Path(place)
+        path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).close()
+
+
+def declare(session: SparkSession, catalog: Catalog) -> None:
+    """Sets the conf of a catalog in a running session."""
+    for key, value in spark_conf(catalog).items():
+        session.conf.set(key, value)
+    jvm: Any = session._jvm
+    for key, value in java_properties(catalog).items():
+        jvm.System.setProperty(key, value)
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:

@@ -16,7 +16,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from helios.spark import scans
+from helios.spark import landing, scans
 from helios.spark.history import History
 
 ALWAYS = {
@@ -155,7 +155,8 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins, and forgets what was done before."""
-        self._pending = self.table.newTransaction()
+        self._operations = landing.Operations(self.table.operations())
+        self._pending = landing.begin(self._jvm, self.table, self._operations)
         self._before = self._head()
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
         before = self._before if minor(self.spark) == "4.1" else None
@@ -218,7 +219,7 @@ class Transaction:
         self._pending.updateProperties().set(key, value).commit()
 
     def commit(self) -> None:
-        self._pending.commitTransaction()
+        landing.commit(self.table, self._pending, self._operations)
 
     def _head(self) -> Any | None:
         pending = self._pending.table()

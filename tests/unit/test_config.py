@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.catalog.catalogs import CATALOGS, CatalogRow
-from helios.catalog.spec import Catalog, Storage
-from helios.catalog.storages import Key
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.keys import Key
+from helios.catalog.rows import CatalogRow
+from helios.catalog.spec import Catalog
+from helios.catalog.storage import Storage
 from helios.config import Config, TableName, expand, load, merge, resolve
 from helios.errors import ConfigError, NotFound, Origin
 from helios.model.values import Identifier, Secret
@@ -249,7 +251,7 @@ def test_windows_files_are_fine(write: Write) -> None:
         ),
         (
             "[catalogs.prod]\npath = 'x'\n",
-            "helios.toml:1: catalogs.prod: it needs a type. Fix: add type = one of local, memory.",
+            "helios.toml:1: catalogs.prod: it needs a type. Fix: add type = one of glue, hive, local, memory, nessie, rest.",
         ),
         ("[storages.disk]\ntype = 'local'\n", "helios.toml:1: storages.disk: it needs path."),
         (

@@ -15,11 +15,12 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from helios.catalog import operations
-from helios.catalog.catalogs import CATALOGS, CatalogRow
+from helios.catalog import connections, operations
+from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import pyiceberg_properties
+from helios.catalog.keys import Key
+from helios.catalog.rows import CatalogRow
 from helios.catalog.spec import Catalog
-from helios.catalog.storages import Key
 from helios.errors import DeclarationError, EnvironmentProblem, HeliosError, InputError, NotFound, RunError
 from helios.model.partition import bucket, day
 
@@ -314,15 +315,15 @@ def test_several_processes_make_and_write_one_catalog_at_once(catalog: Catalog, 
 
 
 def test_preparing_twice_changes_nothing(sales: Catalog) -> None:
-    operations.prepare(sales)
+    connections.prepare(sales)
     assert sales.exists("sales.orders")
 
 
 def test_one_client_per_value(tmp_path: Path) -> None:
     one, same = Catalog.local("dev", path=tmp_path), Catalog.local("dev", path=tmp_path)
     other = Catalog.local("dev", path=tmp_path / "x")
-    assert operations.client(one) is operations.client(same)
-    assert operations.client(one) is not operations.client(other)
+    assert connections.client(one) is connections.client(same)
+    assert connections.client(one) is not connections.client(other)
 
 
 def test_a_memory_catalog_is_gone_with_the_process() -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from helios.catalog.catalogs import CATALOGS, CatalogRow
+from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import components, pyiceberg_properties, shown_spark_conf, spark_conf, warehouse
-from helios.catalog.spec import Catalog, Storage
-from helios.catalog.storages import STORAGES, Key
+from helios.catalog.keys import Key
+from helios.catalog.rows import CatalogRow
+from helios.catalog.spec import Catalog
+from helios.catalog.storage import Storage
+from helios.catalog.storages import STORAGES
 from helios.errors import DeclarationError
 from helios.model.values import Secret
 

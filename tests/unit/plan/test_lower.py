@@ -145,7 +145,7 @@ def test_every_problem_is_told_at_once_with_its_line(context: Context) -> None:
         ORDERS >> where("amout > 1") >> Iceberg.sink("a.u"),
         ORDERS >> Iceberg.sink("nope.a.t"),
         ORDERS >> Iceberg.sink("a.v").partition_by(day("nam"), hour("name")),
-        ORDERS >> Iceberg.sink("a.w").checkpoint("s3://bucket/x"),
+        ORDERS >> Iceberg.sink("a.w").checkpoint("ftp://host/x"),
         ORDERS >> Iceberg.sink("b.t", catalog="locl"),
     )
     text = "\n".join(problems)
@@ -155,7 +155,7 @@ def test_every_problem_is_told_at_once_with_its_line(context: Context) -> None:
         "'nope'",
         "partition_by(day(nam)): no column 'nam'. Did you mean 'name'?",
         "partition_by(hour(name)): hour does not take string. Fix: it takes timestamp or timestamp_ntz.",
-        "Spark's own jars cannot keep a checkpoint on s3://.",
+        "Spark cannot keep a checkpoint on ftp://.",
         "Did you mean 'local'?",
     ):
         assert expected in text, expected

@@ -1,0 +1,148 @@
+"""Azure Data Lake Storage (and Blob Storage, through its dfs address)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf
+from helios.catalog.rows import StorageRow
+from helios.model.values import Secret
+
+if TYPE_CHECKING:
+    from helios.catalog.storage import Storage
+
+SUFFIX = "dfs.core.windows.net"
+_MSI = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
+
+
+def parts(connection_string: str) -> dict[str, str]:
+    """A connection string of the Azure portal, taken apart; empty if it is none.
+
+    Examples:
+        >>> parts("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
+        'lake'
+    """
+    pairs = (part.partition("=") for part in connection_string.split(";") if part.strip())
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+class Account:
+    """What the settings of a storage come to, however they were given."""
+
+    def __init__(self, storage: Storage) -> None:
+        given = storage.option("connection_string")
+        told = parts(given.reveal()) if isinstance(given, Secret) else {}
+        self.name = str(storage.option("account") or told.get("AccountName") or _named(told.get("BlobEndpoint")))
+        self.key = storage.option("account_key") or _secret(told.get("AccountKey"))
+        sas = storage.option("sas_token") or _secret(told.get("SharedAccessSignature"))
+        self.sas = Secret(sas.reveal().removeprefix("?")) if isinstance(sas, Secret) else None
+        self.endpoint = storage.option("endpoint") or told.get("BlobEndpoint")
+        self.host = f"{self.name}.{SUFFIX}"
+
+    def connection_string(self) -> Secret | None:
+        """For clients that know an address of its own only so."""
+        if not self.endpoint:
+            return None
+        pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
+        pairs |= {"AccountKey": self.key.reveal()} if isinstance(self.key, Secret) else {}
+        pairs |= {"SharedAccessSignature": self.sas.reveal()} if self.sas else {}
+        scheme = urlsplit(str(self.endpoint)).scheme
+        return Secret(";".join(f"{k}={v}" for k, v in {"DefaultEndpointsProtocol": scheme, **pairs}.items()))
+
+
+def _secret(text: str | None) -> Secret | None:
+    return Secret(text) if text else None
+
+
+def _named(endpoint: str | None) -> str:
+    return (urlsplit(endpoint or "").hostname or "").split(".")[0]
+
+
+def _spark(storage: Storage) -> dict[str, Value]:
+    account = Account(storage)
+    keys: dict[str, Setting | None] = {
+        "adls.auth.shared-key.account.name": account.name if account.key else None,
+        "adls.auth.shared-key.account.key": account.key,
+        f"adls.sas-token.{account.host}": account.sas,
+        # Iceberg calls the address of an account its connection string.
+        f"adls.connection-string.{account.host}": account.endpoint,
+    }
+    return conf({"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", **keys})
+
+
+def _pyiceberg(storage: Storage) -> dict[str, Value]:
+    account = Account(storage)
+    return conf(
+        {
+            "py-io-impl": "helios.catalog.clients.adls.AdlsFileIO",
+            "adls.account-name": account.name,
+            "adls.account-key": account.key,
+            "adls.sas-token": account.sas,
+            "adls.connection-string": account.connection_string(),
+        }
+    )
+
+
+def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
+    account = Account(storage)
+    host = place.rpartition("@")[2] or account.host
+    settings: dict[str, Setting | None] = {f"fs.azure.account.key.{host}": account.key}
+    if account.sas and not account.key:
+        settings = {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": account.sas}
+    elif not account.key:
+        settings = {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"fs.azure.account.oauth.provider.type.{host}": _MSI,
+        }
+    # The driver's own 30 retries are a quarter of an hour.
+    return conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
+
+
+def _no_checkpoint(storage: Storage) -> str | None:
+    return (
+        "Hadoop's driver knows only the account's own address, and no endpoint" if Account(storage).endpoint else None
+    )
+
+
+def _fault(given: Given) -> Fault | None:
+    ways = [name for name in ("account_key", "sas_token", "connection_string") if given.get(name) is not None]
+    if len(ways) > 1:
+        return ways[1], f"{ways[0]} and {ways[1]} are two ways to say the same: give one of them."
+    string = given.get("connection_string")
+    if string is None:
+        return None if given.get("account") else (None, "it needs account, or connection_string.")
+    told = parts(string.reveal() if isinstance(string, Secret) else str(string))
+    if not (told.get("AccountName") or told.get("BlobEndpoint")):
+        return "connection_string", (
+            "connection_string names no account: copy it from the portal's access keys "
+            '("DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...").'
+        )
+    if given.get("endpoint") and told.get("BlobEndpoint"):
+        return "endpoint", "endpoint and the BlobEndpoint of connection_string are the same: give one of them."
+    return None
+
+
+ADLS = StorageRow(
+    keys=(
+        Key("account", "the storage account"),
+        Key("account_key", "one of its access keys; by default Azure's credential chain", secret=True),
+        Key("sas_token", "a shared access signature instead", secret=True),
+        Key("connection_string", "account, key or signature, and address in one", secret=True),
+        Key("endpoint", "another address of the account, such as Azurite's", schemes=HTTP),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    hadoop=_hadoop,
+    example="abfss://container@account.dfs.core.windows.net/folder",
+    no_checkpoint=_no_checkpoint,
+    schemes={"abfss": "abfss", "abfs": "abfs"},
+    fault=_fault,
+    components=("azure",),
+    checkpoints=("abfs",),
+    extra="adls",
+    gaps=(
+        "without keys, checkpoints use the machine's managed identity: Hadoop's driver has no other part of the chain",
+        "checkpoints need the account's own dfs address: Hadoop's driver takes no `endpoint`",
+    ),
+)

@@ -1,0 +1,164 @@
+"""Connections to catalogs: one per catalog value and process, and the next replica when one is away."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import threading
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.conf import pyiceberg_properties, replicas
+from helios.catalog.diagnosis import brief, chain, diagnose, evidence
+from helios.catalog.spec import Catalog
+from helios.errors import ConfigError, HeliosError, RunError
+
+if TYPE_CHECKING:
+    import pyiceberg.catalog
+
+    PyCatalog = pyiceberg.catalog.Catalog
+
+T = TypeVar("T")
+
+
+def prepare(catalog: Catalog) -> None:
+    """Makes what must exist before a writer comes, such as an embedded catalog's folder; call it before Spark.
+
+    Raises:
+        EnvironmentProblem: It cannot be made.
+    """
+    make = CATALOGS[catalog.type].prepare
+    if make is not None:
+        make(catalog)
+
+
+def client(catalog: Catalog) -> PyCatalog:
+    """PyIceberg's own catalog, of the replica that answered last.
+
+    Raises:
+        RunError: It cannot be reached.
+    """
+    return ask(catalog, lambda connection: connection)
+
+
+def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
+    """Asks a catalog something; of several replicas the one that answered last, then each other one.
+
+    Another replica is asked only if the one before certainly never saw the question.
+
+    Args:
+        catalog: The catalog.
+        question: What is asked of PyIceberg's client.
+        passing: Errors to pass on as they are, beside Helios's own and what PyIceberg says of names.
+
+    Raises:
+        RunError: No replica answered, or one failed; the message has the likely cause and the fix.
+        ConfigError: The settings are wrong, such as a credential.
+    """
+    ordered = _by_luck(catalog)
+    for replica in ordered:
+        try:
+            answer = question(_connected(replica))
+        except Exception as error:
+            if isinstance(error, (HeliosError, *passing, *_names())):
+                raise
+            # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
+            found = diagnose(error)
+            if found is not None and found.unreached and replica is not ordered[-1]:
+                continue
+            raise failed(catalog, error, tried=len(ordered)) from error
+        if len(ordered) > 1:
+            _ANSWERED[os.getpid(), catalog] = replica
+        return answer
+    raise AssertionError("a catalog has at least one address")
+
+
+def failed(catalog: Catalog, error: BaseException, tried: int = 1) -> ConfigError | RunError:
+    """The message for a failure of a catalog: the likely cause, what was said, the fix."""
+    address = _address(catalog, error)
+    more = " (all replicas were tried)" if tried > 1 else ""
+    what = f"catalog {catalog.name!r} ({catalog.type}){f' at {address}' if address else ''} failed{more}"
+    return told(catalog, what, error)
+
+
+def told(catalog: Catalog, what: str, error: BaseException) -> ConfigError | RunError:
+    """A failure of a catalog or its storage as an error of the input or of the run, with cause and fix."""
+    found = diagnose(error)
+    if found is None:
+        return RunError(
+            f"{what}: {brief(error)}", where=catalog.origin, fix=f"run `helios doctor --catalog {catalog.name}`."
+        )
+    kind = ConfigError if found.settings else RunError
+    return kind(f"{what}: {found.cause} ({evidence(error)}).", where=catalog.origin, fix=f"{found.fix}.")
+
+
+def lock_of(key: Hashable) -> threading.Lock:
+    """The lock of one thing that only one thread should make."""
+    with _LOCK:
+        return _LOCKS.setdefault(key, threading.Lock())
+
+
+_LOCK = threading.Lock()
+_LOCKS: dict[Hashable, threading.Lock] = {}
+_POOL: dict[tuple[int, Catalog], PyCatalog] = {}
+_ANSWERED: dict[tuple[int, Catalog], Catalog] = {}
+
+
+def _by_luck(catalog: Catalog) -> list[Catalog]:
+    every = replicas(catalog)
+    last = _ANSWERED.get((os.getpid(), catalog))
+    return sorted(every, key=lambda replica: replica != last) if last is not None else list(every)
+
+
+def _connected(catalog: Catalog) -> PyCatalog:
+    # A forked child must not share its parent's sockets.
+    key = (os.getpid(), catalog)
+    with lock_of(key):
+        if key not in _POOL:
+            prepare(catalog)
+            _POOL[key] = _connect(catalog)
+        return _POOL[key]
+
+
+def _connect(catalog: Catalog) -> PyCatalog:
+    own, properties = CATALOGS[catalog.type].client, pyiceberg_properties(catalog)
+    if own is None:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog(catalog.name, **properties)
+    module, _, name = own.partition(":")
+    made: PyCatalog = getattr(importlib.import_module(module), name)(catalog.name, **properties)
+    return made
+
+
+def _names() -> tuple[type[Exception], ...]:
+    """What PyIceberg says of namespaces and tables that are there, or are not."""
+    from pyiceberg import exceptions
+
+    return (
+        exceptions.NamespaceAlreadyExistsError,
+        exceptions.NoSuchNamespaceError,
+        exceptions.NoSuchTableError,
+        exceptions.TableAlreadyExistsError,
+    )
+
+
+def addresses(catalog: Catalog) -> tuple[str, ...]:
+    """The addresses of a catalog that its settings name: of its servers, and of the one that issues tokens."""
+    given = (catalog.option(name) or () for name in ("uri", "endpoint", "oauth2_server_uri"))
+    return tuple(address for one in given for address in (one if isinstance(one, tuple) else (str(one),)))
+
+
+def _address(catalog: Catalog, error: BaseException) -> str:
+    """The addresses that an error speaks of; none of them if it is, say, of the storage."""
+    said = " ".join(map(str, chain(error)))
+    return ", ".join(address for address in addresses(catalog) if _spoken_of(address, said))
+
+
+def _spoken_of(address: str, said: str) -> bool:
+    parts = urlsplit(address)
+    port = parts.port is None or re.search(rf"\b{parts.port}\b", said) is not None
+    return (parts.hostname or address) in said and port

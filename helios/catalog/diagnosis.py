@@ -1,0 +1,299 @@
+"""What a failed call of a catalog or a storage means: a symptom in the chain of its errors, the cause, the fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A row of the table.
+
+    Args:
+        name: What it is called, for programs.
+        symptom: A pattern of what the errors say, or of the names of their classes.
+        cause: What is likely wrong, as the end of a sentence.
+        fix: What to do about it, in the imperative.
+        unreached: Whether the server certainly never saw the request, so that another one may be asked.
+        settings: Whether the settings are wrong, so that trying again cannot help.
+    """
+
+    name: str
+    symptom: re.Pattern[str]
+    cause: str
+    fix: str
+    unreached: bool = False
+    settings: bool = False
+
+
+def _row(
+    name: str, symptom: str, cause: str, fix: str, unreached: bool = False, *, settings: bool = False
+) -> Diagnosis:
+    return Diagnosis(name, re.compile(symptom, re.IGNORECASE), cause, fix, unreached, settings)
+
+
+DIAGNOSES = (
+    # What is missing on this machine
+    _row(
+        "no boto3",
+        r"No module named '(boto3|botocore)",
+        "the Python package boto3 is missing",
+        "pip install 'helios-iceberg[glue]'",
+    ),
+    _row(
+        "no thrift",
+        r"No module named '(thrift|hive_metastore)",
+        "the Python package thrift is missing",
+        "pip install 'helios-iceberg[hive]'",
+    ),
+    _row(
+        "no adlfs",
+        r"No module named '(adlfs|azure)|Could not initialize FileIO.*fsspec.*abfs",
+        "the Python package adlfs is missing",
+        "pip install 'helios-iceberg[adls]'",
+    ),
+    _row(
+        "no gcsfs",
+        r"No module named '(gcsfs|google)|Could not initialize FileIO: pyiceberg.io.fsspec",
+        "the Python package gcsfs is missing",
+        "pip install 'helios-iceberg[gcs]'",
+    ),
+    _row(
+        "no jar",
+        r"ClassNotFoundException|NoClassDefFoundError|Cannot find constructor for|No FileSystem for scheme",
+        "a jar is missing in the Spark session",
+        "run `helios jars SCRIPT` and `helios doctor`; storage= says which jars are needed",
+    ),
+    # Credentials: before the network, whose errors may stand beside them
+    _row(
+        "no credentials",
+        r"Unable to locate credentials|NoCredentialsError|Unable to load credentials from any"
+        r"|DefaultCredentialsError|could not find default credentials|Could not load the default credentials"
+        r"|DefaultAzureCredential failed|No AWS (profile|credentials)|ProfileNotFound"
+        r"|config profile .* could not be found",
+        "no credentials were given and the default chain of the cloud has none",
+        "give the keys in its storage, or set up the chain (environment variables, a profile, an instance role)",
+        settings=True,
+    ),
+    _row(
+        "expired token",
+        r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|\b419\b"
+        r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
+        "its token has expired, or is not known there",
+        "get a new one, or give `credential`, with which tokens are renewed",
+        settings=True,
+    ),
+    _row(
+        "clock",
+        r"RequestTimeTooSkewed|clock skew|request date header",
+        "the clock of this machine is wrong",
+        "set it, for example by NTP",
+    ),
+    _row(
+        "wrong region",
+        r"AuthorizationHeaderMalformed|PermanentRedirect|\bthe region '.+' is wrong"
+        r"|HTTP status 301|status code:? 301|\(301\)|IllegalLocationConstraint|incorrect region|is in this region"
+        r"|configured region is"
+        r"|credential should be scoped to a valid region",
+        "the bucket is in another region",
+        "give region= of the storage as the bucket has it",
+        settings=True,
+    ),
+    _row(
+        "unknown key",
+        r"InvalidAccessKeyId|UnrecognizedClient|InvalidClientTokenId|access key id you provided does not exist",
+        "the access key is unknown there",
+        "see access_key_id, and that it is of this server or account",
+        settings=True,
+    ),
+    _row(
+        "wrong session",
+        r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
+        "the session token is not of these keys",
+        "give the three that were issued together, or leave session_token out",
+        settings=True,
+    ),
+    _row(
+        "wrong secret",
+        r"SignatureDoesNotMatch|signature we calculated does not match|InvalidSignature"
+        r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
+        "the secret does not fit the key",
+        "see the secret key, token or connection string of its storage",
+        settings=True,
+    ),
+    _row("wrong scope", r"invalid_scope", "the token server does not grant the scope", "see `scope`", settings=True),
+    _row(
+        "wrong client",
+        r"invalid_client|OAuthError|Credentials given were invalid|unauthorized_client",
+        "the token server refuses the client credentials",
+        "see `credential` (client_id:secret) and `oauth2_server_uri`",
+        settings=True,
+    ),
+    _row(
+        "unauthorized",
+        r"UnauthorizedError|NotAuthorizedException|\b401\b|Not authorized|Unauthorized",
+        "its server does not know these credentials (401)",
+        "see `credential` or `token`, and the keys of its storage",
+        settings=True,
+    ),
+    _row(
+        "forbidden",
+        r"ForbiddenError|AccessDenied|ACCESS_DENIED|\b403\b|Forbidden|AuthorizationFailure"
+        r"|AuthorizationPermissionMismatch|not authorized to perform|PermissionDenied",
+        "the credentials are wrong, or may not do this (403)",
+        "see the keys, and the rights that they have",
+        settings=True,
+    ),
+    # What is not there
+    _row(
+        "no bucket",
+        r"NoSuchBucket|bucket does not exist|NO_SUCH_BUCKET|ContainerNotFound"
+        r"|FilesystemNotFound|specified container does not exist|specified filesystem does not exist"
+        r"|bucket.{0,80}not found",
+        "the bucket (or container) of its warehouse does not exist",
+        "make it, or see the warehouse; a server other than Amazon's may need path_style=True",
+        settings=True,
+    ),
+    _row(
+        "no warehouse",
+        r"NoSuchWarehouse|warehouse .{0,80}(not found|does not exist|unknown)",
+        "its server knows no such warehouse",
+        "see `warehouse`",
+        settings=True,
+    ),
+    _row(
+        "no branch",
+        r"NessieReferenceNotFound|Named reference .* not found|REFERENCE_NOT_FOUND",
+        "Nessie has no such branch or tag",
+        "see `ref`, or make the branch",
+        settings=True,
+    ),
+    _row(
+        "no locks",
+        r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
+        r"|HiveTable.*lock|Error updating transaction database",
+        "this metastore has no lock tables",
+        "make them with Hive's schematool, or give lock=False if it compares and sets (2.3.10, 4.0 and later)",
+        settings=True,
+    ),
+    # The network
+    _row(
+        "tls",
+        r"CERTIFICATE_VERIFY_FAILED|SSLError|SSLHandshakeException|SSLCertVerificationError|PKIX path"
+        r"|WRONG_VERSION_NUMBER|wrong version number|certificate (has expired|verify failed)|curlCode: (35|60)",
+        "the TLS handshake failed",
+        "see http or https in its address, and that its certificate is trusted here",
+        True,
+    ),
+    _row(
+        "dns",
+        r"Name or service not known|NameResolutionError|getaddrinfo|nodename nor servname|UnknownHost"
+        r"|Temporary failure in name resolution|Could(n't| not) resolve host|curlCode: 6\b|No address associated",
+        "the name of its host is not known",
+        "see the host in its address, and the DNS of this machine",
+        True,
+    ),
+    _row(
+        "refused",
+        r"Connection refused|ConnectionRefused|NewConnectionError|curlCode: 7\b|Could not connect to any of"
+        r"|EndpointConnectionError|Couldn't connect to server|Cannot connect to host"
+        r"|Failed to establish a new connection",
+        "nothing listens at its address",
+        "see its host and port, and that the server is up",
+        True,
+    ),
+    _row(
+        "no way",
+        r"Network is unreachable|No route to host|EHOSTUNREACH|ENETUNREACH",
+        "there is no way to its network",
+        "see the address, a VPN or a firewall",
+        True,
+    ),
+    _row(
+        "connect timeout",
+        r"ConnectTimeout|connect timeout|connect timed out|timed out.*connect|Connect(ion)? to .* timed out"
+        r"|Connection timed out|curlCode: 28\b",
+        "it did not answer in time",
+        "see its host and port, and that no firewall swallows the connection",
+        True,
+    ),
+    _row(
+        "timeout",
+        r"ReadTimeout|Read timed out|SocketTimeout|timed out|TimeoutError|Timeout was reached|RequestTimeout",
+        "its server accepted the request and did not answer in time",
+        "see the load and the log of the server",
+    ),
+    _row(
+        "reset",
+        r"Connection reset|ConnectionResetError|RemoteDisconnected|Connection aborted|Broken pipe|EOFError"
+        r"|Server disconnected|unexpected end of (file|stream)|TSocket read 0 bytes|NoHttpResponse|BadStatusLine",
+        "the connection broke off",
+        "try again; see the log of the server",
+    ),
+    _row(
+        "away",
+        r"ServiceUnavailable|ServerError|\b50[0234]\b|Service Unavailable|Bad Gateway|InternalServerError"
+        r"|InternalFailure|SlowDown",
+        "its server is there but cannot answer",
+        "try again; see the log of the server",
+    ),
+    _row(
+        "no catalog",
+        r"ValidationError|JSONDecodeError|\b404\b|Not Found|RESTError",
+        "what answers at its address is no such catalog",
+        "see the path of `uri`: it is the part before /v1",
+        settings=True,
+    ),
+)
+"""First match wins: what is certain stands before what is vague."""
+
+
+def diagnose(error: BaseException) -> Diagnosis | None:
+    """The likely cause of a failure; None if nobody can tell.
+
+    Args:
+        error: The failure. Its causes are looked at too, the innermost first.
+
+    Examples:
+        >>> diagnose(ConnectionRefusedError(111, "Connection refused")).name
+        'refused'
+    """
+    found = _found(error)
+    return found[0] if found else None
+
+
+def evidence(error: BaseException) -> str:
+    """What shows the cause of a failure, on one line: the shortest of the errors that say it."""
+    found = _found(error)
+    return brief(found[1] if found else error)
+
+
+def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
+    errors = {f"{type(one).__name__}: {one}": one for one in chain(error)}
+    for row in DIAGNOSES:
+        telling = [text for text in errors if row.symptom.search(text)]
+        if telling:
+            return row, errors[min(telling, key=len)]
+    return None
+
+
+def chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, its causes, and the errors that libraries hand over as arguments."""
+    pending: list[BaseException] = [error]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        linked = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+        pending += [other for other in linked if isinstance(other, BaseException)]
+
+
+def brief(error: BaseException, length: int = 300) -> str:
+    """What an error says, on one line and without the addresses' credentials."""
+    text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
+    return f"{type(error).__name__}: {text if len(text) <= length else text[: length - 1] + '…'}"

@@ -1,0 +1,159 @@
+"""The embedded catalogs: a SQLite file in a folder, which lasts, or goes with the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helios.catalog.home import STATE_FOLDER
+from helios.catalog.keys import Key, Value
+from helios.catalog.rows import CatalogRow
+from helios.catalog.storages import STORAGES, file_uri
+from helios.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+BUSY_SECONDS = 60
+"""How long a commit to a SQLite catalog waits for another one; the driver's own 3 s fail under several pipelines."""
+
+
+def _default_folder(name: str, project: Path) -> str:
+    # Catalogs that share a warehouse would put tables of one name into one folder.
+    return str(project / STATE_FOLDER if name == "local" else project / STATE_FOLDER / "catalogs" / name)
+
+
+def _declared_folder(catalog: Catalog) -> Path:
+    return Path(str(catalog.option("path")))
+
+
+@cache
+def _temporary_folder(name: str, process: int) -> Path:
+    import secrets
+    import tempfile
+
+    return Path(tempfile.gettempdir()) / f"helios-{name}-{process}-{secrets.token_hex(8)}"
+
+
+def _memory_folder(catalog: Catalog) -> Path:
+    return _temporary_folder(catalog.name, os.getpid())
+
+
+def _sqlite_row(folder: Callable[[Catalog], Path]) -> dict[str, Callable[[Catalog], dict[str, Value]]]:
+    def warehouse(catalog: Catalog) -> str:
+        storage, given = catalog.storage, catalog.option("warehouse")
+        if given or storage is None:
+            return str(given or file_uri(folder(catalog) / "warehouse"))
+        return STORAGES[storage.type].warehouse(storage) or ""
+
+    def spark(catalog: Catalog) -> dict[str, Value]:
+        return {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{(folder(catalog) / 'catalog.db').as_posix()}",
+            "jdbc.schema-version": "V1",
+            "jdbc.busy_timeout": str(BUSY_SECONDS * 1000),
+            "warehouse": warehouse(catalog),
+        }
+
+    def pyiceberg(catalog: Catalog) -> dict[str, Value]:
+        return {
+            "type": "sql",
+            "uri": f"sqlite:///{(folder(catalog) / 'catalog.db').as_posix()}?timeout={BUSY_SECONDS}",
+            "warehouse": warehouse(catalog),
+        }
+
+    return {"spark": spark, "pyiceberg": pyiceberg}
+
+
+def _local_warehouse(catalog: Catalog) -> str:
+    return str(_LOCAL["spark"](catalog)["warehouse"])
+
+
+# As Iceberg's JdbcUtil (schema V1) and PyIceberg's SqlCatalog both create them.
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) "
+    "NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location "
+    "VARCHAR(1000), iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, namespace "
+    "VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
+    "PRIMARY KEY (catalog_name, namespace, property_key))",
+)
+
+
+def _prepare(catalog: Catalog, folder: Path) -> None:
+    import sqlite3
+
+    # Neither driver makes the folder, and two Sparks that make the tables at once fail on the second ALTER TABLE.
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(folder / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES:
+                db.execute(statement)
+            db.execute("COMMIT")
+    except (OSError, sqlite3.Error) as error:
+        raise EnvironmentProblem(
+            f"catalog {catalog.name!r} cannot be made in {folder}: {error}.",
+            where=catalog.origin,
+            fix="give a folder that can be written as path=.",
+        ) from error
+
+
+def _prepare_memory(catalog: Catalog) -> None:
+    folder = _memory_folder(catalog)
+    if not folder.exists():
+        folder.mkdir(mode=0o700)
+        atexit.register(_remove, folder, os.getpid())
+    _prepare(catalog, folder)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    # A forked child must not remove its parent's tables.
+    if os.getpid() == owner:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_LOCAL = _sqlite_row(_declared_folder)
+_MEMORY = _sqlite_row(_memory_folder)
+
+LOCAL = CatalogRow(
+    keys=(
+        Key("path", "the folder of catalog.db and warehouse/", path=True, default=_default_folder),
+        Key("warehouse", "the URI of a warehouse elsewhere, on the `storage`"),
+    ),
+    spark=_LOCAL["spark"],
+    pyiceberg=_LOCAL["pyiceberg"],
+    warehouse=_local_warehouse,
+    components=("iceberg", "sqlite"),
+    storages=("local", "s3", "adls", "gcs"),
+    prepare=lambda catalog: _prepare(catalog, _declared_folder(catalog)),
+    index=lambda catalog: _declared_folder(catalog) / "catalog.db",
+    placed=True,
+    gaps=(
+        "on a cluster, every machine must see the path",
+        "a namespace part with a dot is the same as two parts",
+        "the path must not hold '?', '#' or '%'",
+    ),
+)
+MEMORY = CatalogRow(
+    keys=(),
+    spark=_MEMORY["spark"],
+    pyiceberg=_MEMORY["pyiceberg"],
+    warehouse=lambda catalog: None,
+    components=("iceberg", "sqlite"),
+    prepare=_prepare_memory,
+    index=lambda catalog: _memory_folder(catalog) / "catalog.db",
+    temporary=True,
+    gaps=(
+        "lives in a temporary folder of the process, so that Spark and PyIceberg see the same tables; a killed "
+        "process leaves the folder behind",
+        "not on a cluster",
+    ),
+)

@@ -1,0 +1,86 @@
+"""Google Cloud Storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import HTTP, Key, Setting, Value, conf
+from helios.catalog.rows import StorageRow
+
+if TYPE_CHECKING:
+    from helios.catalog.storage import Storage
+
+_HADOOP_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
+_FSSPEC_IO = "pyiceberg.io.fsspec.FsspecFileIO"
+# In milliseconds since 1970: pyarrow takes no token without an end.
+_NEVER = "4102444800000"
+
+
+def _emulated(storage: Storage) -> bool:
+    """Whether the server is an emulator, which knows no credentials: only those speak plain http."""
+    return str(storage.option("endpoint") or "").startswith("http://")
+
+
+def _spark(storage: Storage) -> dict[str, Value]:
+    if storage.option("service_account_key"):
+        # GCSFileIO takes tokens and the default chain, but no key; Hadoop's driver takes a key, for this catalog alone.
+        driver = {f"hadoop.{key}": value for key, value in _hadoop(storage, "").items()}
+        return {"io-impl": _HADOOP_IO, **driver}
+    return conf(
+        {
+            "io-impl": "org.apache.iceberg.gcp.gcs.GCSFileIO",
+            "gcs.project-id": storage.option("project_id"),
+            "gcs.service.host": storage.option("endpoint"),
+            "gcs.no-auth": True if _emulated(storage) else None,
+        }
+    )
+
+
+def _pyiceberg(storage: Storage) -> dict[str, Value]:
+    key = storage.option("service_account_key")
+    return conf(
+        {
+            # gcsfs takes a key file where it asks for a token, and renews what it gets for it; pyarrow takes none.
+            "py-io-impl": _FSSPEC_IO if key else "helios.catalog.clients.gcs.GcsFileIO",
+            "gcs.oauth2.token": key or ("anon" if _emulated(storage) else None),
+            "gcs.oauth2.token-expires-at": _NEVER if _emulated(storage) and not key else None,
+            "gcs.project-id": storage.option("project_id"),
+            "gcs.service.host": storage.option("endpoint"),
+        }
+    )
+
+
+def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
+    key, endpoint = storage.option("service_account_key"), storage.option("endpoint")
+    settings: dict[str, Setting | None] = {
+        "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+        "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+        "fs.gs.project.id": storage.option("project_id"),
+        "fs.gs.storage.root.url": f"{str(endpoint).rstrip('/')}/" if endpoint else None,
+        "fs.gs.auth.service.account.enable": not _emulated(storage),
+        "fs.gs.auth.null.enable": True if _emulated(storage) else None,
+        "fs.gs.auth.service.account.json.keyfile": key,
+    }
+    return conf(settings)
+
+
+GCS = StorageRow(
+    keys=(
+        Key("project_id", "the project that is billed"),
+        Key("service_account_key", "the path of a key file; by default Google's credential chain", path=True),
+        Key("endpoint", "another address, such as an emulator's (`http://`: no credentials)", schemes=HTTP),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    hadoop=_hadoop,
+    example="gs://bucket/folder",
+    schemes={"gs": "gs"},
+    components=("gcp",),
+    checkpoints=("gcs",),
+    extra="gcs",
+    gaps=(
+        "with `service_account_key`, Spark writes through Hadoop's driver, and on a cluster every machine must see the "
+        "key file: Iceberg's own client takes no key file",
+        "checkpoints of one process all take one key: Hadoop's driver knows no buckets apart",
+    ),
+)

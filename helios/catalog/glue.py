@@ -1,0 +1,97 @@
+"""AWS Glue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.rows import CatalogRow
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+
+def _region(catalog: Catalog) -> Setting | None:
+    stored = catalog.storage.option("region") if catalog.storage else None
+    return catalog.option("region") or stored or ("us-east-1" if catalog.option("endpoint") else None)
+
+
+def _stored(catalog: Catalog, name: str) -> Setting | None:
+    """A key of the storage: those of S3 hold for Glue too, unless a profile does."""
+    return catalog.storage.option(name) if catalog.storage and not catalog.option("profile") else None
+
+
+def _spark(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            "type": "glue",
+            "warehouse": catalog.option("warehouse"),
+            "client.region": _region(catalog),
+            "glue.id": catalog.option("catalog_id"),
+            "glue.endpoint": catalog.option("endpoint"),
+        }
+    )
+
+
+def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            "type": "glue",
+            "warehouse": catalog.option("warehouse"),
+            "glue.region": _region(catalog),
+            "glue.id": catalog.option("catalog_id"),
+            "glue.endpoint": catalog.option("endpoint"),
+            "glue.profile-name": catalog.option("profile"),
+            "glue.access-key-id": _stored(catalog, "access_key_id"),
+            "glue.secret-access-key": _stored(catalog, "secret_access_key"),
+            "glue.session-token": _stored(catalog, "session_token"),
+            "glue.max-retries": "3",
+            # One region for both, unless the storage says another: pyarrow would look for it at every bucket.
+            "s3.region": None if catalog.storage and catalog.storage.option("region") else _region(catalog),
+        }
+    )
+
+
+def _java(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            "aws.profile": catalog.option("profile"),
+            "aws.accessKeyId": _stored(catalog, "access_key_id"),
+            "aws.secretAccessKey": _stored(catalog, "secret_access_key"),
+            "aws.sessionToken": _stored(catalog, "session_token"),
+        }
+    )
+
+
+def _fault(given: Given) -> Fault | None:
+    account = given.get("catalog_id")
+    if isinstance(account, str) and "${" not in account and not account.isdigit():
+        return "catalog_id", f"catalog_id {account!r} is not the number of an AWS account."
+    return insecure(given, "endpoint")
+
+
+GLUE = CatalogRow(
+    keys=(
+        Key("warehouse", "where tables are put, such as s3://bucket/lake", required=True),
+        Key("region", "the AWS region; by default that of the AWS configuration"),
+        Key("catalog_id", "the account whose catalog it is; by default one's own"),
+        Key("profile", "a profile of the AWS configuration; by default the credential chain, or the storage's keys"),
+        Key("endpoint", "another address", schemes=HTTP),
+        Key("allow_http", "whether requests may go unencrypted to other machines", flag=True),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    warehouse=lambda catalog: str(catalog.option("warehouse")),
+    components=("iceberg", "aws"),
+    storages=("s3",),
+    fault=_fault,
+    java=_java,
+    placed=True,
+    client="helios.catalog.clients.glue:GlueCatalog",
+    extra="glue",
+    gaps=(
+        "namespaces have one level, and names are lower case: so are Glue's databases",
+        "Spark's Glue client takes keys and profile from system properties of the driver: one identity per process",
+        "executors know no `profile`: set AWS_PROFILE there, or give the storage keys",
+    ),
+)

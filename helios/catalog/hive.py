@@ -1,0 +1,63 @@
+"""The Hive Metastore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import Key, Setting, Value, conf
+from helios.catalog.rows import CatalogRow
+from helios.catalog.storages import STORAGES
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+
+def _warehouse(catalog: Catalog) -> str | None:
+    given = catalog.option("warehouse")
+    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
+    return str(given) if given else stored
+
+
+def _common(catalog: Catalog) -> dict[str, Setting | None]:
+    return {"type": "hive", "uri": catalog.option("uri"), "warehouse": _warehouse(catalog)}
+
+
+def _spark(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            **_common(catalog),
+            "hadoop.iceberg.engine.hive.lock-enabled": catalog.option("lock"),
+            "hadoop.hive.metastore.client.socket.timeout": "60s",
+            "hadoop.hive.metastore.connect.retries": "2",
+        }
+    )
+
+
+def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
+    return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock")})
+
+
+HIVE = CatalogRow(
+    keys=(
+        Key("uri", "its address; a list for replicas of it", required=True, many=True, schemes=("thrift",)),
+        Key("warehouse", "where tables are put, such as s3://bucket/lake or file:///data/lake"),
+        Key(
+            "lock",
+            "whether commits take a lock (default); false only for a metastore that compares and sets (2.3.10, 4.0 "
+            "and later), which then needs no lock tables",
+            flag=True,
+        ),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    warehouse=_warehouse,
+    components=("iceberg",),
+    storages=("local", "s3", "adls", "gcs"),
+    placed=True,
+    client="helios.catalog.clients.hive:HiveCatalog",
+    extra="hive",
+    gaps=(
+        "namespaces have one level, and names are lower case: so are Hive's databases",
+        "no Kerberos of its own: give `hadoop.*` and `hive.kerberos-*` as properties",
+    ),
+)

@@ -1,0 +1,44 @@
+"""Where the configuration that holds for a script is found."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from helios.errors import Origin
+
+CONFIG_FILE = "helios.toml"
+STATE_FOLDER = ".helios"
+
+
+def find_config(start: Path) -> Path | None:
+    """helios.toml, or a pyproject.toml with `[tool.helios]`, in a folder or the nearest one above it."""
+    for folder in (start, *start.parents):
+        if (folder / CONFIG_FILE).is_file():
+            return folder / CONFIG_FILE
+        project = folder / "pyproject.toml"
+        if project.is_file() and _mentions_helios(project):
+            return project
+    return None
+
+
+def _mentions_helios(project: Path) -> bool:
+    import tomllib
+
+    text = project.read_bytes().decode("utf-8-sig", errors="replace")
+    if "helios" not in text:
+        return False
+    try:
+        tool = tomllib.loads(text).get("tool")
+    except tomllib.TOMLDecodeError:
+        # A broken file counts only if it means us: then loading it says what is wrong.
+        return re.search(r"^\s*\[\s*tool\s*\.\s*helios\b", text, re.MULTILINE) is not None
+    return isinstance(tool, dict) and "helios" in tool
+
+
+def home(origin: Origin | None) -> Path:
+    """The folder of the configuration that holds for a script, else the working directory."""
+    script = Path(origin.file) if origin else None
+    start = script.absolute().parent if script and script.is_file() else Path.cwd()
+    config = find_config(start)
+    return config.parent if config else Path.cwd()

@@ -1,0 +1,203 @@
+"""What rows of catalogs and storages are made of: their settings, and what is wrong with some given ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from helios.errors import near_miss
+from helios.model.values import Secret
+
+Value: TypeAlias = str | Secret
+Setting: TypeAlias = str | Secret | bool | tuple[str, ...]
+Pairs: TypeAlias = tuple[tuple[str, Setting], ...]
+Given: TypeAlias = Mapping[str, object]
+Fault: TypeAlias = tuple[str | None, str]
+"""The key to blame, if it is one, and a sentence."""
+
+# SQLAlchemy, PyIceberg and SQLite's driver cut or decode paths at these, each in its own way.
+UNUSABLE_IN_PATHS = "?#%"
+HTTP = ("http", "https")
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting of a row.
+
+    Args:
+        name: As in the factory's argument and in helios.toml.
+        about: What it is, for the docs.
+        required: Whether it must be given.
+        secret: Whether its value becomes a `Secret`.
+        path: Whether it is a local path, made absolute where it is declared.
+        flag: Whether it is true or false.
+        many: Whether it may be a list.
+        schemes: If it is a URL, the schemes that it may have.
+        default: The value when none is given, from the catalog's name and the project's folder.
+    """
+
+    name: str
+    about: str
+    required: bool = False
+    secret: bool = False
+    path: bool = False
+    flag: bool = False
+    many: bool = False
+    schemes: tuple[str, ...] = ()
+    default: Callable[[str, Path], str] | None = None
+
+
+def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault | None:
+    """The first thing wrong with some settings: the key, if one is to blame, and a sentence; None if all is well.
+
+    Args:
+        keys: The row's keys.
+        given: The settings.
+        required: Whether all settings are there and final; otherwise `${NAME}` may still stand in them.
+
+    Examples:
+        >>> problem([Key("path", "a folder")], {"pth": "/data"})
+        ('pth', "unknown key 'pth'. Did you mean 'path'?")
+    """
+    known = {key.name: key for key in keys}
+    for name, value in given.items():
+        if name not in known:
+            return name, f"unknown key {name!r}. {near_miss(name, known)}"
+        wrong = _wrong(known[name], value, required)
+        if wrong:
+            return name, f"{name} {wrong}"
+    missing = next((key.name for key in known.values() if key.required and key.name not in given), None)
+    return (None, f"it needs {missing}.") if required and missing else None
+
+
+def _wrong(key: Key, value: object, final: bool) -> str | None:
+    if key.flag:
+        known = isinstance(value, bool) or (
+            isinstance(value, str) and (value in _FLAGS or (not final and "$" in value))
+        )
+        return None if known else f"must be true or false, not {value!r}."
+    if isinstance(value, (list, tuple)) and key.many:
+        if not value:
+            return "must not be an empty list."
+        return next((wrong for one in value if (wrong := _wrong(key, one, final))), None)
+    if not isinstance(value, (str, Secret)):
+        return f"must be text{' or a list of texts' if key.many else ''}, not {type(value).__name__}."
+    text = value.reveal() if isinstance(value, Secret) else value
+    if not text.strip():
+        return "must not be empty."
+    bad = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
+    if bad:
+        return f"{text!r} must not hold {bad!r}: PyIceberg and SQLite's driver read it as a URL."
+    return _bad_url(text, key.schemes) if key.schemes and (final or "${" not in text) else None
+
+
+def _bad_url(text: str, schemes: tuple[str, ...]) -> str | None:
+    try:
+        parts = urlsplit(text)
+        host, user = parts.hostname, parts.username or parts.password
+        _ = parts.port  # reading it checks it
+    except ValueError as error:
+        return f"is not a URL: {error}."
+    if user is not None:
+        return "must not hold a user or a password: it would be shown. Give them as settings of their own."
+    if parts.scheme not in schemes or not host:
+        return f"{text!r} is not a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}."
+    return None
+
+
+def complete(keys: Iterable[Key], given: Given, name: str, here: Path, home: Callable[[], Path]) -> Pairs:
+    """Settings in the row's order, with defaults filled in, paths absolute and secrets wrapped.
+
+    Args:
+        keys: The row's keys.
+        given: The settings, already free of problems.
+        name: The name that defaults are made from.
+        here: What relative paths are relative to.
+        home: Gives the project's folder, asked only for a default.
+    """
+    pairs: list[tuple[str, Setting]] = []
+    for key in keys:
+        value = given.get(key.name)
+        if value is None:
+            if key.default is None:
+                continue
+            value = key.default(name, home())
+        pairs.append((key.name, _settled(key, value, here)))
+    return tuple(pairs)
+
+
+def _settled(key: Key, value: object, here: Path) -> Setting:
+    if key.flag:
+        return value if isinstance(value, bool) else _FLAGS[str(value)]
+    if isinstance(value, (list, tuple)):
+        # One replica is a plain address, so that equal declarations are equal values.
+        return tuple(map(str, value)) if len(value) > 1 else str(value[0])
+    if isinstance(value, Secret):
+        return value
+    text = str(value)
+    if key.path:
+        text = os.path.abspath(here / Path(text).expanduser())
+    return Secret(text) if key.secret else text
+
+
+def insecure(given: Given, *names: str) -> Fault | None:
+    """The fault of an `http://` address that leaves this machine, unless `allow_http` is set.
+
+    Examples:
+        >>> insecure({"uri": "http://catalog:8181"}, "uri")[0]
+        'uri'
+        >>> insecure({"uri": "http://127.0.0.1:8181"}, "uri")
+    """
+    if given.get("allow_http") in (True, "true"):
+        return None
+    for name in names:
+        value = given.get(name)
+        for text in value if isinstance(value, (list, tuple)) else (value,):
+            if (
+                isinstance(text, str)
+                and urlsplit(text).scheme == "http"
+                and not loopback(urlsplit(text).hostname or "")
+            ):
+                return name, (
+                    f"{name} {text!r} is not encrypted, and everybody on the way could read the credentials. "
+                    "Use https://, or set allow_http=True if the network is your own."
+                )
+    return None
+
+
+def loopback(host: str) -> bool:
+    """Whether a host is this machine.
+
+    Examples:
+        >>> loopback("localhost"), loopback("127.0.0.9"), loopback("::1"), loopback("catalog")
+        (True, True, True, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def chosen(**settings: Setting | None) -> dict[str, Value]:
+    """The settings that are there as conf: names with `_` for `-` and `__` for `.`; flags as "true" and "false"."""
+    named = ((key.replace("__", ".").replace("_", "-"), value) for key, value in settings.items())
+    return conf(dict(named))
+
+
+def conf(settings: Mapping[str, Setting | None]) -> dict[str, Value]:
+    """The settings that are there as conf: flags become "true" and "false", lists are joined by commas."""
+    found: dict[str, Value] = {}
+    for key, value in settings.items():
+        if isinstance(value, bool):
+            found[key] = str(value).lower()
+        elif isinstance(value, tuple):
+            found[key] = ",".join(value)
+        elif value is not None:
+            found[key] = value
+    return found

@@ -1,0 +1,91 @@
+"""Project Nessie, by its own protocol in both engines: its Iceberg REST shows a single snapshot of each table."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.rows import CatalogRow
+from helios.catalog.storages import STORAGES
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+_REF = re.compile(r"[A-Za-z](((?![.]{2})[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
+
+
+def _api(catalog: Catalog) -> Setting:
+    """The address of version 2 of the API, whichever of the server's addresses was given."""
+    base = re.sub(r"/(api/v\d+|iceberg(/[^/]*)?)?/*$", "", str(catalog.option("uri")))
+    return f"{base}/api/v2"
+
+
+def _warehouse(catalog: Catalog) -> str | None:
+    given = catalog.option("warehouse")
+    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
+    return str(given) if given else stored
+
+
+def _spark(catalog: Catalog) -> dict[str, Value]:
+    token = catalog.option("token")
+    return conf(
+        {
+            "type": "nessie",
+            "uri": _api(catalog),
+            "ref": catalog.option("ref"),
+            "warehouse": _warehouse(catalog),
+            "authentication.type": "BEARER" if token else None,
+            "authentication.token": token,
+            "connect-timeout": "5000",
+            "read-timeout": "60000",
+        }
+    )
+
+
+def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            "py-catalog-impl": "helios.catalog.clients.nessie.NessieCatalog",
+            "uri": _api(catalog),
+            "ref": catalog.option("ref"),
+            "warehouse": _warehouse(catalog),
+            "token": catalog.option("token"),
+        }
+    )
+
+
+def _fault(given: Given) -> Fault | None:
+    ref = given.get("ref")
+    if isinstance(ref, str) and not _REF.fullmatch(ref):
+        return "ref", f"ref {ref!r} is not the name of a branch or tag of Nessie."
+    return insecure(given, "uri")
+
+
+NESSIE = CatalogRow(
+    keys=(
+        Key(
+            "uri",
+            "its address, such as http://localhost:19120; a list for replicas",
+            required=True,
+            many=True,
+            schemes=HTTP,
+        ),
+        Key("ref", 'the branch or tag; by default "main"', default=lambda name, project: "main"),
+        Key("warehouse", "where tables are put, such as s3://bucket/lake"),
+        Key("token", "a bearer token", secret=True),
+        Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    warehouse=_warehouse,
+    components=("iceberg",),
+    storages=("local", "s3", "adls", "gcs"),
+    fault=_fault,
+    placed=True,
+    client="helios.catalog.clients.nessie:NessieCatalog",
+    gaps=(
+        "files of tables are not removed by expiry: other branches may need them, and Nessie's own collector knows",
+        "a tag of Nessie as `ref` can be read, not written",
+    ),
+)

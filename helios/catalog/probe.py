@@ -1,0 +1,234 @@
+"""Whether the servers of a catalog and its storage answer, and with whose credentials: each look is bounded in time."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+import urllib.request
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from helios.catalog.adls import Account
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.conf import pyiceberg_properties, storage_of, warehouse
+from helios.catalog.connections import ask, told
+from helios.catalog.diagnosis import diagnose
+from helios.catalog.spec import Catalog
+from helios.catalog.storage import Storage
+from helios.catalog.storages import kind_of
+from helios.errors import HeliosError
+from helios.model.values import Secret
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 8.0
+"""What a server may take to answer one look."""
+CONNECT_SECONDS = 3.0
+_PORTS = {"http": 80, "https": 443, "thrift": 9083}
+# Whoever may write a table need not be allowed to list its bucket.
+_NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
+
+
+def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
+    """What a look gives, which runs in a thread of its own and is given up when it takes too long.
+
+    Raises:
+        TimeoutError: It took too long.
+    """
+    answers: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            answers.append(look())
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="helios-look", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    if not answers:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return answers[0]
+
+
+def reach(address: str) -> None:
+    """Connects to a server, and shakes hands where the address asks for TLS.
+
+    Raises:
+        OSError: It cannot be reached.
+    """
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 443)
+    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+        return  # clients go through the proxy
+    with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
+        if parts.scheme == "https":
+            # Whether the certificate is trusted is told by the clients, each with authorities of its own.
+            context = ssl._create_unverified_context()
+            context.wrap_socket(connection, server_hostname=host).close()
+
+
+def storage_addresses(storage: Storage) -> tuple[str, ...]:
+    """The addresses of a storage as far as its settings tell."""
+    if storage.type == "adls":
+        account = Account(storage)
+        return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
+    endpoint = storage.option("endpoint")
+    return (str(endpoint),) if endpoint else ()
+
+
+def look(catalog: Catalog) -> None:
+    """Looks at the place of a catalog's tables without writing, where its settings say who may.
+
+    Raises:
+        ConfigError: The settings of the storage are wrong.
+        RunError: The storage is away.
+    """
+    storage, place = storage_of(catalog), warehouse(catalog)
+    if storage is None or place is None or storage.type == "local" or lends(catalog):
+        return
+
+    def ask_storage() -> None:
+        for address in storage_addresses(storage):
+            reach(address)
+        _list(file_io(catalog, place), place)
+
+    try:
+        bounded(ask_storage)
+    except FileNotFoundError:
+        return  # the folder is made with the first table
+    except Exception as error:
+        # Clients raise what their libraries raise: there is no common root to name.
+        found = diagnose(error)
+        if found is not None and found.name not in _NO_PROOF:
+            raise storage_failed(catalog, place, error) from error
+
+
+def lends(catalog: Catalog) -> bool:
+    """Whether the catalog's server gives out the credentials of its storage."""
+    return catalog.type == "rest" and not (catalog.storage and _secrets(catalog.storage))
+
+
+def storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
+    """The message for a failure of a catalog's storage."""
+    return told(catalog, f"catalog {catalog.name!r}: its storage {place} failed", error)
+
+
+def file_io(catalog: Catalog, place: str) -> FileIO:
+    """PyIceberg's access to the files at a place."""
+    from pyiceberg.io import load_file_io
+
+    return load_file_io(pyiceberg_properties(catalog), place)
+
+
+def _list(io: FileIO, place: str) -> None:
+    """Lists a folder that is not there: unlike a look at one file, its refusal has a body that tells why."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    parts = urlsplit(place)
+    if isinstance(io, PyArrowFileIO):
+        from pyarrow.fs import FileSelector
+
+        folder = f"{parts.netloc}/{parts.path.strip('/')}/.helios-look"
+        io.fs_by_scheme(parts.scheme, parts.netloc).get_file_info(FileSelector(folder, allow_not_found=False))
+    else:
+        system: Any = io
+        container = parts.netloc.split("@")[0]
+        try:
+            system.get_fs(parts.scheme, parts.hostname).info(container)
+        except FileNotFoundError as error:
+            raise OSError(f"NoSuchBucket: {container} does not exist") from error
+
+
+# Where the server puts tables, if only it knows
+
+
+def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
+    """A folder in which tables of a catalog are, and the access to it; None if the catalog has none yet.
+
+    Raises:
+        RunError: The catalog is away.
+    """
+    known = warehouse(catalog)
+    if known is not None and not lends(catalog):
+        return known, file_io(catalog, known)
+    return ask(catalog, lambda connection: _told_by(catalog, connection, known))
+
+
+def _told_by(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
+    spaces = list(connection.list_namespaces())
+    for name in (name for space in spaces for name in connection.list_tables(space)):
+        table = connection.load_table(name)  # with it come the credentials, if the server lends some
+        return table.location(), table.io
+    told = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
+    told += [connection.load_namespace_properties(space).get("location") for space in spaces]
+    place = next((str(one) for one in told if one and kind_of(str(one))), None)
+    return (place, file_io(catalog, place)) if place else None
+
+
+# Credentials, never shown
+
+
+def catalog_credentials(catalog: Catalog) -> str | None:
+    """Which credentials a catalog's client has, and from where; None where there is nothing to log in to."""
+    row = CATALOGS[catalog.type]
+    if catalog.type == "glue":
+        profile = catalog.option("profile")
+        stored = catalog.storage is not None and _secrets(catalog.storage)
+        return f"profile {profile}" if profile else _given(catalog.storage) if stored else _aws_chain()
+    if not any(key.secret for key in row.keys):
+        return None
+    return _given(catalog) or "none are given"
+
+
+def storage_credentials(catalog: Catalog) -> str | None:
+    """Which credentials a catalog's storage is opened with, and from where; None for local folders."""
+    storage = storage_of(catalog)
+    if storage is None or storage.type == "local":
+        return "those that the server lends" if lends(catalog) and warehouse(catalog) is None else None
+    if storage.type == "gcs" and str(storage.option("endpoint") or "").startswith("http://"):
+        return "none: plain http is an emulator's"
+    chain = "those that the server lends, else " if lends(catalog) else ""
+    return _given(storage) or f"{chain}{_CHAINS[storage.type]()}"
+
+
+def _secrets(declared: Catalog | Storage) -> list[str]:
+    return [name for name, value in declared.options if isinstance(value, Secret) or name == "service_account_key"]
+
+
+def _given(declared: Catalog | Storage | None) -> str | None:
+    names = _secrets(declared) if declared else []
+    where = f", given at {declared.origin}" if declared and declared.origin else ", given"
+    return f"{', '.join(f'{name} ***' for name in names)}{where}" if names else None
+
+
+def _aws_chain() -> str:
+    try:
+        from botocore.session import Session
+    except ImportError:
+        return _from_environment("AWS", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_ROLE_ARN"))
+    session: Any = Session()
+    found = session.get_credentials()
+    profile = f", profile {session.profile}" if session.profile else ""
+    return f"AWS's default chain: {found.method}{profile}" if found else f"AWS's default chain, which has none{profile}"
+
+
+def _from_environment(cloud: str, variables: tuple[str, ...]) -> str:
+    there = [name for name in variables if os.environ.get(name)]
+    return f"{cloud}'s default chain" + (f": {', '.join(there)} in the environment" if there else "")
+
+
+_CHAINS: dict[str, Callable[[], str]] = {
+    "s3": _aws_chain,
+    "adls": lambda: _from_environment("Azure", ("AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID")),
+    "gcs": lambda: _from_environment("Google", ("GOOGLE_APPLICATION_CREDENTIALS",)),
+}

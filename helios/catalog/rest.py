@@ -1,0 +1,90 @@
+"""A catalog behind Iceberg's REST protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
+from helios.catalog.rows import CatalogRow
+from helios.catalog.storages import kind_of
+from helios.model.values import Secret
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+_DELEGATION = "header.X-Iceberg-Access-Delegation"
+
+
+def _token_uri(catalog: Catalog) -> Setting | None:
+    """Where tokens are asked for: by default the catalog itself, which both engines would only do with a warning."""
+    given = catalog.option("oauth2_server_uri")
+    if given or not catalog.option("credential"):
+        return given
+    return f"{str(catalog.option('uri')).rstrip('/')}/v1/oauth/tokens"
+
+
+def _common(catalog: Catalog) -> dict[str, Setting | None]:
+    return {
+        "type": "rest",
+        "uri": catalog.option("uri"),
+        "warehouse": catalog.option("warehouse"),
+        "credential": catalog.option("credential"),
+        "token": catalog.option("token"),
+        "scope": catalog.option("scope"),
+        "oauth2-server-uri": _token_uri(catalog),
+    }
+
+
+def _spark(catalog: Catalog) -> dict[str, Value]:
+    return conf(
+        {
+            **_common(catalog),
+            # Without keys of its own, a client asks the server for some; PyIceberg does so unasked.
+            _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
+            "rest.client.connection-timeout-ms": "5000",
+            "rest.client.socket-timeout-ms": "60000",
+        }
+    )
+
+
+def _has_keys(catalog: Catalog) -> bool:
+    return catalog.storage is not None and any(isinstance(value, Secret) for _, value in catalog.storage.options)
+
+
+def _warehouse(catalog: Catalog) -> str | None:
+    given = str(catalog.option("warehouse") or "")
+    return given if kind_of(given) else None
+
+
+def _fault(given: Given) -> Fault | None:
+    if given.get("credential") is not None and given.get("token") is not None:
+        return "token", "credential and token are two ways to log in: give one of them."
+    for name in ("oauth2_server_uri", "scope"):
+        if given.get(name) is not None and given.get("credential") is None:
+            return name, f"{name} says how a token is asked for, which needs credential."
+    return insecure(given, "uri", "oauth2_server_uri")
+
+
+REST = CatalogRow(
+    keys=(
+        Key("uri", "the address of the server; a list for replicas of it", required=True, many=True, schemes=HTTP),
+        Key("warehouse", "which warehouse of the server: a name, or a URI"),
+        Key("credential", 'OAuth2 client credentials, "client_id:secret"', secret=True),
+        Key("token", "a bearer token, instead of `credential`", secret=True),
+        Key("oauth2_server_uri", "where tokens are asked for; by default the catalog's own", schemes=HTTP),
+        Key("scope", 'the scope that is asked for; by default "catalog"'),
+        Key("allow_http", "whether credentials may go unencrypted to other machines", flag=True),
+    ),
+    spark=_spark,
+    pyiceberg=lambda catalog: conf(_common(catalog)),
+    warehouse=_warehouse,
+    components=("iceberg",),
+    storages=("local", "s3", "adls", "gcs"),
+    fault=_fault,
+    client="helios.catalog.clients.rest:RestCatalog",
+    gaps=(
+        "with a warehouse that is only a name, `.checkpoint(...)` must be given, and `storage=` says which jars are "
+        "needed: where the warehouse lies is known to the server alone",
+        "a token that was given cannot be renewed: `credential` can",
+    ),
+)

@@ -1,0 +1,93 @@
+"""The shape of the rows of catalogs and storages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import Fault, Given, Key, Value
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+    from helios.catalog.storage import Storage
+
+
+def no_fault(given: Given) -> Fault | None:
+    """Settings of which every combination makes sense."""
+    return None
+
+
+@dataclass(frozen=True)
+class CatalogRow:
+    """All that Helios knows of one type of catalog.
+
+    Args:
+        keys: Its settings.
+        spark: Its Spark conf, with keys relative to `spark.sql.catalog.NAME.`.
+        pyiceberg: Its PyIceberg properties.
+        warehouse: The URI of its warehouse; None if it is temporary, or only the server knows it.
+        components: Jar components that it needs.
+        storages: Kinds of storage that it takes.
+        fault: What is wrong with a combination of settings.
+        java: Java system properties of the driver that it needs, where its client takes no other setting.
+        prepare: Makes what must exist before a writer comes; idempotent.
+        index: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
+        client: The class of its PyIceberg client as "module:Class", where PyIceberg's own lacks something.
+        placed: Whether its warehouse must be a URI on its storage.
+        temporary: Whether it is gone with the process, and the checkpoints of its pipelines too.
+        extra: The extra of helios-iceberg that installs its Python client.
+        gaps: What it cannot do, for the docs.
+    """
+
+    keys: tuple[Key, ...]
+    spark: Callable[[Catalog], dict[str, Value]]
+    pyiceberg: Callable[[Catalog], dict[str, Value]]
+    warehouse: Callable[[Catalog], str | None]
+    components: tuple[str, ...]
+    storages: tuple[str, ...] = ()
+    fault: Callable[[Given], Fault | None] = no_fault
+    java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
+    prepare: Callable[[Catalog], None] | None = None
+    index: Callable[[Catalog], Path] | None = None
+    client: str | None = None
+    placed: bool = False
+    temporary: bool = False
+    extra: str | None = None
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StorageRow:
+    """All that Helios knows of one kind of storage.
+
+    Args:
+        keys: Its settings.
+        spark: Its Spark conf, with keys relative to the catalog's prefix.
+        pyiceberg: Its PyIceberg properties.
+        hadoop: The conf of Hadoop's file system for a place (a bucket, or container@account), for checkpoints.
+        example: What a warehouse on it looks like.
+        schemes: The schemes of its URIs, each with the one by which Hadoop calls it.
+        no_checkpoint: Why Hadoop cannot keep a checkpoint on it; None if it can.
+        warehouse: The URI of a warehouse on it when the catalog names none; None if it cannot tell.
+        fault: What is wrong with a combination of settings.
+        components: Jar components that it needs.
+        checkpoints: Jar components that a checkpoint on it needs.
+        extra: The extra of helios-iceberg that installs its Python client.
+        gaps: What it cannot do, for the docs.
+    """
+
+    keys: tuple[Key, ...]
+    spark: Callable[[Storage], dict[str, Value]]
+    pyiceberg: Callable[[Storage], dict[str, Value]]
+    hadoop: Callable[[Storage, str], dict[str, Value]]
+    example: str
+    schemes: Mapping[str, str] = field(default_factory=dict)
+    no_checkpoint: Callable[[Storage], str | None] = lambda storage: None
+    warehouse: Callable[[Storage], str | None] = lambda storage: None
+    fault: Callable[[Given], Fault | None] = no_fault
+    components: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    extra: str | None = None
+    gaps: tuple[str, ...] = ()

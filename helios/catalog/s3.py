@@ -1,0 +1,117 @@
+"""Amazon S3 and what speaks its protocol, such as MinIO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf
+from helios.catalog.rows import StorageRow
+
+if TYPE_CHECKING:
+    from helios.catalog.storage import Storage
+
+CONNECT_SECONDS = "3"
+REQUEST_SECONDS = "30"
+
+
+def _region(storage: Storage) -> Setting | None:
+    # Servers with an endpoint of their own hardly have regions, but requests are signed for one.
+    return storage.option("region") or ("us-east-1" if storage.option("endpoint") else None)
+
+
+def _path_style(storage: Storage) -> Setting | None:
+    """Whether the bucket stands in the path: what servers other than Amazon's mostly need."""
+    given = storage.option("path_style")
+    return given if given is not None else (True if storage.option("endpoint") else None)
+
+
+def _keys(storage: Storage, prefix: str = "s3.") -> dict[str, Setting | None]:
+    return {
+        f"{prefix}access-key-id": storage.option("access_key_id"),
+        f"{prefix}secret-access-key": storage.option("secret_access_key"),
+        f"{prefix}session-token": storage.option("session_token"),
+    }
+
+
+def _spark(storage: Storage) -> dict[str, Value]:
+    return conf(
+        {
+            "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "s3.endpoint": storage.option("endpoint"),
+            "s3.path-style-access": _path_style(storage),
+            "client.region": _region(storage),
+            **_keys(storage),
+        }
+    )
+
+
+def _pyiceberg(storage: Storage) -> dict[str, Value]:
+    virtual = _path_style(storage)
+    return conf(
+        {
+            "s3.endpoint": storage.option("endpoint"),
+            "s3.region": _region(storage),
+            "s3.force-virtual-addressing": None if virtual is None else not virtual,
+            "s3.connect-timeout": CONNECT_SECONDS,
+            "s3.request-timeout": REQUEST_SECONDS,
+            **_keys(storage),
+        }
+    )
+
+
+def _hadoop(storage: Storage, bucket: str) -> dict[str, Value]:
+    endpoint = storage.option("endpoint")
+    keys = storage.option("access_key_id") is not None
+    provider = "TemporaryAWSCredentialsProvider" if storage.option("session_token") else "SimpleAWSCredentialsProvider"
+    settings: dict[str, Setting | None] = {
+        "endpoint": endpoint,
+        "endpoint.region": _region(storage),
+        "path.style.access": _path_style(storage),
+        "connection.ssl.enabled": str(endpoint).startswith("https://") if endpoint else None,
+        "access.key": storage.option("access_key_id"),
+        "secret.key": storage.option("secret_access_key"),
+        "session.token": storage.option("session_token"),
+        "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{provider}"
+        if keys
+        else "software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider",
+        # The driver's retries of an unreachable server would outlast a user's patience by minutes.
+        "attempts.maximum": "3",
+        "connection.establish.timeout": "5s",
+    }
+    return conf({f"fs.s3a.bucket.{bucket}.{key}": value for key, value in settings.items()})
+
+
+def _fault(given: Given) -> Fault | None:
+    key, secret, token = (given.get(name) for name in ("access_key_id", "secret_access_key", "session_token"))
+    if (key is None) != (secret is None):
+        there, absent = (
+            ("access_key_id", "secret_access_key") if secret is None else ("secret_access_key", "access_key_id")
+        )
+        return there, f"{there} is given without {absent}: give both, or neither for the default credential chain."
+    if token is not None and key is None:
+        return "session_token", "session_token is given without access_key_id and secret_access_key: give all three."
+    return None
+
+
+S3 = StorageRow(
+    keys=(
+        Key("region", "the bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`"),
+        Key("endpoint", "the address of a server other than Amazon's", schemes=HTTP),
+        Key("path_style", "whether the bucket stands in the path; by default if there is an `endpoint`", flag=True),
+        Key("access_key_id", "with `secret_access_key`; by default AWS's credential chain", secret=True),
+        Key("secret_access_key", "the secret of `access_key_id`", secret=True),
+        Key("session_token", "of temporary keys", secret=True),
+    ),
+    spark=_spark,
+    pyiceberg=_pyiceberg,
+    hadoop=_hadoop,
+    example="s3://bucket/folder",
+    schemes={"s3": "s3a", "s3a": "s3a", "s3n": "s3a"},
+    fault=_fault,
+    components=("aws",),
+    checkpoints=("s3a",),
+    gaps=(
+        "checkpoints on one bucket have one endpoint and one identity at a time in a process: Hadoop keeps one client "
+        "for each bucket",
+    ),
+)

@@ -1,0 +1,140 @@
+"""Storages as values: where the warehouses of catalogs are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from helios.catalog.home import home
+from helios.catalog.keys import Pairs, Setting, complete, problem
+from helios.catalog.storages import STORAGES
+from helios.errors import DeclarationError, Origin, near_miss
+from helios.model.values import Secret, caller
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a catalog's warehouse is kept. Made by `Storage.local` and its siblings, or by `[storages.NAME]`."""
+
+    type: str
+    options: Pairs = ()
+    origin: Origin | None = field(default_factory=caller, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        row = STORAGES.get(self.type)
+        if row is None:
+            raise DeclarationError(
+                f"storage type {self.type!r} is unknown. {near_miss(self.type, STORAGES)}", where=self.origin
+            )
+        wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
+        if wrong:
+            raise DeclarationError(f"Storage.{self.type}: {wrong[1]}", where=self.origin)
+        options = complete(row.keys, dict(self.options), self.type, Path.cwd(), lambda: home(self.origin))
+        object.__setattr__(self, "options", options)
+
+    def option(self, name: str) -> Setting | None:
+        """One setting; None if it has none."""
+        return dict(self.options).get(name)
+
+    @staticmethod
+    def s3(
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        path_style: bool | None = None,
+        access_key_id: str | Secret | None = None,
+        secret_access_key: str | Secret | None = None,
+        session_token: str | Secret | None = None,
+    ) -> Storage:
+        """Amazon S3, or a server that speaks its protocol, such as MinIO.
+
+        Args:
+            region: The bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`.
+            endpoint: The address of another server than Amazon's.
+            path_style: Whether the bucket stands in the path; by default if there is an `endpoint`.
+            access_key_id: With `secret_access_key`; by default AWS's credential chain.
+            secret_access_key: The secret of `access_key_id`.
+            session_token: Of temporary keys.
+
+        Raises:
+            DeclarationError: A key without its secret, or an endpoint that is no URL.
+
+        Examples:
+            >>> Storage.s3(endpoint="http://localhost:9000", access_key_id="minio", secret_access_key="secret").options
+            (('endpoint', 'http://localhost:9000'), ('access_key_id', ***), ('secret_access_key', ***))
+        """
+        return Storage("s3", given(locals()))
+
+    @staticmethod
+    def adls(
+        account: str | None = None,
+        *,
+        account_key: str | Secret | None = None,
+        sas_token: str | Secret | None = None,
+        connection_string: str | Secret | None = None,
+        endpoint: str | None = None,
+    ) -> Storage:
+        """Azure Data Lake Storage; warehouses on it are `abfss://container@account.dfs.core.windows.net/folder`.
+
+        Args:
+            account: The storage account.
+            account_key: One of its access keys; by default Azure's credential chain.
+            sas_token: A shared access signature instead.
+            connection_string: Account, key or signature, and address in one.
+            endpoint: Another address of the account, such as Azurite's.
+
+        Raises:
+            DeclarationError: No account, or two kinds of credentials.
+
+        Examples:
+            >>> Storage.adls("lake", account_key="a2V5").options
+            (('account', 'lake'), ('account_key', ***))
+        """
+        return Storage("adls", given(locals()))
+
+    @staticmethod
+    def gcs(
+        *,
+        project_id: str | None = None,
+        service_account_key: str | os.PathLike[str] | None = None,
+        endpoint: str | None = None,
+    ) -> Storage:
+        """Google Cloud Storage; warehouses on it are `gs://bucket/folder`.
+
+        Args:
+            project_id: The project that is billed.
+            service_account_key: The path of a key file; by default Google's credential chain.
+            endpoint: Another address, such as an emulator's: one that begins with `http://` gets no credentials.
+
+        Examples:
+            >>> Storage.gcs(project_id="lake").options
+            (('project_id', 'lake'),)
+        """
+        return Storage("gcs", given(locals()))
+
+    @staticmethod
+    def local(path: str | os.PathLike[str]) -> Storage:
+        """A folder that every machine of the run sees.
+
+        Args:
+            path: The folder of the warehouse; a relative one is relative to the working directory.
+
+        Examples:
+            >>> Storage.local(path="/data/lake").options
+            (('path', '/data/lake'),)
+        """
+        return Storage("local", given(locals()))
+
+
+def given(settings: Mapping[str, Any]) -> Pairs:
+    """The arguments of a factory that were given."""
+    return tuple((name, _plain(value)) for name, value in settings.items() if value is not None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return tuple(value) if isinstance(value, list) else value
