@@ -3,11 +3,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance services lint types unit docs format clean lock
+.PHONY: help demo test conformance services matrix lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+SERVERS := .venv/.servers
 
 # The environment is this checkout's own, whatever shell it is started from.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
@@ -21,18 +22,25 @@ $(READY): requirements-dev.lock pyproject.toml
 	@PYTHON=$(PYTHON) scripts/venv.sh
 	@touch $@
 
+# MinIO is built from source (3 minutes, once). Tests of a server that cannot be had are skipped, and say why.
+$(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py
+	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest; then touch $@; fi
+
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
 # pytest prints the coverage, then its own summary, last.
-test: lint types ## Lint, types, then every test but the slow ones, with coverage
+test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones, with coverage
 	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
 
-services: $(READY) ## Builds and fetches the real servers of the tests, once
-	@$(WITH_JAVA) $(BIN)/python -m tests.services install
+services: $(READY) ## Builds and fetches the real servers of the tests, once; NAMES="minio rest" only those
+	@$(WITH_JAVA) $(BIN)/python -m tests.services install $(NAMES)
+
+matrix: services ## Every promise on every catalog and storage, and the table of it in the docs
+	@$(WITH_JAVA) $(BIN)/pytest tests/matrix -n 2 --dist loadgroup --matrix-table docs/matrix.md
 
 lint: $(READY) ## ruff
 	@$(BIN)/ruff check .

@@ -96,13 +96,35 @@ def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
             f"fs.azure.account.oauth.provider.type.{host}": _MSI,
         }
     # The driver's own 30 retries are a quarter of an hour.
+    settings |= _at_endpoint(account, host)
     return conf({**settings, "fs.azure.io.retry.max.retries": "5", "fs.azure.io.retry.max.backoff.interval": "2000"})
 
 
-def _no_checkpoint(storage: Storage) -> str | None:
-    return (
-        "Hadoop's driver knows only the account's own address, and no endpoint" if Account(storage).endpoint else None
-    )
+def _at_endpoint(account: Account, host: str) -> dict[str, Setting | None]:
+    """Hadoop's driver at another address: a server of Blob Storage, since no emulator has ADLS's own protocol."""
+    if not account.endpoint:
+        return {}
+    address = urlsplit(str(account.endpoint))
+    secure = address.scheme == "https"
+    return {
+        f"fs.azure.abfs.endpoint.{host}": f"{address.hostname}:{address.port or (443 if secure else 80)}",
+        f"fs.azure.fns.account.service.type.{host}": "BLOB",
+        f"fs.azure.account.hns.enabled.{host}": False,
+        # Of all accounts, but only those of abfs:// can go without.
+        "fs.azure.always.use.https": None if secure else False,
+    }
+
+
+def _no_checkpoint(storage: Storage, location: str) -> str | None:
+    account = Account(storage)
+    address = urlsplit(str(account.endpoint or ""))
+    if account.endpoint and address.path.strip("/") != account.name:
+        return (
+            f"Hadoop's driver takes an endpoint only with the account as its path, as in http://host:1/{account.name}"
+        )
+    if address.scheme == "http" and location.startswith("abfss:"):
+        return "its endpoint is http://, for which Hadoop's driver needs a location that begins with abfs://"
+    return None
 
 
 def _fault(given: Given) -> Fault | None:
@@ -143,6 +165,6 @@ ADLS = StorageRow(
     extra="adls",
     gaps=(
         "without keys, checkpoints use the machine's managed identity: Hadoop's driver has no other part of the chain",
-        "checkpoints need the account's own dfs address: Hadoop's driver takes no `endpoint`",
+        "checkpoints at an `endpoint` need it as `http://host:port/account`, and a warehouse that begins with abfs://",
     ),
 )

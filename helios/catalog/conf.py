@@ -155,7 +155,7 @@ def checkpoint_conf(location: str, catalogs: Iterable[Catalog]) -> dict[str, str
 def no_checkpoint(location: str, catalogs: Iterable[Catalog]) -> str | None:
     """Why Hadoop's file systems cannot keep a checkpoint at a place; None if they can."""
     storage = _storage_at(location, catalogs)
-    return STORAGES[storage.type].no_checkpoint(storage) if storage else None
+    return STORAGES[storage.type].no_checkpoint(storage, location) if storage else None
 
 
 def _storage_at(location: str, catalogs: Iterable[Catalog]) -> Storage | None:

@@ -14,7 +14,7 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import pyiceberg_properties, replicas
 from helios.catalog.diagnosis import brief, chain, diagnose, evidence
 from helios.catalog.spec import Catalog
-from helios.errors import ConfigError, HeliosError, RunError
+from helios.errors import ConfigError, HeliosError, Origin, RunError
 
 if TYPE_CHECKING:
     import pyiceberg.catalog
@@ -84,15 +84,13 @@ def failed(catalog: Catalog, error: BaseException, tried: int = 1) -> ConfigErro
     return told(catalog, what, error)
 
 
-def told(catalog: Catalog, what: str, error: BaseException) -> ConfigError | RunError:
+def told(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
     """A failure of a catalog or its storage as an error of the input or of the run, with cause and fix."""
-    found = diagnose(error)
+    found, where = diagnose(error), where or catalog.origin
     if found is None:
-        return RunError(
-            f"{what}: {brief(error)}", where=catalog.origin, fix=f"run `helios doctor --catalog {catalog.name}`."
-        )
+        return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
     kind = ConfigError if found.settings else RunError
-    return kind(f"{what}: {found.cause} ({evidence(error)}).", where=catalog.origin, fix=f"{found.fix}.")
+    return kind(f"{what}: {found.cause} ({evidence(error)}).", where=where, fix=f"{found.fix}.")
 
 
 def lock_of(key: Hashable) -> threading.Lock:

@@ -149,7 +149,7 @@ DIAGNOSES = (
     # What is not there
     _row(
         "no bucket",
-        r"NoSuchBucket|bucket does not exist|NO_SUCH_BUCKET|ContainerNotFound"
+        r"NoSuchBucket|bucket does not exist|NO_SUCH_BUCKET|NOT_FOUND.{0,400}CreateResumableUpload|ContainerNotFound"
         r"|FilesystemNotFound|specified container does not exist|specified filesystem does not exist"
         r"|bucket.{0,80}not found",
         "the bucket (or container) of its warehouse does not exist",
@@ -190,14 +190,17 @@ DIAGNOSES = (
     _row(
         "dns",
         r"Name or service not known|NameResolutionError|getaddrinfo|nodename nor servname|UnknownHost"
-        r"|Temporary failure in name resolution|Could(n't| not) resolve host|curlCode: 6\b|No address associated",
+        r"|Temporary failure in name resolution"
+        r"|Could(n't| not) resolve host|CURL error \[6\]|curlCode: 6\b|No address associated",
         "the name of its host is not known",
-        "see the host in its address, and the DNS of this machine",
+        "see the host in its address, and the DNS of this machine; a host that begins with the bucket's name needs "
+        "path_style=True",
         True,
     ),
     _row(
         "refused",
-        r"Connection refused|ConnectionRefused|NewConnectionError|curlCode: 7\b|Could not connect to any of"
+        r"Connection refused|ConnectionRefused|NewConnectionError"
+        r"|CURL error \[7\]|curlCode: 7\b|Could not connect to any of"
         r"|EndpointConnectionError|Couldn't connect to server|Cannot connect to host"
         r"|Failed to establish a new connection",
         "nothing listens at its address",
@@ -214,7 +217,7 @@ DIAGNOSES = (
     _row(
         "connect timeout",
         r"ConnectTimeout|connect timeout|connect timed out|timed out.*connect|Connect(ion)? to .* timed out"
-        r"|Connection timed out|curlCode: 28\b",
+        r"|Connection timed out|CURL error \[28\]|curlCode: 28\b(?!.*too slow)",
         "it did not answer in time",
         "see its host and port, and that no firewall swallows the connection",
         True,
@@ -241,7 +244,7 @@ DIAGNOSES = (
     ),
     _row(
         "no catalog",
-        r"ValidationError|JSONDecodeError|\b404\b|Not Found|RESTError",
+        r"ValidationError|JSONDecodeError|\b404\b|Not Found|RESTError|No route for request",
         "what answers at its address is no such catalog",
         "see the path of `uri`: it is the part before /v1",
         settings=True,
@@ -296,4 +299,6 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def brief(error: BaseException, length: int = 300) -> str:
     """What an error says, on one line and without the addresses' credentials."""
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
+    text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)
+    text = re.split(r":?\s*(?:Content: )?<(?:\?xml|!DOCTYPE|html)", text, maxsplit=1)[0]
     return f"{type(error).__name__}: {text if len(text) <= length else text[: length - 1] + '…'}"

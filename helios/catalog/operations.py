@@ -331,6 +331,13 @@ def forget(catalog: Catalog, table: Name) -> None:
         remembered.pop((os.getpid(), catalog, table), None)
 
 
+def forget_all(catalog: Catalog) -> None:
+    """Drops what is remembered of a catalog's tables: another client in this process has written some of them."""
+    for remembered in (_LOADED, _SEEN):
+        for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
+            remembered.pop(key, None)
+
+
 def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
     for child in connection.list_namespaces(namespace):
         yield child

@@ -30,6 +30,7 @@ T = TypeVar("T")
 LOOK_SECONDS = 8.0
 """What a server may take to answer one look."""
 CONNECT_SECONDS = 3.0
+_PATIENCE = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
 # Whoever may write a table need not be allowed to list its bucket.
 _NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
@@ -86,15 +87,15 @@ def storage_addresses(storage: Storage) -> tuple[str, ...]:
     return (str(endpoint),) if endpoint else ()
 
 
-def look(catalog: Catalog) -> None:
-    """Looks at the place of a catalog's tables without writing, where its settings say who may.
+def look(catalog: Catalog, place: str) -> None:
+    """Looks at a place with the credentials of a catalog's storage, without writing, where its settings hold any.
 
     Raises:
         ConfigError: The settings of the storage are wrong.
         RunError: The storage is away.
     """
-    storage, place = storage_of(catalog), warehouse(catalog)
-    if storage is None or place is None or storage.type == "local" or lends(catalog):
+    storage = storage_of(catalog)
+    if storage is None or storage.type != kind_of(place) or storage.type == "local" or lends(catalog):
         return
 
     def ask_storage() -> None:
@@ -120,14 +121,17 @@ def lends(catalog: Catalog) -> bool:
 
 def storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
     """The message for a failure of a catalog's storage."""
-    return told(catalog, f"catalog {catalog.name!r}: its storage {place} failed", error)
+    storage = storage_of(catalog)
+    address = ", ".join(storage_addresses(storage)) if storage else ""
+    what = f"catalog {catalog.name!r}: its storage {place}{f' at {address}' if address else ''} failed"
+    return told(catalog, what, error, storage.origin if storage else None)
 
 
 def file_io(catalog: Catalog, place: str) -> FileIO:
-    """PyIceberg's access to the files at a place."""
+    """PyIceberg's access to the files at a place, with the patience of a look."""
     from pyiceberg.io import load_file_io
 
-    return load_file_io(pyiceberg_properties(catalog), place)
+    return load_file_io({**pyiceberg_properties(catalog), **_PATIENCE}, place)
 
 
 def _list(io: FileIO, place: str) -> None:

@@ -69,7 +69,7 @@ class StorageRow:
         hadoop: The conf of Hadoop's file system for a place (a bucket, or container@account), for checkpoints.
         example: What a warehouse on it looks like.
         schemes: The schemes of its URIs, each with the one by which Hadoop calls it.
-        no_checkpoint: Why Hadoop cannot keep a checkpoint on it; None if it can.
+        no_checkpoint: Why Hadoop cannot keep a checkpoint at a location on it; None if it can.
         warehouse: The URI of a warehouse on it when the catalog names none; None if it cannot tell.
         fault: What is wrong with a combination of settings.
         components: Jar components that it needs.
@@ -84,7 +84,7 @@ class StorageRow:
     hadoop: Callable[[Storage, str], dict[str, Value]]
     example: str
     schemes: Mapping[str, str] = field(default_factory=dict)
-    no_checkpoint: Callable[[Storage], str | None] = lambda storage: None
+    no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
     warehouse: Callable[[Storage], str | None] = lambda storage: None
     fault: Callable[[Given], Fault | None] = no_fault
     components: tuple[str, ...] = ()

@@ -140,15 +140,15 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
     return list(dict.fromkeys(component for several in needed for component in several))
 
 
-def _timed(name: str, look: Callable[[], str], failed: Callable[[Exception], HeliosError] | None = None) -> Check:
+def _timed(name: str, look: Callable[[], str], where: str = "") -> Check:
     """Takes a look, and gives it up when it takes too long.
 
     Args:
         name: What is looked at.
         look: The look; it returns what it saw.
-        failed: What a failure that is not Helios's own means.
+        where: The address or the place that it looks at.
     """
-    from helios.catalog.diagnosis import brief
+    from helios.catalog.diagnosis import brief, diagnose, evidence
     from helios.catalog.probe import bounded
 
     began = time.perf_counter()
@@ -157,9 +157,16 @@ def _timed(name: str, look: Callable[[], str], failed: Callable[[Exception], Hel
         detail, ok = bounded(look), True
     except Exception as error:
         # Storages and catalogs raise what their clients' libraries raise: there is no common root to name.
-        meant = failed(error) if failed and not isinstance(error, HeliosError) else error
         ok = False
-        detail, fix = (meant.what, meant.fix) if isinstance(meant, HeliosError) else (brief(meant), None)
+        cause = error.__cause__ or error if isinstance(error, HeliosError) else error
+        found = diagnose(cause)
+        if found is not None:
+            detail, fix = f"{found.cause} ({evidence(cause)})", f"{found.fix}."
+        elif isinstance(error, HeliosError):
+            detail, fix = error.what, error.fix
+        else:
+            detail = brief(error)
+        detail = f"{where}: {detail}" if where else detail
     return Check(name, ok, detail, (time.perf_counter() - began) * 1000, fix)
 
 
@@ -198,33 +205,35 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
 
 def _catalog(catalog: Catalog) -> list[Check]:
     from helios.catalog import probe
-    from helios.catalog.connections import addresses, failed
-
-    def said(error: Exception) -> HeliosError:
-        return failed(catalog, error)
+    from helios.catalog.connections import addresses
 
     name = f"catalog {catalog.name}"
-    checks = _addresses(name, addresses(catalog), said)
-    checks += _credentials(f"{name}: credentials", lambda: probe.catalog_credentials(catalog))
-    checks.append(_timed(name, lambda: _namespaces(catalog), said))
-    return [*checks, *_storage(catalog, listed=checks[-1].ok is True)]
+    reached = _addresses(name, addresses(catalog))
+    checks = [*reached, *_credentials(name, lambda: probe.catalog_credentials(catalog))]
+    away = [check for check in reached if not check.ok]
+    # Of several replicas one is enough.
+    if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
+        listed = Check(name, None, "not asked: see its address")
+    else:
+        listed = _timed(name, lambda: _namespaces(catalog))
+    return [*checks, listed, *_storage(catalog, listed=listed.ok is True)]
 
 
-def _addresses(name: str, addresses: Iterable[str], failed: Callable[[Exception], HeliosError]) -> list[Check]:
+def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
     from helios.catalog.probe import reach
 
-    def look(address: str) -> Callable[[], str]:
+    def look(address: str) -> Check:
         def connect() -> str:
             reach(address)
             return address
 
-        return connect
+        return _timed(f"{name}: address", connect, address)
 
-    return [_timed(f"{name}: address", look(address), failed) for address in addresses]
+    return [look(address) for address in addresses]
 
 
 def _credentials(name: str, kind: Callable[[], str | None]) -> list[Check]:
-    found = _timed(name, lambda: kind() or "")
+    found = _timed(f"{name}: credentials", lambda: kind() or "")
     return [found] if found.detail else []
 
 
@@ -242,36 +251,31 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     from helios.catalog.conf import storage_of, warehouse
 
     name = f"storage of {catalog.name}"
-    known = warehouse(catalog)
-    if known is None and not listed:
-        return [Check(name, None, "only the catalog's server knows it")]
     if CATALOGS[catalog.type].temporary:
         return [Check(name, None, "temporary")]
+    if not listed and (warehouse(catalog) is None or probe.lends(catalog)):
+        return [Check(name, None, "only the catalog's server knows it")]
     declared = storage_of(catalog)
-    found: list[tuple[str, FileIO]] = []
-
-    def said(error: Exception) -> HeliosError:
-        return probe.storage_failed(catalog, found[0][0] if found else known or "", error)
-
-    checks = _addresses(name, probe.storage_addresses(declared) if declared else (), said)
-    checks += _credentials(f"{name}: credentials", lambda: probe.storage_credentials(catalog))
+    checks = _addresses(name, probe.storage_addresses(declared) if declared else ())
+    checks += _credentials(name, lambda: probe.storage_credentials(catalog))
     if any(check.ok is False for check in checks):
         return checks
+    found: list[tuple[str, FileIO]] = []
 
     def connect() -> str:
         place = probe.place_of(catalog)
         found.extend([place] if place else [])
-        return place[0] if place else ""
+        return ""
 
-    client = _timed(name, connect, said)  # apart from put, whose time it would hide
+    client = _timed(name, connect)  # apart from put, whose time it would hide
     if not client.ok:
         return [*checks, client]
     if not found:
-        return [*checks, Check(name, None, "the server tells no location yet: make a table, and look again")]
-    return [*checks, *_round(name, *found[0], said)]
+        return [*checks, Check(name, None, "its server tells no place: make a table in it, and look again")]
+    return [*checks, *_round(name, *found[0])]
 
 
-def _round(name: str, place: str, io: FileIO, failed: Callable[[Exception], HeliosError]) -> Iterable[Check]:
+def _round(name: str, place: str, io: FileIO) -> Iterable[Check]:
     location = f"{place.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
     content = secrets.token_bytes(64)
 
@@ -291,8 +295,8 @@ def _round(name: str, place: str, io: FileIO, failed: Callable[[Exception], Heli
         io.delete(location)
         return "removed"
 
-    first = _timed(f"{name}: put", put, failed)
+    first = _timed(f"{name}: put", put, place)
     yield first
     if first.ok:
-        yield _timed(f"{name}: get", get, failed)
-        yield _timed(f"{name}: delete", delete, failed)
+        yield _timed(f"{name}: get", get, place)
+        yield _timed(f"{name}: delete", delete, place)

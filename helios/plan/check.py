@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
-from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.catalog.storages import kind_of
+from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.files import FilesSource
 from helios.model.flow import Call, Pipeline, Source, flows
 from helios.model.modes import Overwrite
@@ -60,6 +63,31 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
         for catalog in plan.catalogs
         if known.setdefault(catalog.name, catalog) != catalog
     ]
+
+
+def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
+    """Storages that refuse what their settings say, before Spark is started for them.
+
+    Raises:
+        RunError: One is away.
+    """
+    places: dict[tuple[Catalog, str], str] = {}
+    for plan in plans:
+        known = {catalog: warehouse(catalog) or "" for catalog in plan.catalogs}
+        for catalog, place in (*known.items(), *((catalog, plan.checkpoint) for catalog in known)):
+            if kind_of(place) not in (None, "local"):
+                places.setdefault((catalog, urlsplit(place).netloc), place)
+    if not places:
+        return []
+    from helios.catalog.probe import look
+
+    problems: list[HeliosError] = []
+    for (catalog, _), place in places.items():
+        try:
+            look(catalog, place)
+        except ConfigError as problem:
+            problems.append(problem)
+    return problems
 
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:

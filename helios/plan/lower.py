@@ -35,6 +35,7 @@ from helios.plan.check import (
     same_identity,
     shared_checkpoint,
     uncounted_rows,
+    unusable_storages,
 )
 from helios.plan.infer import UnparsedExpression, infer
 from helios.plan.paths import path_of, trigger_of
@@ -74,7 +75,8 @@ def compile_pipelines(
     that another pipeline of the same call writes may be missing.
 
     Raises:
-        RunError: A catalog is away.
+        RunError: A catalog or a storage is away.
+        ConfigError: What is declared of a catalog is wrong, such as its credential.
     """
     problems: list[HeliosError] = []
     plans: list[Plan] = []
@@ -96,6 +98,8 @@ def compile_pipelines(
         fatal = [p for p in lowering.problems if not (lenient and isinstance(p, DOUBTS))]
         if plan is not None and not fatal:
             plans.append(plan)
+    if not context.offline:
+        problems += unusable_storages(plans)
     return plans, _once(problems)
 
 

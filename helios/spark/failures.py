@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
+from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.plan import Plan
 from helios.spark.evolve import null_refused
 from helios.spark.ledger import java_class, java_message
+from helios.spark.replicas import Stale
 from helios.spark.steps import FAILED, refusal
 
 AWAY = (
@@ -20,6 +23,7 @@ AWAY = (
     "ConnectTimeoutException",
     "ConnectionClosedException",
     "ConnectionRequestTimeoutException",
+    "EofException",
     "HttpHostConnectException",
     "NoHttpResponseException",
     "NoRouteToHostException",
@@ -32,8 +36,19 @@ AWAY = (
 )
 """Java exceptions that say that a catalog or a storage does not answer."""
 
-BUSY = ("SQLITE_BUSY", "database is locked")
-"""What a catalog in a SQLite file says while somebody else holds it."""
+SYMPTOMS = re.compile(
+    # A catalog in a SQLite file that somebody else holds, or what a gateway answers for a server behind it.
+    r"SQLITE_BUSY|database is locked|Unable to process \(code: (408|429|502|504)\b"
+    # A storage, in the words of Amazon's client.
+    r"|Service: S3, Status Code: (408|429|50[0234])\b|XMinioServerNotInitialized|SlowDown"
+)
+"""What others say in their messages."""
+
+DIAGNOSED = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
+"""The same from Python's clients, as `helios.catalog.diagnosis` calls it."""
+
+NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
+"""An exception in the text of a stack trace."""
 
 
 def plain(error: BaseException, plan: Plan) -> BaseException:
@@ -76,18 +91,31 @@ def expectation(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
+def away(error: BaseException) -> str | None:
+    """Why a catalog or a storage does not answer, which may answer again; None for any other failure."""
+    for one in _causes(error):
+        if isinstance(one, Stale):
+            return one.what
+        told = list(_told(one))
+        found = [(name, text) for name, text in told if name in AWAY or SYMPTOMS.search(text)]
+        if found:
+            name, text = found[-1]  # the innermost
+            return shortened(f"{name}: {text}" if text and text != "None" else name)
+        if not told and not isinstance(one, (HeliosError, PySparkException)):
+            diagnosis = diagnose(one)
+            if diagnosis is not None and diagnosis.name in DIAGNOSED and isinstance(error, HeliosError):
+                return shortened(error.what)
+    return None
+
+
 def is_away(error: BaseException) -> bool:
     """Whether a failure says that a catalog or a storage does not answer, and may answer again."""
-    for one in _causes(error):
-        if isinstance(one, Py4JJavaError):
-            names, text = zip(*_java_causes(one), strict=True)
-            if set(names) & set(AWAY) or any(word in line for line in text for word in BUSY):
-                return True
-        elif isinstance(one, StreamingQueryException):
-            text_of_all = str(one)
-            if any(f".{name}" in text_of_all for name in AWAY) or any(word in text_of_all for word in BUSY):
-                return True
-    return False
+    return away(error) is not None
+
+
+def shortened(text: str, length: int = 200) -> str:
+    line = text.strip().splitlines()[0]
+    return line if len(line) <= length else f"{line[:length]}..."
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -96,13 +124,19 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _java_causes(error: Py4JJavaError) -> Iterator[tuple[str, str]]:
-    one = error.java_exception
+def _told(error: BaseException) -> Iterator[tuple[str, str]]:
+    """The Java exceptions behind an error, with their messages, outermost first."""
+    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     for _ in range(20):  # a chain of causes may be a circle
-        yield str(one.getClass().getSimpleName()), str(one.getMessage())
-        one = one.getCause()
-        if one is None:
-            return
+        if origin is None:
+            break
+        text = str(origin.getMessage())
+        yield str(origin.getClass().getSimpleName()), shortened(text or "-")
+        # A task, a query and a callback tell of what failed in them as text.
+        yield from ((name, shortened(said or "-")) for name, said in NAMED.findall(text))
+        origin = origin.getCause()
+    if isinstance(error, PySparkException):
+        yield from ((name, shortened(said or "-")) for name, said in NAMED.findall(str(error)))
 
 
 def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:

@@ -242,7 +242,7 @@ class Stream:
     def __init__(self, feed: Feed, *, delivers: bool) -> None:
         self.feed = feed
         self.delivers = delivers
-        self.error: HeliosError | None = None
+        self.error: Exception | None = None
         gateway: Any = feed.spark.sparkContext._gateway
         listen: Any = ensure_callback_server_started
         listen(gateway)
@@ -391,7 +391,7 @@ class Stream:
         """Spark tells of an error in here as text; this keeps the error itself."""
         try:
             return ask()
-        except HeliosError as error:
+        except Exception as error:
             self.error = error
             raise
 

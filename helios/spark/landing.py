@@ -20,7 +20,7 @@ RETRIES = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000}
 
 
 class Operations:
-    """Implements `org.apache.iceberg.TableOperations` over a table's own; a failure is kept, as Java tells only of text.
+    """Implements `org.apache.iceberg.TableOperations` over a table's own; keeps failures, of which Java tells text only.
 
     Args:
         operations: The table's.
@@ -29,7 +29,7 @@ class Operations:
     def __init__(self, operations: Any) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
-        self.refused: Py4JJavaError | None = None
+        self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -48,7 +48,12 @@ class Operations:
         try:
             self._own.commit(base, metadata)
         except Py4JJavaError as error:
-            self.refused = error
+            self._refused = error
+
+    def refused(self) -> Py4JJavaError | None:
+        """Why the last commit was refused; None when it went through."""
+        refused, self._refused = self._refused, None
+        return refused
 
     def toString(self) -> str:
         return str(self._own.toString())
@@ -82,15 +87,14 @@ def commit(table: Any, pending: Any, operations: Operations) -> None:
     made -= {int(one.snapshotId()) for one in table.snapshots()}
     retries, wait, most = (int(table.properties().get(f"commit.retry.{k}") or v) for k, v in RETRIES.items())
     for tried in range(retries + 1):
-        operations.error = operations.refused = None
         try:
             pending.commitTransaction()
         except Py4JError as error:
             raise operations.error or error from None
-        refused = operations.refused
+        refused = operations.refused()
         if refused is None:
             return
-        if str(refused.java_exception.getClass().getSimpleName()) != CONFLICT:
+        if refused.java_exception.getClass().getSimpleName() != CONFLICT:
             raise refused
         table.refresh()
         if any(table.snapshot(one) is not None for one in made):

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from helios.catalog.operations import forget_all
 from helios.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
@@ -235,6 +236,7 @@ class PipelineRun:
             began = time.monotonic()
             commit = work()
             seconds = time.monotonic() - began
+        forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
             self._say("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
         elif commit is not None:

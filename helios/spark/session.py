@@ -34,6 +34,9 @@ DEFAULTS = {
     # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
     "spark.sql.variable.substitute": "false",
     "spark.ui.showConsoleProgress": "false",
+    # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
+    "spark.redaction.regex": "(?i)secret|passw|token|access[.-]?key|account[.-]?key|credential|connection[.-]string"
+    "|sas[.-]|authorization|private[.-]?key",
 }
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.

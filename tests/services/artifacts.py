@@ -201,7 +201,7 @@ class Java:
 
 
 def _javas() -> list[Path]:
-    homes = [home for name in ("JAVA_HOME", "HELIOS_SERVICES_JAVA") if (home := os.environ.get(name))]
+    homes = [home] if (home := os.environ.get("JAVA_HOME")) else []
     for pattern in (*java.WELL_KNOWN, "/opt/*"):
         homes += sorted(glob.glob(os.path.expandvars(os.path.expanduser(pattern))))
     paths = [Path(home, "bin", "java") for home in homes]

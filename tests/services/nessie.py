@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,6 +73,18 @@ class Nessie(Server):
 
     def ready(self) -> bool:
         return status(f"{self.uri}/config") == 200 and status(f"{self.iceberg_uri}/v1/config") == 200
+
+    def branch(self, name: str, source: str = "main") -> str:
+        """Makes a branch from another one, and returns its name."""
+        with urllib.request.urlopen(f"{self.uri}/trees/{source}", timeout=10) as answer:
+            reference = json.load(answer)["reference"]
+        request = urllib.request.Request(
+            f"{self.uri}/trees?name={name}&type=BRANCH",
+            data=json.dumps(reference).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        urllib.request.urlopen(request, timeout=10).close()
+        return name
 
     def addresses(self) -> dict[str, str]:
         return {"uri": self.uri, "iceberg_uri": self.iceberg_uri, "warehouse": self.warehouse}

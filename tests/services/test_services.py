@@ -215,6 +215,15 @@ def test_nessie_keeps_its_tables(nessie: Nessie) -> None:
     assert ids(load_catalog("x", **options), name) == [1, 2, 3, 3]
 
 
+def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
+    storage = nessie.storage.pyiceberg()
+    main = load_catalog("x", type="rest", uri=nessie.iceberg_uri, **storage)
+    name = write_and_read(main)
+    branch = load_catalog("y", type="rest", uri=f"{nessie.iceberg_uri}/{nessie.branch('dev')}", **storage)
+    branch.load_table(name).append(pa.table({"id": [4]}))
+    assert (ids(branch, name), ids(main, name)) == ([1, 2, 3, 3, 4], [1, 2, 3, 3])
+
+
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
     assert cluster.master.alive() == 2
     first = cluster.workers[0]

@@ -22,13 +22,15 @@ from helios.plan import Context, Plan, compile_pipelines
 from helios.spark import jars, session
 from helios.spark.run import Event, PipelineRun
 from helios.spark.runner import Runner
+from helios.table.snapshots import Table
 
 
 @pytest.fixture(scope="session")
 def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
-    """The session of pytest-spark, with Iceberg's jars and extensions."""
+    """The session of pytest-spark, with Iceberg's extensions and the jars of all tests that will use it."""
     version, _ = jars.installed_spark()
-    paths = jars.ensure(("iceberg", "sqlite"), spark_version=version)
+    marked = [c for item in request.session.items for mark in item.iter_markers("jars") for c in mark.args]
+    paths = jars.ensure(tuple(dict.fromkeys(("iceberg", "sqlite", *marked))), spark_version=version)
     conf = SparkConfigBuilder.get()
     for key, value in {
         **session.DEFAULTS,
@@ -43,11 +45,11 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
 
 
 class World:
-    """A catalog in a temporary folder, and the ways in which tests use it."""
+    """A catalog, by default one in a temporary folder, and the ways in which tests use it."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, catalog: Catalog | None = None) -> None:
         self.folder = folder
-        self.catalog = Catalog.local(path=folder / ".helios")
+        self.catalog = catalog or Catalog.local(path=folder / ".helios")
         self.spark = spark.newSession()
         self.events: list[Event] = []
         self._lock = threading.Lock()
@@ -60,7 +62,7 @@ class World:
         return Iceberg.sink(table, catalog=self.catalog)
 
     def context(self) -> Context:
-        return Context(config=load(self.folder), catalogs={"local": self.catalog})
+        return Context(config=load(self.folder), catalogs={self.catalog.name: self.catalog})
 
     def plan(self, pipeline: Pipeline) -> Plan:
         return runnable(*compile_pipelines([pipeline], self.context(), lenient=True))[0]
@@ -98,10 +100,13 @@ class World:
     def sql(self, query: str) -> list[Any]:
         return self.spark.sql(query).collect()
 
+    def load(self, table: str) -> Table:
+        return self.catalog.load(table)
+
     def rows(self, table: str, *columns: str) -> Counter[tuple[Any, ...]]:
         """The table's rows as a multiset, read by PyIceberg."""
         selected = columns or ("*",)
-        arrow = self.catalog.load(table).iceberg.scan(selected_fields=selected).to_arrow()
+        arrow = self.load(table).iceberg.scan(selected_fields=selected).to_arrow()
         names = columns or arrow.column_names
         return Counter(zip(*(arrow[name].to_pylist() for name in names), strict=True))
 

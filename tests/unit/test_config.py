@@ -251,7 +251,8 @@ def test_windows_files_are_fine(write: Write) -> None:
         ),
         (
             "[catalogs.prod]\npath = 'x'\n",
-            "helios.toml:1: catalogs.prod: it needs a type. Fix: add type = one of glue, hive, local, memory, nessie, rest.",
+            "helios.toml:1: catalogs.prod: it needs a type. Fix: add type = one of glue, hive, local, memory, "
+            "nessie, rest.",
         ),
         ("[storages.disk]\ntype = 'local'\n", "helios.toml:1: storages.disk: it needs path."),
         (
@@ -514,3 +515,32 @@ def test_odd_names_are_quoted(config: Config) -> None:
     assert name.sql == "`prod`.`sales`.`my.orders`"
     assert Identifier.parse(name.text).parts == ("prod", "sales", "my.orders")
     assert TableName(config.catalogs["prod"], ("a`b",), "t").sql == "`prod`.`a``b`.`t`"
+
+
+def test_flags_lists_and_secrets_of_servers(write: Write) -> None:
+    folder = write(
+        "[storages.lake]\ntype = 's3'\nendpoint = 'https://s3'\npath_style = true\n"
+        "access_key_id = '${K}'\nsecret_access_key = '${S}'\n"
+        "[catalogs.prod]\ntype = 'rest'\nuri = ['https://a', 'https://${HOST}']\nstorage = 'lake'\n"
+    )
+    config = load(folder, env={"K": "key", "S": "hunter2", "HOST": "b"})
+    catalog = config.catalogs["prod"]
+    assert catalog.option("uri") == ("https://a", "https://b")
+    assert catalog.storage is not None
+    assert catalog.storage.option("path_style") is True
+    assert "hunter2" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[storages.x]\ntype = 's3'\npath_style = 'yes'\n", "storages.x.path_style: path_style must be true or false"),
+        ("[storages.x]\ntype = 's3'\naccess_key_id = 'k'\n", "access_key_id is given without secret_access_key"),
+        ("[catalogs.x]\ntype = 'rest'\nuri = 'http://far'\n", "catalogs.x.uri: uri 'http://far' is not encrypted"),
+        ("[catalogs.x]\ntype = 'rest'\nuri = 'https://x'\ncredentail = 'a:b'\n", "Did you mean 'credential'?"),
+    ],
+)
+def test_faults_of_servers_are_told_with_their_line(write: Write, text: str, message: str) -> None:
+    told = refused(write(text))
+    assert message in told
+    assert told.startswith("helios.toml:")

@@ -5,24 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from pyiceberg.io import fsspec
-from pyiceberg.typedef import Properties
 
 CONNECT_RETRIES = 1
 RETRY_SECONDS = 1
 
 
-def _impatient(properties: Properties, hostname: str | None = None) -> Any:
-    files = fsspec._adls(properties, hostname)
-    # adlfs hands no settings of retries on.
-    policy = files.service_client._config.retry_policy
-    policy.connect_retries = CONNECT_RETRIES
-    policy.initial_backoff = policy.increment_base = RETRY_SECONDS
-    return files
-
-
 class AdlsFileIO(fsspec.FsspecFileIO):
     """Files on ADLS."""
 
-    def __init__(self, properties: Properties) -> None:
-        super().__init__(properties)
-        self._scheme_to_fs |= dict.fromkeys(("abfs", "abfss"), _impatient)
+    def _get_fs(self, scheme: str, hostname: str | None = None) -> Any:
+        files = super()._get_fs(scheme, hostname)
+        if scheme in ("abfs", "abfss"):
+            # adlfs hands no settings of retries on.
+            policy = files.service_client._config.retry_policy
+            policy.connect_retries = CONNECT_RETRIES
+            policy.initial_backoff = policy.increment_base = RETRY_SECONDS
+        return files

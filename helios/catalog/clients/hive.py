@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from thrift.transport import TSocket, TTransport
 
 TIMEOUT_SECONDS = 10
 LOCK = "helios.hive.lock"
+# What it logs is raised too.
+logging.getLogger("thrift.transport.TSocket").disabled = True
 
 
 class _Unlocked(Client):  # type: ignore[misc]

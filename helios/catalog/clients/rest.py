@@ -13,6 +13,7 @@ from urllib3.util import Retry
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 60.0
+FIRST_SECONDS = 8.0
 CONNECTIONS = 32
 
 
@@ -28,7 +29,9 @@ class Transport(HTTPAdapter):
         super().__init__(max_retries=again, pool_maxsize=CONNECTIONS, pool_block=True)
 
     def send(self, request: PreparedRequest, *args: Any, **kwargs: Any) -> Response:
-        kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, READ_SECONDS)
+        # The first requests of a client are light ones: a server that does not answer them hangs.
+        first = str(request.url).partition("?")[0].endswith(("/v1/config", "/tokens"))
+        kwargs["timeout"] = kwargs.get("timeout") or (CONNECT_SECONDS, FIRST_SECONDS if first else READ_SECONDS)
         return super().send(request, *args, **kwargs)
 
 

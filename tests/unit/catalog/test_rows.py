@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,12 +203,17 @@ def test_adls_however_its_credentials_are_given() -> None:
     assert checkpoint_conf(LAKE, [chain])["fs.azure.account.auth.type.acc.dfs.core.windows.net"] == "OAuth"
 
 
-def test_adls_at_another_address_keeps_no_checkpoint() -> None:
+def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
     storage = Storage.adls("dev", account_key="k", endpoint="http://localhost:1/dev")
     catalog = Catalog.local("c", path="/d", warehouse="abfss://lake@dev.dfs.core.windows.net/w", storage=storage)
     assert own(catalog)["adls.connection-string.dev.dfs.core.windows.net"] == "http://localhost:1/dev"
     assert "BlobEndpoint=http://localhost:1/dev" in pyiceberg_properties(catalog)["adls.connection-string"]
-    assert no_checkpoint(warehouse(catalog) or "", [catalog]) is not None
+    assert "begins with abfs://" in (no_checkpoint(warehouse(catalog) or "", [catalog]) or "")
+    place = "abfs://lake@dev.dfs.core.windows.net/w"
+    assert no_checkpoint(place, [catalog]) is None
+    assert checkpoint_conf(place, [catalog])["fs.azure.abfs.endpoint.dev.dfs.core.windows.net"] == "localhost:1"
+    elsewhere = replace(catalog, storage=Storage.adls("dev", account_key="k", endpoint="https://dev.example.com"))
+    assert "as its path" in (no_checkpoint(place, [elsewhere]) or "")
     assert no_checkpoint("/shared", [catalog]) is None
 
 

@@ -1,0 +1,154 @@
+"""What the tests of outages share: a REST catalog behind a proxy with faults, and pipelines over it in one session."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from helios import Catalog, Iceberg, Pipeline
+from helios.config import load
+from helios.engine import runnable
+from helios.plan import Context, Plan, compile_pipelines
+from helios.spark import session
+from helios.spark.run import Event, PipelineRun
+from tests.services.proxy import FaultProxy
+from tests.services.rest import Rest
+from tests.services.server import Unavailable
+
+STREAMING = Path(__file__).parents[1] / "streaming" / "conftest.py"
+
+
+def _load(path: Path) -> Any:
+    """The session of the streaming tests: pytest shares a conftest only with its own folder."""
+    spec = importlib.util.spec_from_file_location("outage_streaming_conftest", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+shared_spark = _load(STREAMING).shared_spark
+
+ROW = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+
+@pytest.fixture(scope="session")
+def rest() -> Iterator[Rest]:
+    """A REST catalog of the session's own; a test that stops it starts it again."""
+    try:
+        with Rest() as server:
+            yield server
+    except Unavailable as why:
+        pytest.skip(str(why))
+
+
+_NUMBERS = count()
+
+
+class Scene:
+    """A namespace of its own in the catalog, a pipeline's way to it through a proxy, and one past it."""
+
+    def __init__(self, spark: SparkSession, server: Rest, proxy: FaultProxy, folder: Path) -> None:
+        self.server = server
+        self.proxy = proxy
+        self.folder = folder
+        self.namespace = f"n{next(_NUMBERS)}"
+        self.direct = Catalog.rest("prod", uri=server.uri, warehouse=server.warehouse)
+        self.spark = spark
+        self.events: list[Event] = []
+        self.times: list[float] = []
+        self._told = threading.Condition()
+        self.direct.create_namespace(self.namespace)
+        self.through(proxy.uri)
+
+    def through(self, *uris: str, **properties: str) -> None:
+        """Lets pipelines reach the catalog by these addresses."""
+        given = {key.replace("_", "."): value for key, value in properties.items()}
+        self.catalog = Catalog.rest("prod", uri=list(uris), warehouse=self.server.warehouse, properties=given)
+
+    def named(self, table: str) -> str:
+        return f"{self.namespace}.{table}"
+
+    def source(self, table: str) -> Any:
+        return Iceberg.source(self.named(table), catalog=self.catalog)
+
+    def sink(self, table: str) -> Any:
+        return Iceberg.sink(self.named(table), catalog=self.catalog).checkpoint(str(self.folder / "checkpoint"))
+
+    def plan(self, pipeline: Pipeline) -> Plan:
+        context = Context(config=load(self.folder), catalogs={"prod": self.catalog})
+        return runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+
+    def start(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
+        plan = self.plan(pipeline)
+        spark = self.spark.newSession()
+        session.declare_catalogs(spark, [plan])
+        return PipelineRun(plan, spark, tell=self._tell, **options).start()
+
+    def run(self, pipeline: Pipeline, seconds: float = 120) -> PipelineRun:
+        """Runs a pipeline until it has drained its sources."""
+        run = self.start(pipeline, once=True)
+        assert run.await_termination(seconds)
+        return run
+
+    def _tell(self, event: Event) -> None:
+        with self._told:
+            self.events.append(event)
+            self.times.append(time.monotonic())
+            self._told.notify_all()
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+    def wait_for(self, kind: str, seconds: float = 60, after: int = 0) -> Event:
+        """The next event of a kind, of those after some."""
+        with self._told:
+            found = self._told.wait_for(lambda: any(e.kind == kind for e in self.events[after:]), seconds)
+            assert found, f"no {kind!r} within {seconds} s: {self.events}"
+            return next(e for e in self.events[after:] if e.kind == kind)
+
+    # past the proxy
+
+    def fill(self, table: str, rows: Sequence[tuple[int, int]]) -> None:
+        """Appends rows by hand."""
+        data = pa.Table.from_pylist([dict(zip(ROW.names, row, strict=True)) for row in rows], schema=ROW)
+        if not self.direct.exists(self.named(table)):
+            self.direct.create_table(self.named(table), ROW)
+        self.iceberg(table).append(data)
+
+    def iceberg(self, table: str) -> Any:
+        """PyIceberg's table as it is now."""
+        found = self.direct.load(self.named(table)).iceberg
+        found.refresh()
+        return found
+
+    def rows(self, table: str, branch: str | None = None) -> Counter[tuple[Any, ...]]:
+        """The rows as a multiset."""
+        found = self.iceberg(table)
+        snapshot = found.metadata.snapshot_by_name(branch).snapshot_id if branch else None
+        arrow = found.scan(snapshot_id=snapshot, selected_fields=tuple(ROW.names)).to_arrow()
+        return Counter(zip(*(arrow[name].to_pylist() for name in ROW.names), strict=True))
+
+    def stamps(self, table: str) -> list[int]:
+        """The batches that snapshots of a table are stamped with, ascending."""
+        found = [snapshot.summary for snapshot in self.iceberg(table).snapshots()]
+        return sorted(int(s["helios.batch"]) for s in found if s is not None and s["helios.batch"] is not None)
+
+
+@pytest.fixture
+def scene(shared_spark: SparkSession, rest: Rest, tmp_path: Path) -> Iterator[Scene]:
+    with FaultProxy(rest.uri) as proxy:
+        yield Scene(shared_spark, rest, proxy, tmp_path)
