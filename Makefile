@@ -40,7 +40,7 @@ services: $(READY) ## Builds and fetches the real servers of the tests, once; NA
 	@$(WITH_JAVA) $(BIN)/python -m tests.services install $(NAMES)
 
 matrix: services ## Every promise on every catalog and storage, and the table of it in the docs
-	@$(WITH_JAVA) $(BIN)/pytest tests/matrix -n 2 --dist loadgroup --matrix-table docs/matrix.md
+	@$(WITH_JAVA) $(BIN)/pytest tests/matrix -n 2 --matrix-table docs/matrix.md
 
 lint: $(READY) ## ruff
 	@$(BIN)/ruff check .

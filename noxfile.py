@@ -64,6 +64,37 @@ def coverage(session: nox.Session) -> None:
     _tests(session, NOT_SLOW, cover=True)
 
 
+def _matrix(session: nox.Session, chosen: str, *servers: str) -> None:
+    _install(session)
+    # A server that cannot be had is a named skip.
+    session.run("python", "-m", "tests.services", "install", *servers, success_codes=[0, 1])
+    session.run("pytest", "tests/matrix", "-k", chosen, *session.posargs)
+
+
+@nox.session
+def catalogs(session: nox.Session) -> None:
+    """Every promise on every catalog, each on the storage that is closest to it."""
+    _matrix(session, "closest", "rest", "moto", "hive", "nessie")
+
+
+@nox.session
+def minio(session: nox.Session) -> None:
+    """Every promise on every catalog over S3."""
+    _matrix(session, "minio", "minio", "rest", "hive", "nessie")
+
+
+@nox.session
+def azurite(session: nox.Session) -> None:
+    """Every promise over ADLS."""
+    _matrix(session, "azurite", "azurite", "rest")
+
+
+@nox.session
+def gcs(session: nox.Session) -> None:
+    """Every promise over Google Cloud Storage."""
+    _matrix(session, "gcs", "gcs", "rest")
+
+
 @nox.session
 @nox.parametrize("pyspark", SPARKS)
 def spark(session: nox.Session, pyspark: str) -> None:

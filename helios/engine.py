@@ -71,7 +71,9 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
         if problems:
             raise CheckFailed(problems)
-        return plans[0]
+        from helios.plan.backlog import looked_ahead
+
+        return looked_ahead(plans[0])
 
     def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun:
         context = self._context(pipeline)

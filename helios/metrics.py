@@ -39,6 +39,9 @@ class Counts:
         files_matched: Source files that scans opened.
         files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
         bytes_read: The size of the source files that scans opened.
+        partitions_matched: Source partitions of which scans opened a file.
+        partitions_skipped: Source partitions of which they opened none. Like the other it is not counted for sources
+            of more than 10,000 files.
     """
 
     records_written: int = 0
@@ -57,6 +60,8 @@ class Counts:
     files_matched: int = 0
     files_skipped: int = 0
     bytes_read: int = 0
+    partitions_matched: int = 0
+    partitions_skipped: int = 0
 
     def plus(self, **added: int) -> Self:
         return replace(self, **{name: getattr(self, name) + number for name, number in added.items()})
@@ -230,6 +235,8 @@ class Metrics(Figures):
     files_matched = _Live()
     files_skipped = _Live()
     bytes_read = _Live()
+    partitions_matched = _Live()
+    partitions_skipped = _Live()
 
     def __init__(self, pipeline: str, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.pipeline = pipeline
@@ -346,10 +353,18 @@ class Metrics(Figures):
         with self._lock:
             self._add(records_failed=records)
 
-    def scanned(self, *, matched: int, skipped: int, bytes: int = 0) -> None:
-        """A batch read this many files of its sources, and left out so many."""
+    def scanned(
+        self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0
+    ) -> None:
+        """A batch read this many files of its sources, and left out so many; and of their partitions."""
         with self._lock:
-            self._add(files_matched=matched, files_skipped=skipped, bytes_read=bytes)
+            self._add(
+                files_matched=matched,
+                files_skipped=skipped,
+                bytes_read=bytes,
+                partitions_matched=partitions_matched,
+                partitions_skipped=partitions_skipped,
+            )
 
     def lag(self, *, snapshots: int, seconds: float) -> None:
         """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.

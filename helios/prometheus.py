@@ -70,6 +70,8 @@ COUNTERS = {
     "files_matched": ("iceberg_source_files_matched_total", "Source files that scans opened."),
     "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans ruled out unopened."),
     "bytes_read": ("iceberg_source_bytes_read_total", "Bytes of the source files that scans opened."),
+    "partitions_matched": ("iceberg_source_partitions_matched_total", "Source partitions that scans opened files of."),
+    "partitions_skipped": ("iceberg_source_partitions_skipped_total", "Source partitions that scans ruled out."),
 }
 """By the field of `Counts`: the metric and its help."""
 HISTOGRAMS = {

@@ -224,7 +224,7 @@ DIAGNOSES = (
     ),
     _row(
         "timeout",
-        r"ReadTimeout|Read timed out|SocketTimeout|timed out|TimeoutError|Timeout was reached|RequestTimeout",
+        r"ReadTimeout|TooLong|Read timed out|SocketTimeout|timed out|TimeoutError|Timeout was reached|RequestTimeout",
         "its server accepted the request and did not answer in time",
         "see the load and the log of the server",
     ),

@@ -36,11 +36,15 @@ _PORTS = {"http": 80, "https": 443, "thrift": 9083}
 _NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
+class TooLong(TimeoutError):
+    """A look that was given up."""
+
+
 def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
     """What a look gives, which runs in a thread of its own and is given up when it takes too long.
 
     Raises:
-        TimeoutError: It took too long.
+        TooLong: It took too long.
     """
     answers: list[T] = []
     failures: list[BaseException] = []
@@ -57,7 +61,7 @@ def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
     if failures:
         raise failures[0]
     if not answers:
-        raise TimeoutError(f"no answer within {seconds:g} s")
+        raise TooLong(f"no answer within {seconds:g} s")
     return answers[0]
 
 
@@ -105,8 +109,8 @@ def look(catalog: Catalog, place: str) -> None:
 
     try:
         bounded(ask_storage)
-    except FileNotFoundError:
-        return  # the folder is made with the first table
+    except (FileNotFoundError, TooLong):
+        return  # the folder is made with the first table, and a machine that is busy is no proof
     except Exception as error:
         # Clients raise what their libraries raise: there is no common root to name.
         found = diagnose(error)

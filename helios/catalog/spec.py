@@ -15,7 +15,7 @@ from helios.catalog.keys import Pairs, Setting, complete, problem
 from helios.catalog.storage import Storage, given
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.model.values import Secret, caller
+from helios.model.values import PASSWORD_IN_URL, Secret, caller
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,8 +128,9 @@ class Catalog:
                     where=self.origin,
                     fix="leave it out.",
                 )
-            secret = isinstance(value, str) and _SECRET_PROPERTY.search(key)
-            checked.append((key, Secret(value) if secret and isinstance(value, str) else value))
+            if isinstance(value, str) and (_SECRET_PROPERTY.search(key) or PASSWORD_IN_URL.search(value)):
+                value = Secret(value)
+            checked.append((key, value))
         return tuple(checked)
 
     def option(self, name: str) -> Setting | None:

@@ -101,18 +101,21 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
 def plan(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Show what a script will run.
 
-    What is read and how, the steps, the target and its schema, the rhythm, where progress is kept, the jars.
+    What is read and how, what waits for the next run, the steps, the target and its schema, the rhythm, where progress
+    is kept, the jars.
 
     \b
     Example:
       helios plan pipeline.py:orders
     """
     from helios.plan import compile_pipelines
+    from helios.plan.backlog import looked_ahead
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
+    plans = [looked_ahead(compiled) for compiled in plans]
     if as_json:
         output.to_json([compiled.as_json() for compiled in plans])
     else:

@@ -176,7 +176,7 @@ class Launch:
             raise self._error
         assert self._made is not None
         session.declare_catalogs(self._made, plans)
-        ship(self._loaded.script.module)
+        ship(self._loaded.script.module, self._made)
         return self._made
 
     def _run(self) -> None:

@@ -192,6 +192,9 @@ class Identifier:
         return ".".join(f"`{p}`" if "." in p else p for p in self.parts)
 
 
+PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+
+
 class Secret:
     """A value that is never shown: its text, repr and JSON are `***`; `.reveal()` gives it."""
 

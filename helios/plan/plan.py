@@ -43,6 +43,52 @@ class ReadPath(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scan:
+    """What the next scan of a table opens, of all that its snapshots have.
+
+    Attributes:
+        files: Files that may hold wanted rows; None where they were not looked at.
+        of_files: All of them.
+        partitions: The partitions of those files.
+        of_partitions: All of them; 0 of a table that has none.
+        bytes: The size of the files.
+    """
+
+    files: int | None = None
+    of_files: int = 0
+    partitions: int | None = None
+    of_partitions: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What a followed table has ready for the next run: a state perhaps, then commits.
+
+    Attributes:
+        state: The snapshot whose state comes first.
+        state_rows: Its rows.
+        state_files: Its data files.
+        since: The snapshot after which commits are read; None for all.
+        snapshots: How many commits are read.
+        rows: The rows that they added.
+        files: The files that they added, or touched where changes are read.
+        begun: How many files of the state, or of the first commit, were read already.
+        lost: Whether what comes after `since` cannot be told: it has expired, or was rolled back.
+    """
+
+    state: int | None = None
+    state_rows: int = 0
+    state_files: int = 0
+    since: int | None = None
+    snapshots: int = 0
+    rows: int = 0
+    files: int = 0
+    begun: int = 0
+    lost: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadPlan:
     """One source of a pipeline.
 
@@ -56,6 +102,8 @@ class ReadPlan:
         state: The snapshot whose state is read, or begun with, where the source names one.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
         format_version: The format version of the table, when the catalog could be read.
+        scan: What the next scan opens, where it was looked at and predicates leave files out.
+        backlog: What waits for the next run, where it was looked at and the table is followed.
     """
 
     source: Source
@@ -67,6 +115,8 @@ class ReadPlan:
     state: int | None = None
     span: tuple[int | None, int] | None = None
     format_version: int | None = None
+    scan: Scan | None = field(default=None, compare=False)
+    backlog: Backlog | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -118,6 +168,8 @@ class ReadPlan:
                 "on_overwrite": source.overwrites,
                 "on_expired": source.expired,
                 "batch_size": source.vector,
+                "scan": asdict(self.scan) if self.scan else None,
+                "backlog": asdict(self.backlog) if self.backlog else None,
             }
         return told
 

@@ -9,7 +9,7 @@ from helios.model.maintenance import Maintenance
 from helios.model.sink import IcebergSink, Retry
 from helios.model.source import IcebergSource
 from helios.model.values import show_seconds
-from helios.plan.plan import Plan, ReadPlan, WritePlan
+from helios.plan.plan import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
 
 KNOWN_AT_RUN = "known at run"
@@ -27,7 +27,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "read", read.source.label()
         if read.table is not None:
             yield "", f"{read.table.text}, {_place(read)}"
-        yield from (("", text) for text in _reading(read, plan.pushed(index)))
+        yield from (("", text) for text in (*_reading(read, plan.pushed(index)), *_ahead(read)))
     yield "path", f"{plan.path.value}: {plan.why}"
     for step in plan.stream.steps:
         yield "step", step.text()
@@ -68,6 +68,42 @@ def _reading(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
         yield f"changes: {read.pairing}"
     if source.vector is not None:
         yield f"{counted(source.vector, 'row')} a vectorized batch (batch_size())"
+
+
+def _ahead(read: ReadPlan) -> Iterator[str]:
+    """What the next run finds."""
+    if read.backlog is not None:
+        yield f"backlog: {', then '.join(_waiting(read.backlog))}"
+    if read.scan is not None:
+        yield f"scan: {_matching(read.scan)}"
+
+
+def _waiting(backlog: Backlog) -> Iterator[str]:
+    if backlog.lost:
+        yield f"unknown, since snapshot {backlog.since} has expired or was rolled back"
+        return
+    read = f", of which {counted(backlog.begun, 'file')} has been read" if backlog.begun == 1 else ""
+    read = f", of which {backlog.begun:,} files have been read" if backlog.begun > 1 else read
+    if backlog.state is not None:
+        found = f"{counted(backlog.state_rows, 'row')} in {counted(backlog.state_files, 'file')}"
+        yield f"the state of snapshot {backlog.state}, {found}{read}"
+    elif backlog.since is None and not backlog.snapshots:
+        yield "nothing yet"
+    if backlog.snapshots:
+        found = f"{counted(backlog.rows, 'row')} in {counted(backlog.files, 'file')}"
+        since = f" since snapshot {backlog.since}" if backlog.since is not None else ""
+        yield f"{counted(backlog.snapshots, 'snapshot')}{since}, {found}{read if backlog.state is None else ''}"
+    elif backlog.state is None and backlog.since is not None:
+        yield f"nothing since snapshot {backlog.since}"
+
+
+def _matching(scan: Scan) -> str:
+    if scan.files is None or scan.bytes is None:
+        return f"not looked at which of {counted(scan.of_files, 'file')} match"
+    found = [f"{scan.files:,} of {counted(scan.of_files, 'file')}"]
+    if scan.of_partitions:
+        found.append(f"{scan.partitions:,} of {counted(scan.of_partitions, 'partition')}")
+    return ", ".join([*found, show_bytes(scan.bytes)])
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
@@ -175,10 +211,10 @@ def counted(number: int, what: str) -> str:
     """A number of things.
 
     Examples:
-        >>> counted(1, "file"), counted(3, "file")
-        ('1 file', '3 files')
+        >>> counted(1, "file"), counted(3000, "file")
+        ('1 file', '3,000 files')
     """
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def show_bytes(count: int) -> str:

@@ -76,6 +76,8 @@ class Handle(Protocol):
 
     def gave_up(self) -> None: ...
 
+    def put_off(self) -> None: ...
+
     def tended(self, done: Upkeep) -> None: ...
 
     def lag(self, snapshots: int, seconds: float) -> None: ...
@@ -165,6 +167,7 @@ class Attempt:
             retried=handle.retried,
             rejected=handle.rejected,
             gave_up=handle.gave_up,
+            put_off=handle.put_off,
         )
         self.held = Claim(site, anew=anew, refresh=refresh).take(df)
         return self.held

@@ -121,7 +121,7 @@ def _layer(
     spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
-    scans.add(total=int(files.size()), matched=int(files.size()))
+    scans.add(scans.Scanned(total=int(files.size()), matched=int(files.size())))
     rows = staged(spark, table, files, vector=vector_of(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))

@@ -17,12 +17,12 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.errors import HeliosError
 from helios.plan.plan import ReadPlan
+from helios.spark import partitions as counted
 from helios.spark import place as places
 from helios.spark import pushdown
 from helios.spark.place import Place, Range, Unit
-from helios.spark.scans import Scanned
+from helios.spark.scans import Scanned, few
 from helios.spark.staged import partitions, planned
 from helios.spark.tables import ROW_ID, columns, source_table, vector_of
 
@@ -31,10 +31,11 @@ SPARK = "org.apache.spark.sql.connector"
 
 @dataclass(frozen=True)
 class File:
-    """A data file of a unit."""
+    """A data file of a unit, and Iceberg's task that reads it; None where there are many."""
 
     location: str
     rows: int
+    task: Any = field(compare=False)
 
 
 @dataclass(kw_only=True)
@@ -168,19 +169,21 @@ class Feed:
     def files(self, table: Any, unit: Unit) -> list[File]:
         """The data files of a unit, always in the same order."""
         if self._listed is None or self._listed[0] != unit:
+            kept = few(unit.files)
             files = [
-                File(str(task.file().location()), int(task.file().recordCount()))
+                File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
                 for task in planned(self.spark, self._scan(table, unit))
             ]
             self._listed = unit, sorted(files, key=lambda file: file.location)
         return self._listed[1]
 
     def tasks(self, table: Any, span: Range) -> tuple[Any, Scanned]:
-        """The tasks of a range as a Java list, and how many of its files were left out."""
+        """The tasks of a range as a Java list, and what they are of its files and partitions."""
         jvm: Any = self.spark._jvm
         chosen = jvm.java.util.ArrayList()
+        parts = self._parts(table, span)
         total = 0
-        for unit, first, last in self._parts(table, span):
+        for unit, first, last in parts:
             found = planned(self.spark, self._wanting(table, unit))
             if first or last is not None:
                 part = {file.location for file in self.files(table, unit)[first:last]}
@@ -192,7 +195,23 @@ class Feed:
                 total += unit.files
                 chosen.addAll(found)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
-        return chosen, Scanned(total=total, matched=int(chosen.size()), bytes=size)
+        seen = Scanned(total=total, matched=int(chosen.size()), bytes=size)
+        if few(sum(unit.files for unit, _, _ in parts)):
+            seen.parts = (lambda: counted.count(table, chosen),)
+            seen.whole = (lambda: counted.count(table, self._whole(table, parts)),)
+        return chosen, seen
+
+    def _whole(self, table: Any, parts: list[tuple[Unit, int, int | None]]) -> Any:
+        """The tasks of all files of some parts of units, as a Java list."""
+        jvm: Any = self.spark._jvm
+        found = jvm.java.util.ArrayList()
+        for unit, first, last in parts:
+            if first or last is not None:
+                for file in self.files(table, unit)[first:last]:
+                    found.add(file.task)
+            else:
+                found.addAll(planned(self.spark, self._scan(table, unit)))
+        return found
 
     def _parts(self, table: Any, span: Range) -> list[tuple[Unit, int, int | None]]:
         """The units of a range, oldest first, with the files of each that are read."""

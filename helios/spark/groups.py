@@ -19,12 +19,10 @@ from helios.model.source import CHANGE_COLUMNS
 from helios.plan.moment import changing
 from helios.plan.plan import Plan
 from helios.plan.views import View
-from helios.spark import place as places
-from helios.spark import scans
 from helios.spark.keys import DELETED
 from helios.spark.read import Built, narrowed
 from helios.spark.steps import Scope, apply, quoted
-from helios.spark.tables import read_state, source_table
+from helios.spark.tables import count_state, read_state, source_table
 from helios.spark.write import target_schema
 
 ROW_BY_ROW = (
@@ -104,7 +102,7 @@ def recomputed(spark: SparkSession, plan: Plan, view: View, changed: DataFrame, 
 def _aggregated(spark: SparkSession, plan: Plan, view: View, snapshot: int | None, touched: DataFrame) -> DataFrame:
     [read] = plan.reads
     if snapshot is not None:
-        scans.add(total=places.state(source_table(spark, read), read, snapshot).files)
+        count_state(spark, read, snapshot)
     rows = _rows(narrowed(read_state(spark, read, snapshot), read), view)
     rows = rows.join(touched, _same([F.expr(by) for by in view.aggregate.by], touched.columns), "left_semi")
     return apply(rows, [view.aggregate], Scope(_alone))

@@ -20,7 +20,7 @@ RETRIES = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000}
 
 
 class Operations:
-    """Implements `org.apache.iceberg.TableOperations` over a table's own; keeps failures, of which Java tells text only.
+    """Implements `org.apache.iceberg.TableOperations` over a table's own, and keeps failures: Java tells text only.
 
     Args:
         operations: The table's.

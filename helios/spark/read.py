@@ -21,7 +21,6 @@ from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.moment import changing
 from helios.plan.plan import Plan, ReadPlan
 from helios.plan.reading import settle
-from helios.spark import place as places
 from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
@@ -29,7 +28,7 @@ from helios.spark.inline import inline
 from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
-from helios.spark.tables import ROW_ID, Placing, columns, head, read_state, source_table, vector_of
+from helios.spark.tables import ROW_ID, Placing, columns, count_state, head, read_state, source_table, vector_of
 from helios.spark.write import target_schema
 
 
@@ -183,7 +182,7 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
         return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
     if read.span is None or not isinstance(source, IcebergSource):
         if snapshot is not None:
-            scans.add(total=places.state(source_table(spark, read), read, snapshot).files)
+            count_state(spark, read, snapshot)
         return narrowed(read_state(spark, read, snapshot), read)
     after, to = read.span
     if source.changed is not None:
@@ -276,12 +275,12 @@ def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = Fa
     table = source_table(spark, read)
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
-        scans.add(total=places.state(table, read, span.state).files)
+        count_state(spark, read, span.state)
         place = _placing(_entries(spark, read, span.state)) if positioned else None
         parts.append(read_state(spark, read, span.state, place, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = feed.tasks(table, span)
-    scans.add(total=seen.total, matched=seen.matched, bytes=seen.bytes)
+    scans.add(seen)
     if tasks.size():
         rows = staged(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,20 +17,19 @@ from helios.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.commit import Commit
-from helios.spark.failures import is_away, plain
+from helios.spark.failures import away, plain
 from helios.spark.maintain import Upkeep
+from helios.spark.outage import Outage, blamed
+from helios.spark.replicas import Choice
 from helios.spark.scans import Scanned
-
-AWAY_SECONDS = 0.5
-"""The pause before the first new start after a service was away; each later one is twice as long."""
-AWAY_AT_MOST = 30.0
+from helios.spark.shared import Shared
 
 
 @dataclass(frozen=True)
 class Event:
     """Something that a run tells.
 
-    `kind` is started, batch, skipped, idle, waiting, maintained, finished, stopped or failed.
+    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
     """
 
     pipeline: str
@@ -78,6 +78,11 @@ class PipelineRun:
         self._tell = tell
         self._stop = threading.Event()
         self._busy = threading.Lock()
+        self._choice = Choice(plan, spark)
+        self._outage = Outage(plan.write.sink.retrying.outage)
+        self._uncommitted = False  # whether a batch waits for a service that is away
+        self._told = ""
+        self._keep: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
 
@@ -152,41 +157,60 @@ class PipelineRun:
             self._metrics.ended()
 
     def _attempts(self, location: str) -> None:
-        """Starts the pipeline, and starts it again when a service was away."""
-        away_since: float | None = None
-        tries = 0
+        """Starts the pipeline, and starts it again, on the next replica, when a service was away."""
         while True:
-            began = self.batches
             try:
                 self._attempt(location)
                 return
             except Exception as error:
-                if not is_away(error):
+                reason = away(error)
+                if reason is None:
                     raise
-                now = time.monotonic()
-                if away_since is None or self.batches > began:
-                    away_since, tries = now, 0
-                pause = min(AWAY_SECONDS * 2**tries, AWAY_AT_MOST)
-                if now + pause - away_since > self.plan.write.sink.retrying.outage:
-                    raise
-                tries += 1
-                self._say("waiting", seconds=pause, message=str(plain(error, self.plan)))
+                if self.state == "running":
+                    # What a new checkpoint or a full refresh asked for has been done by the first start.
+                    self.new_checkpoint = self.full_refresh = False
+                self.state = "away"
+                outage, where = self._outage, blamed(reason, self.plan)
+                pause = outage.pause(len(self._choice))
+                if pause is None:
+                    if self._uncommitted:
+                        self._metrics.failed()
+                    raise outage.used_up(self.plan, where, reason) from error
+                self._choice.next()
+                self._wait(pause, outage.told(where, reason, self._choice))
                 if self._stop.wait(pause):
                     raise Stopped from error
-            # What a new checkpoint or a full refresh asked for has been done by the first start, or is not begun.
-            if self.state == "running":
-                self.new_checkpoint = self.full_refresh = False
+
+    def _wait(self, pause: float, line: str) -> None:
+        """Tells that a service is away, in one line for as long as nothing changes."""
+        if line != self._told:
+            self._told = line
+            self._say("waiting", seconds=pause, message=line)
 
     def _attempt(self, location: str) -> None:
+        self.plan, self.spark = self._choice.plan, self._choice.spark
+        self._shared = Shared(self.spark, self.plan, location)
+        self._shared.look()
         attempt = Attempt(self, location)
+        self._keep = partial(self._choice.keep, attempt.checkpoint.files)
+        self._choice.recall(attempt.checkpoint.files)
         df = attempt.declare()
         lease = attempt.claim(df).lease
         try:
             self.state = "running"
             self._say("started")
             attempt.run(df)
+            self._well()
         finally:
             lease.release()
+
+    def _well(self) -> None:
+        """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
+        seconds = self._outage.over()
+        self._uncommitted, self._told = False, ""
+        if seconds is not None:
+            self.state = "running"
+            self._say("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
 
     def _end(self, state: str) -> None:
         self.state = state
@@ -198,6 +222,8 @@ class PipelineRun:
     def follow(self, query: Any) -> None:
         """Waits for a streaming query, and stops it between batches when asked to."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
+            if self._outage.lasts and query.lastProgress is not None:  # a look at the sources has ended well
+                self._well()
             if self._stop.is_set():
                 with self._busy:
                     pass  # the batch at work ends; one that waits here ends itself
@@ -216,6 +242,11 @@ class PipelineRun:
         """Counts a commit that failed for good."""
         self._metrics.failed()
 
+    def put_off(self) -> None:
+        """Counts a commit that failed because a service is away, and will be tried again."""
+        self._uncommitted = True
+        self._metrics.retried()
+
     def tended(self, done: Upkeep) -> None:
         """Tells of upkeep between two batches."""
         self._say("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _told(done))
@@ -225,17 +256,28 @@ class PipelineRun:
         self._metrics.lag(snapshots=snapshots, seconds=seconds)
 
     def scanned(self, seen: Scanned) -> None:
-        """Counts the files that a batch read and left out."""
-        self._metrics.scanned(matched=seen.matched, skipped=seen.skipped, bytes=seen.bytes)
+        """Counts the files and partitions that a batch read and left out."""
+        matched, skipped = seen.partitions()
+        self._metrics.scanned(
+            matched=seen.matched,
+            skipped=seen.skipped,
+            bytes=seen.bytes,
+            partitions_matched=matched,
+            partitions_skipped=skipped,
+        )
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
         """Runs a batch's work, counts it and tells of it."""
         with self._busy:
             if self._stop.is_set():
                 raise Stopped
+            self._shared.look()
             began = time.monotonic()
+            self._keep()
             commit = work()
+            self._keep()
             seconds = time.monotonic() - began
+        self._well()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
             self._say("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)

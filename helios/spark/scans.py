@@ -1,29 +1,46 @@
-"""What the reads of a batch came to: the data files that were read, and those that were left out."""
+"""What the reads of a batch came to: the files and partitions that were read, and those that were left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from helios.spark import partitions
+
+MOST_FILES = 10_000
+"""Where the sources of a batch have more, partitions are not counted: that reads what is known of every file."""
+
+
+def few(files: int) -> bool:
+    """Whether the partitions of so many files are counted."""
+    return files <= MOST_FILES
 
 
 @dataclass
 class Scanned:
-    """The data files of a batch's sources.
+    """The data files of a batch's sources, and their partitions.
 
     Attributes:
         tables: The full names of the sources.
         total: How many the snapshots that were read have.
         matched: How many of them were read.
         bytes: Their size.
+        parts: Each counts the partitions of some files that were read.
+        whole: Each counts the partitions of all files that a read chose from.
     """
 
     tables: frozenset[str] = frozenset()
     total: int = 0
     matched: int = 0
     bytes: int = 0
+    parts: tuple[Callable[[], int], ...] = field(default=(), repr=False)
+    whole: tuple[Callable[[], int], ...] = field(default=(), repr=False)
 
     @property
     def skipped(self) -> int:
@@ -35,6 +52,23 @@ class Scanned:
         self.total += other.total
         self.matched += other.matched
         self.bytes += other.bytes
+        self.parts += other.parts
+        self.whole += other.whole
+
+    def partitions(self) -> tuple[int, int]:
+        """How many partitions were read, and how many left out: counted now, when no row waits for it.
+
+        (0, 0) where the sources have too many files, and where what was read has gone since.
+        """
+        if not few(self.total):
+            return 0, 0
+        try:
+            matched = sum(count() for count in self.parts)
+            # Where every file was read, there is nothing to plan.
+            whole = sum(count() for count in self.whole) if self.skipped else matched
+        except Py4JJavaError:
+            return 0, 0
+        return matched, max(0, whole - matched)
 
 
 _COUNTED: ContextVar[Scanned | None] = ContextVar("helios_scanned", default=None)
@@ -51,13 +85,11 @@ def counting(tables: frozenset[str]) -> Iterator[Scanned]:
         _COUNTED.reset(token)
 
 
-def add(*, total: int = 0, matched: int = 0, bytes: int = 0) -> None:
+def add(seen: Scanned) -> None:
     """Counts files where somebody asks."""
     counted = _COUNTED.get()
     if counted is not None:
-        counted.total += total
-        counted.matched += matched
-        counted.bytes += bytes
+        counted.add(seen)
 
 
 def ran(dataset: Any) -> None:
@@ -69,7 +101,9 @@ def ran(dataset: Any) -> None:
         if str(scan.table().name()) not in counted.tables:
             continue
         told = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
-        add(matched=told.get("resultDataFiles", 0), bytes=told.get("totalDataFileSize", 0))
+        matched = told.get("resultDataFiles", 0)
+        parts = (partial(partitions.of_scan, scan.table().table(), scan.scan()),) if matched else ()
+        counted.add(Scanned(matched=matched, bytes=told.get("totalDataFileSize", 0), parts=parts))
 
 
 def _scans(node: Any) -> Iterator[Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.errors import EnvironmentProblem
+from helios.model.values import PASSWORD_IN_URL
 from helios.plan.plan import Plan
 from helios.spark import archive, jars, java
 
@@ -29,13 +31,15 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
+REDACTION = "spark.redaction.regex"
+
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
     "spark.sql.variable.substitute": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
-    "spark.redaction.regex": "(?i)secret|passw|token|access[.-]?key|account[.-]?key|credential|connection[.-]string"
+    REDACTION: "(?i)secret|passw|token|access[.-]?key|account[.-]?key|credential|connection[.-]string"
     "|sas[.-]|authorization|private[.-]?key",
 }
 LOCAL_DEFAULTS = {
@@ -89,14 +93,20 @@ def start(
         **config.spark_conf,
         JAVA_OPTIONS: options.strip(),
     }
-    if local:
-        # Python workers are then this interpreter, whose packages the user's steps import, and not PATH's python3.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark_conf = SparkConf().setMaster(config.master).setAppName("helios").setAll(list(conf.items()))
+    if (own := config.spark_conf.get(REDACTION)) is not None:
+        conf[REDACTION] = f"{DEFAULTS[REDACTION]}|{own}"  # Spark would take it instead
+    # pyspark reads the conf for executors' Python only under spark-submit. Where they are this process, they are this
+    # interpreter, whose packages the user's steps import; a cluster's machines may have no such path.
+    python = conf.get("spark.pyspark.python") or (sys.executable if local else None)
+    if python is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+    spark_conf = _conf(config.master, conf)
+    # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
+    arguments = _conf(config.master, {key: value for key, value in conf.items() if not _secret(key, value)})
     with tempfile.TemporaryFile() as log:
         try:
-            if not debug and SparkContext._gateway is None:
-                SparkContext._ensure_initialized(gateway=_launch(spark_conf, log), conf=spark_conf)
+            if SparkContext._gateway is None:
+                SparkContext._ensure_initialized(gateway=_launch(arguments, None if debug else log), conf=spark_conf)
             return SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
             log.seek(0)
@@ -107,10 +117,20 @@ def start(
             ) from error
 
 
-def _launch(conf: SparkConf, log: IO[bytes]) -> Any:
-    """Starts the JVM with its own chatter kept out of the user's terminal."""
+def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
+    return SparkConf().setMaster(master).setAppName("helios").setAll(list(conf.items()))
+
+
+def _secret(key: str, value: str) -> bool:
+    if key == REDACTION:
+        return False
+    return re.search(DEFAULTS[REDACTION], key) is not None or PASSWORD_IN_URL.search(value) is not None
+
+
+def _launch(conf: SparkConf, log: IO[bytes] | None) -> Any:
+    """Starts the JVM with its own chatter kept out of the user's terminal, unless there is no log for it."""
     launch: Any = launch_gateway
-    return launch(conf, {"stderr": log})
+    return launch(conf, {"stderr": log} if log else None)
 
 
 def cause(error: Exception, said: Sequence[str]) -> str:

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.plan import ReadPlan
+from helios.spark import partitions, scans
 from helios.spark import place as places
-from helios.spark import scans
 from helios.spark.staged import planned, staged
 from helios.spark.steps import quoted
 from helios.spark.write import load_table, target_schema
@@ -91,10 +91,22 @@ def read_state(
     names = target_schema(spark, table).names
     if not tasks.size():
         return read_state(spark, read, None).select(*map(quoted, names))
-    scans.add(matched=int(tasks.size()))
+    scans.add(scans.Scanned(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),)))
     df = staged(spark, table, tasks, vector=vector_of(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return place(df, names) if place else df.select(*map(quoted, names))
+
+
+def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
+    """Counts what a state has, of which some files are read.
+
+    Raises:
+        Expired: The snapshot has expired.
+    """
+    table = source_table(spark, read)
+    files = places.state(table, read, snapshot).files
+    scan = table.newScan().useSnapshot(snapshot)
+    scans.add(scans.Scanned(total=files, whole=(lambda: partitions.count(table, planned(spark, scan)),)))
 
 
 def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:

@@ -14,10 +14,11 @@ from helios.plan.merge import inserts_only
 from helios.plan.plan import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
 from helios.plan.sinks import left_out, sort_terms
-from helios.spark import modes
+from helios.spark import modes, replicas
 from helios.spark import write as writing
 from helios.spark.checkpoint import Checkpoint, Lease
 from helios.spark.commit import Commit, Terms
+from helios.spark.failures import is_away
 from helios.spark.fit import Fit, columns_of
 from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Ledger
@@ -40,6 +41,7 @@ class Site:
         retried: Called for each commit that is tried again.
         rejected: Called with the number of rows that were kept out.
         gave_up: Called for each commit that fails for good.
+        put_off: Called for each commit that fails because a service is away.
     """
 
     plan: Plan
@@ -50,6 +52,7 @@ class Site:
     retried: Callable[[], None] = lambda: None
     rejected: Callable[[int], None] = lambda rows: None
     gave_up: Callable[[], None] = lambda: None
+    put_off: Callable[[], None] = lambda: None
 
     def verify(self) -> None:
         """Refuses to go on without the lease."""
@@ -160,6 +163,7 @@ class TableTarget:
             aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
             self.site.rejected(aside)
         commit = self._commit(work)
+        replicas.seen(self.name, self.table)
         if commit is not None and not commit.again:
             self.site.rejected(work.dropped())
         return commit
@@ -172,8 +176,8 @@ class TableTarget:
         spark, terms = work.df.sparkSession, self.site.terms()
         try:
             return ledger.commit(spark, write, work.number, work.position, terms, recorded=recorded)
-        except Exception:
-            self.site.gave_up()
+        except Exception as error:
+            (self.site.put_off if is_away(error) else self.site.gave_up)()
             raise
 
     def _batch(self, work: Work) -> modes.Batch:

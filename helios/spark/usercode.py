@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import os
 import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 _PACKAGE = __name__.split(".", maxsplit=1)[0]
 _INSTALLED = ("site-packages", "dist-packages")
 
 
-def ship(module: ModuleType) -> list[str]:
+def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     """Has a script, and the modules beside it that it imported, pickled by value with the functions of both.
+
+    Modules beside it that only a function imports, when it runs, reach the executors as files.
 
     Args:
         module: The script's module, present in `sys.modules`.
+        spark: The session.
 
     Returns:
-        The names of the modules.
+        The names of the modules that are pickled by value.
     """
     folder = os.path.dirname(os.path.abspath(module.__file__ or "")) + os.sep
     beside = [m for m in list(sys.modules.values()) if m is not module and _lies_in(m, folder)]
     for own in (module, *beside):
         cloudpickle.register_pickle_by_value(own)  # type: ignore[no-untyped-call]
+    loaded = {Path(str(m.__file__)) for m in beside}
+    files = _reachable(Path(str(module.__file__)), Path(folder))
+    if not loaded.issuperset(files):
+        spark.sparkContext.addPyFile(str(_archive(files, Path(folder), Path(str(spark.sparkContext._temp_dir)))))
     return [module.__name__, *(m.__name__ for m in beside)]
 
 
@@ -35,3 +48,47 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
     # An environment or a checkout of Helios may lie in the script's folder.
     installed = any(part in _INSTALLED for part in file[len(folder) :].split(os.sep))
     return not installed and module.__name__.split(".", maxsplit=1)[0] not in (_PACKAGE, "__main__")
+
+
+def _reachable(script: Path, folder: Path) -> list[Path]:
+    """The files beside a script that it may import, itself or through each other; of packages all modules."""
+    found: dict[Path, None] = {}
+    ahead = [script]
+    while ahead:
+        for name in _imported(ahead.pop()):
+            new = [file for file in _files(folder, name) if file not in found]
+            found.update(dict.fromkeys(new))
+            ahead += new
+    return sorted(found)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    try:
+        nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return  # whoever imports it is told
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    if name == _PACKAGE:
+        return []
+    package, module = folder / name, folder / f"{name}.py"
+    # As Python has it: a package, then a module, then a folder without __init__.py.
+    if module.is_file() and not (package / "__init__.py").is_file():
+        return [module]
+    return sorted(package.rglob("*.py"))
+
+
+def _archive(files: list[Path], folder: Path, into: Path) -> Path:
+    """A zip of files, named by what they hold: Spark adds a name once."""
+    content = hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16]
+    archive = into / f"helios-{content}.zip"
+    with zipfile.ZipFile(archive, "w", strict_timestamps=False) as made:
+        for file in files:
+            made.write(file, file.relative_to(folder).as_posix())
+    return archive

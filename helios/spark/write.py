@@ -13,18 +13,25 @@ from pyspark.sql.types import StructType
 from helios.config import TableName
 from helios.model.partition import PartitionField
 from helios.plan.sinks import SortTerm
+from helios.spark import replicas
 from helios.spark.ledger import java_class
 
 
 def load_table(spark: SparkSession, table: TableName) -> Any | None:
-    """Iceberg's own table object; None when there is no such table."""
+    """Iceberg's own table object; None when there is no such table.
+
+    Raises:
+        Stale: This replica of the catalog shows less than was seen.
+    """
     catalog, identifier = _catalog(spark, table)
+    found = None
     try:
-        return catalog.loadTable(identifier)
+        found = catalog.loadTable(identifier)
     except Py4JJavaError as error:
-        if java_class(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
-            return None
-        raise
+        if java_class(error) not in ("NoSuchTableException", "NoSuchNamespaceException"):
+            raise
+    replicas.seen(table, found)
+    return found
 
 
 def create_table(

@@ -126,6 +126,30 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
         return False
 
 
+def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[str, Any] | None:
+    """The place of a followed source in a checkpoint: where it stands, or begins; None where nobody can tell.
+
+    Args:
+        location: The checkpoint.
+        properties: PyIceberg's properties, which open the storage.
+        index: Which of the followed sources.
+
+    Raises:
+        CheckpointError: The checkpoint cannot be read.
+        RunError: The storage cannot be looked at.
+    """
+    folder = _Folder(location, properties)
+    committed = folder.batches("commits")
+    ends = _offsets(folder, committed[-1]) if committed else []
+    if index < len(ends) and ends[index] is not None:
+        return ends[index]
+    try:
+        places = [entry["place"] for entry in json.loads(folder.text("helios/start.json") or "[]")]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(folder, f"helios/start.json: {error!r}") from error
+    return places[index] if index < len(places) else None
+
+
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     """The snapshots that a reader needs: the one where it stands, and all that came after it.
 

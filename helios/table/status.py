@@ -17,6 +17,7 @@ from helios.table.snapshots import Table, as_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.snapshots import Snapshot
 
 TARGET_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_SIZE = 512 << 20
@@ -207,21 +208,29 @@ def lag_behind(
 ) -> Lag | None:
     """The snapshots of a table's branch, of some operations, that come after one, or all that are there."""
     head = metadata.refs.get(branch)
-    waiting: list[int] = []
-    found = stood is None
-    for id in ancestors(metadata, head.snapshot_id) if head is not None else ():
+    found = waiting(metadata, stood, head.snapshot_id if head is not None else None, counted)
+    if found is None:
+        notes.append(f"its place in {source} has expired, or was rolled back")
+        return None
+    age = time.time() - min(raw.timestamp_ms for raw in found) / 1000 if found else 0.0
+    return Lag(len(found), max(0.0, age))
+
+
+def waiting(
+    metadata: TableMetadata, stood: int | None, head: int | None, counted: Collection[str] = APPENDS
+) -> list[Snapshot] | None:
+    """The snapshots of some operations in `(stood, head]`, or all up to `head`, newest first.
+
+    None where `stood` has expired together with what came after it, or was rolled back.
+    """
+    found: list[Snapshot] = []
+    for id in ancestors(metadata, head) if head is not None else ():
         if id == stood:
-            found = True
-            break
+            return found
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
         if raw.summary is not None and raw.summary.operation.value in counted:
-            waiting.append(raw.timestamp_ms)
+            found.append(raw)
         if stood is not None and raw.parent_snapshot_id == stood:  # expired since, with nothing missing behind it
-            found = True
-            break
-    if not found:
-        notes.append(f"its place in {source} has expired, or was rolled back")
-        return None
-    age = time.time() - min(waiting) / 1000 if waiting else 0.0
-    return Lag(len(waiting), max(0.0, age))
+            return found
+    return found if stood is None else None

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadScopeScheduling
 
 from helios import Catalog, Pipeline
 from helios.catalog.conf import warehouse
@@ -142,8 +143,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parameters = []
     for row in COMBINATIONS:
         cause = GAPS.get((row.catalog, row.storage, promise))
-        marks = [pytest.mark.jars(*row.components), pytest.mark.xdist_group(row.name)]
-        marks += [] if row.quick else [pytest.mark.slow]
+        marks = [pytest.mark.jars(*row.components), *([] if row.quick else [pytest.mark.slow])]
         marks += [pytest.mark.xfail(reason=cause, strict=True)] if cause else []
         parameters.append(pytest.param(row.name, marks=marks, id=row.name))
     metafunc.parametrize("lake", parameters, indirect=True, scope="session")
@@ -154,6 +154,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         combination = BY_NAME[item.callspec.params["lake"]]
         item.extra_keyword_matches.update(combination.keywords)
         item.user_properties.append(("matrix", [combination.name, item.originalname.removeprefix("test_")]))
+
+
+class ByCombination(LoadScopeScheduling):
+    """Gives each worker whole combinations: a combination's servers are started once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.rpartition("[")[2]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCombination:
+    return ByCombination(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -22,9 +21,9 @@ from helios.engine import runnable
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark import session
 from helios.spark.run import Event, PipelineRun
+from tests.services.fixtures import named_skip
 from tests.services.proxy import FaultProxy
 from tests.services.rest import Rest
-from tests.services.server import Unavailable
 
 STREAMING = Path(__file__).parents[1] / "streaming" / "conftest.py"
 
@@ -48,11 +47,11 @@ ROW = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 @pytest.fixture(scope="session")
 def rest() -> Iterator[Rest]:
     """A REST catalog of the session's own; a test that stops it starts it again."""
-    try:
-        with Rest() as server:
-            yield server
-    except Unavailable as why:
-        pytest.skip(str(why))
+    server = Rest()
+    with named_skip():
+        server.start()
+    yield server
+    server.close()
 
 
 _NUMBERS = count()
@@ -69,15 +68,15 @@ class Scene:
         self.direct = Catalog.rest("prod", uri=server.uri, warehouse=server.warehouse)
         self.spark = spark
         self.events: list[Event] = []
-        self.times: list[float] = []
         self._told = threading.Condition()
         self.direct.create_namespace(self.namespace)
         self.through(proxy.uri)
 
     def through(self, *uris: str, **properties: str) -> None:
         """Lets pipelines reach the catalog by these addresses."""
-        given = {key.replace("_", "."): value for key, value in properties.items()}
-        self.catalog = Catalog.rest("prod", uri=list(uris), warehouse=self.server.warehouse, properties=given)
+        given = {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()}
+        uri = uris[0] if len(uris) == 1 else list(uris)
+        self.catalog = Catalog.rest("prod", uri=uri, warehouse=self.server.warehouse, properties=given)
 
     def named(self, table: str) -> str:
         return f"{self.namespace}.{table}"
@@ -107,18 +106,21 @@ class Scene:
     def _tell(self, event: Event) -> None:
         with self._told:
             self.events.append(event)
-            self.times.append(time.monotonic())
             self._told.notify_all()
 
     def kinds(self) -> list[str]:
         return [event.kind for event in self.events]
 
-    def wait_for(self, kind: str, seconds: float = 60, after: int = 0) -> Event:
-        """The next event of a kind, of those after some."""
+    def wait_for(self, kind: str, times: int = 1, matching: str = "", after: int = 0, seconds: float = 90) -> Event:
+        """The n-th event of a kind, whose message has a text."""
+
+        def found() -> list[Event]:
+            return [e for e in self.events[after:] if e.kind == kind and matching in e.message]
+
         with self._told:
-            found = self._told.wait_for(lambda: any(e.kind == kind for e in self.events[after:]), seconds)
-            assert found, f"no {kind!r} within {seconds} s: {self.events}"
-            return next(e for e in self.events[after:] if e.kind == kind)
+            self._told.wait_for(lambda: len(found()) >= times or "failed" in self.kinds(), seconds)
+            assert len(found()) >= times, f"no {kind!r} number {times} {matching!r} within {seconds} s: {self.events}"
+            return found()[times - 1]
 
     # past the proxy
 

@@ -9,6 +9,7 @@ import pytest
 
 from helios import aggregate, dedupe, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
+from helios.plan.backlog import looked_ahead
 
 
 def heads(world: Any, table: str) -> list[int]:
@@ -277,13 +278,70 @@ def test_files_that_cannot_match_are_not_opened(world: Any) -> None:
         "stateful": world.source("a.s").incremental(poll=1).where(asked) >> dedupe("id", "day"),
     }
     for name, source in sources.items():
+        [read] = looked_ahead(world.plan(source >> world.sink(f"a.{name}"))).reads
         run = world.run(source >> world.sink(f"a.{name}"))
         figures = run.metrics().snapshot()
+        assert (read.scan.files, read.scan.bytes) == (figures.files_matched, figures.bytes_read), name
+        assert (read.scan.partitions, read.scan.of_partitions) == (1, 20), name
         rows, files = {"range": (1, total // 2), "stateful": (1, total)}.get(name, (2, total))
         assert len(world.ids(f"a.{name}")) == rows, name
         assert figures.files_matched == (1 if name == "range" else 2), (name, figures)
         assert figures.files_skipped == files - figures.files_matched, (name, figures)
         assert figures.bytes_read > 0, name
+        # Of three partitions one file each is the last one of a batch of seven.
+        skipped = 22 if name == "bounded" else 19
+        assert (figures.partitions_matched, figures.partitions_skipped) == (1, skipped), (name, figures)
+
+
+def counted(world: Any, source: Any, target: str) -> tuple[int, ...]:
+    """What a drained run tells of files and partitions, each read and left out."""
+    figures = world.run(source >> world.sink(target)).metrics().snapshot()
+    names = ("files_matched", "files_skipped", "partitions_matched", "partitions_skipped")
+    return tuple(getattr(figures, name) for name in names)
+
+
+def test_partitions_are_counted_where_the_table_has_some(world: Any) -> None:
+    world.fill("a.plain", [1, 2])
+    world.fill("a.plain", [3])
+    world.sql("CREATE TABLE local.a.empty (id bigint, day date) PARTITIONED BY (day)")
+    world.sql("CREATE TABLE local.a.s (id bigint, day date) PARTITIONED BY (day)")
+    world.sql("INSERT INTO local.a.s VALUES (1, DATE '2026-01-01'), (2, DATE '2026-01-02')")
+    first = world.catalog.load("a.s").current_snapshot().id
+    world.sql("ALTER TABLE local.a.s ADD PARTITION FIELD bucket(4, id)")
+    world.sql("INSERT INTO local.a.s VALUES (1, DATE '2026-01-01'), (3, DATE '2026-01-03')")
+    # Another column: what was of one partition spec is of another one now, and the old files stay as they are.
+    world.sql("ALTER TABLE local.a.s RENAME COLUMN id TO number")
+    world.sql("INSERT INTO local.a.s VALUES (1, DATE '2026-01-01')")
+    source, asked = world.source("a.s"), "day = DATE '2026-01-01'"
+    assert counted(world, world.source("a.plain").where("id = 3"), "a.t0") == (1, 1, 0, 0)
+    assert counted(world, world.source("a.empty").where(asked), "a.t1") == (0, 0, 0, 0)
+    # 5 files in 2 partitions of the first spec, and 2 of the second one, of which one has two files
+    assert counted(world, source, "a.t2") == (5, 0, 4, 0)
+    assert counted(world, source.where(asked), "a.t3") == (3, 2, 2, 2)
+    assert counted(world, source.where(asked).incremental(poll=1), "a.t4") == (3, 2, 2, 2)
+    assert counted(world, source.where(asked).incremental(poll=1, max_files=2), "a.t5") == (3, 2, 3, 2)
+    assert counted(world, source.where(asked).incremental(poll=1) >> dedupe("number"), "a.t6") == (3, 2, 2, 2)
+    # A state of the past is read with the columns of today: with its own ones Spark cannot be told what to leave out.
+    assert counted(world, source.at_snapshot(first).where(asked), "a.t7") == (2, 0, 2, 0)
+    # What Iceberg cannot be told leaves nothing out, and beside it the rest still does.
+    asked = "day = DATE '2026-01-03' AND sqrt(number) > 1"
+    assert counted(world, source.incremental(poll=1, start=first).where("sqrt(number) > 1"), "a.t8") == (3, 0, 2, 0)
+    assert counted(world, source.incremental(poll=1, start=first).where(asked), "a.t9") == (1, 2, 1, 1)
+    assert [sorted(world.rows(f"a.t{n}", "number").elements()) for n in (3, 4, 5, 8, 9)] == [
+        [(1,)] * 3, [(1,)] * 3, [(1,)] * 3, [(3,)], [(3,)],
+    ]  # fmt: skip
+
+
+def test_partitions_of_many_files_are_not_counted(world: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("helios.spark.scans.MOST_FILES", 3)
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) PARTITIONED BY (id)")
+    world.sql("INSERT INTO local.a.s SELECT id FROM range(3)")
+    source = world.source("a.s").incremental(poll=1).where("id > 1")
+    assert counted(world, source, "a.t") == (1, 2, 1, 2)
+    world.sql("INSERT INTO local.a.s SELECT id FROM range(4)")
+    assert counted(world, source, "a.t") == (2, 2, 0, 0)
+    assert counted(world, world.source("a.s").where("id > 1"), "a.u") == (3, 4, 0, 0)
 
 
 def test_state_with_columns_that_have_changed_since(world: Any) -> None:

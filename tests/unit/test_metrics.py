@@ -82,8 +82,8 @@ def test_batches_add_up(metrics: Metrics) -> None:
     metrics.retried()
     metrics.failed()
     metrics.records_rejected(7)
-    metrics.scanned(matched=3, skipped=40)
-    metrics.scanned(matched=1, skipped=2)
+    metrics.scanned(matched=3, skipped=40, bytes=300, partitions_matched=2, partitions_skipped=20)
+    metrics.scanned(matched=1, skipped=2, bytes=50, partitions_matched=1)
     assert {name: getattr(metrics, name) for name in SPEC_FIELDS} == {
         "records_written": 600,
         "records_failed": 7,
@@ -99,7 +99,10 @@ def test_batches_add_up(metrics: Metrics) -> None:
         "batch_size_max": 300,
         "batch_size_sum": 600,
     }
-    assert (metrics.files_matched, metrics.files_skipped) == (4, 42)
+    assert (metrics.files_matched, metrics.files_skipped, metrics.bytes_read) == (4, 42, 350)
+    assert (metrics.partitions_matched, metrics.partitions_skipped) == (3, 20)
+    assert value(metrics, "iceberg_source_partitions_matched_total") == 3
+    assert value(metrics, "iceberg_source_partitions_skipped_total") == 20
     assert metrics.avg_commit_latency_ms() == 500.0
     assert metrics.avg_write_latency_ms() == 1750.0
     assert metrics.success_rate() == 0.75

@@ -130,7 +130,7 @@ def test_the_trigger_says_which_settings_won(context: Context, pipeline: Any, tr
     assert plan.as_json()["trigger"]["bound"] == trigger.bound
     assert f"every {show_seconds(trigger.every)} ({trigger.why})" in str(plan)
     bounded = trigger.max_rows is not None
-    assert (f"at most about {trigger.max_rows} rows a batch ({trigger.bound})" in str(plan)) == bounded
+    assert (f"at most about {trigger.max_rows or 0:,} rows a batch ({trigger.bound})" in str(plan)) == bounded
     files = trigger.max_files is not None
     assert ("(incremental(max_files=))" in str(plan)) == files
     if plan.path is ReadPath.RANGES:

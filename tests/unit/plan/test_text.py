@@ -127,7 +127,7 @@ def test_what_is_read_of_a_table(planned: Any, snapshots: list[int]) -> None:
         (ORDERS.select("ts", "id"), f"snapshot {second}\n            columns: ts, id\n"),
         (ORDERS.incremental().changes(["id"]), "changes: updates paired by id\n"),
         (ORDERS.incremental().changes(), "changes: an update is a delete and an insert\n"),
-        (ORDERS.batch_size(10_000), "10000 rows a vectorized batch (batch_size())\n"),
+        (ORDERS.batch_size(10_000), "10,000 rows a vectorized batch (batch_size())\n"),
     ):
         assert line in str(planned(source >> SINK)), f"{line}\n{planned(source >> SINK)}"
 
@@ -172,6 +172,8 @@ def test_sources_as_json(planned: Any, snapshots: list[int]) -> None:
         "on_overwrite": "fail",
         "on_expired": "fail",
         "batch_size": None,
+        "scan": None,
+        "backlog": None,
         "pushed": [],
     }
 

@@ -1,0 +1,241 @@
+"""Predicates as PyIceberg takes them: which files a scan will not open, told without a JVM.
+
+The counterpart of `helios.spark.pushdown`, which decides what a run leaves out: a conjunct that is not understood here
+leaves nothing out, so that a figure is too high rather than too low.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any
+
+from helios.plan.expression import UnparsedExpression, parse
+from helios.plan.kinds import Node
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.schema import Schema
+
+_SWAPPED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
+
+
+class _Unknown(Exception):
+    """What PyIceberg cannot be told."""
+
+
+def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
+    """What can be told of predicates that all hold: everything, where nothing can.
+
+    Args:
+        predicates: Spark SQL, over the table's columns.
+        schema: The table's.
+    """
+    from pyiceberg.expressions import AlwaysTrue, And
+
+    found: BooleanExpression = AlwaysTrue()
+    for predicate in predicates:
+        try:
+            node = parse(predicate, "where", None)
+        except UnparsedExpression:
+            continue
+        for conjunct in _conjuncts(node):
+            try:
+                found = And(found, _told(conjunct, schema))
+            except (_Unknown, ValueError, TypeError, ArithmeticError):
+                continue
+    return found
+
+
+def _conjuncts(node: Node) -> Iterator[Node]:
+    while type(node).__name__ == "Paren":
+        node = node.this
+    if type(node).__name__ != "And":
+        yield node
+        return
+    yield from _conjuncts(node.this)
+    yield from _conjuncts(node.expression)
+
+
+def _told(node: Node, schema: Schema) -> BooleanExpression:
+    rule = _RULES.get(type(node).__name__)
+    if rule is None:
+        raise _Unknown
+    return rule(node, schema)
+
+
+# the parts of a predicate
+
+
+def _make(kind: str, *parts: Any) -> BooleanExpression:
+    """An expression of PyIceberg's, whose own signatures a type checker does not understand."""
+    from pyiceberg import expressions
+
+    return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
+
+
+def _both(node: Node, schema: Schema) -> BooleanExpression:
+    return _make(type(node).__name__, _told(node.this, schema), _told(node.expression, schema))
+
+
+def _not(node: Node, schema: Schema) -> BooleanExpression:
+    return _make("Not", _told(node.this, schema))
+
+
+def _compared(node: Node, schema: Schema) -> BooleanExpression:
+    kind, left, right = type(node).__name__, node.this, node.expression
+    if type(left).__name__ != "Column":
+        kind, left, right = _SWAPPED.get(kind, kind), right, left
+    name, column = _column(left, schema)
+    return _make(_COMPARISONS[kind], name, _value(right, column))
+
+
+def _between(node: Node, schema: Schema) -> BooleanExpression:
+    name, column = _column(node.this, schema)
+    low, high = (_value(node.args[bound], column) for bound in ("low", "high"))
+    return _make("And", _make("GreaterThanOrEqual", name, low), _make("LessThanOrEqual", name, high))
+
+
+def _is(node: Node, schema: Schema) -> BooleanExpression:
+    if type(node.expression).__name__ != "Null":
+        raise _Unknown
+    return _make("IsNull", _column(node.this, schema)[0])
+
+
+def _in(node: Node, schema: Schema) -> BooleanExpression:
+    if not node.expressions:  # a subquery
+        raise _Unknown
+    name, column = _column(node.this, schema)
+    return _make("In", name, {_value(value, column) for value in node.expressions})
+
+
+def _like(node: Node, schema: Schema) -> BooleanExpression:
+    name, column = _column(node.this, schema)
+    pattern = str(_value(node.expression, column))
+    if not re.fullmatch(r"[^%_\\]+%", pattern):
+        raise _Unknown
+    return _make("StartsWith", name, pattern[:-1])
+
+
+def _truth(node: Node, schema: Schema) -> BooleanExpression:
+    name, column = _column(node, schema)
+    if type(column).__name__ != "BooleanType":
+        raise _Unknown
+    return _make("EqualTo", name, True)
+
+
+_COMPARISONS = {
+    "EQ": "EqualTo",
+    "NullSafeEQ": "EqualTo",
+    "NEQ": "NotEqualTo",
+    "LT": "LessThan",
+    "LTE": "LessThanOrEqual",
+    "GT": "GreaterThan",
+    "GTE": "GreaterThanOrEqual",
+}
+"""By the class of sqlglot's the class of PyIceberg's."""
+_RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
+    **dict.fromkeys(_COMPARISONS, _compared),
+    "And": _both,
+    "Or": _both,
+    "Not": _not,
+    "Paren": lambda node, schema: _told(node.this, schema),
+    "Between": _between,
+    "Is": _is,
+    "In": _in,
+    "Like": _like,
+    "Column": _truth,
+}
+
+
+# columns and values
+
+
+def _column(node: Node, schema: Schema) -> tuple[str, Any]:
+    """The name and the type of a column; a dotted name may go into structs."""
+    if type(node).__name__ != "Column":
+        raise _Unknown
+    field = schema.find_field(".".join(part.name for part in node.parts), case_sensitive=False)
+    return schema.find_column_name(field.field_id) or field.name, field.field_type
+
+
+def _value(node: Node, column: Any) -> Any:
+    """A literal as a value of a column, where Spark compares it as one: it casts some columns instead."""
+    kind, said = _literal(node)
+    convert = _VALUES.get((type(column).__name__, kind))
+    if convert is None:
+        raise _Unknown
+    return convert(said, column)
+
+
+def _literal(node: Node) -> tuple[str, Any]:
+    """What kind of a literal it is, and its text."""
+    name = type(node).__name__
+    if name == "Boolean":
+        return "boolean", bool(node.this)
+    if name == "Neg":
+        kind, said = _literal(node.this)
+        if kind not in ("int", "decimal"):
+            raise _Unknown
+        return kind, f"-{said}"
+    if name == "Literal":
+        return "string" if node.is_string else "int" if node.this.isdigit() else "decimal", node.this
+    if name in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
+        cast = _CASTS.get(str(getattr(node.to.this, "name", "")))
+        if cast is not None and (cast == "int") == (not node.this.is_string):
+            return cast, node.this.this
+    raise _Unknown
+
+
+_CASTS = {
+    "DATE": "date",
+    "TIMESTAMPTZ": "timestamp",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMPNTZ": "timestamp",
+    "BIGINT": "int",
+}
+
+
+def _decimal(said: str, column: Any) -> Decimal:
+    value = Decimal(said)
+    try:
+        exact = value.quantize(Decimal(1).scaleb(-column.scale))
+    except InvalidOperation:
+        raise _Unknown from None
+    if exact != value:  # Spark widens the column then
+        raise _Unknown
+    return exact
+
+
+def _day(said: str, column: Any) -> date:
+    return date.fromisoformat(said)
+
+
+def _moment(said: str, column: Any) -> datetime:
+    """A time; without an offset it is UTC, as in every session of Helios."""
+    moment = datetime.fromisoformat(said.strip())
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment if type(column).__name__ == "TimestamptzType" else moment.replace(tzinfo=None)
+
+
+_VALUES: dict[tuple[str, str], Callable[[Any, Any], Any]] = {
+    ("BooleanType", "boolean"): lambda said, column: said,
+    ("IntegerType", "int"): lambda said, column: int(said),
+    ("LongType", "int"): lambda said, column: int(said),
+    ("FloatType", "int"): lambda said, column: float(said),
+    ("DoubleType", "int"): lambda said, column: float(said),
+    ("DoubleType", "decimal"): lambda said, column: float(said),
+    ("DecimalType", "int"): _decimal,
+    ("DecimalType", "decimal"): _decimal,
+    ("StringType", "string"): lambda said, column: said,
+    ("DateType", "date"): _day,
+    ("DateType", "string"): _day,
+    **{
+        (column, kind): _moment
+        for column in ("TimestampType", "TimestamptzType")
+        for kind in ("timestamp", "date", "string")
+    },
+}
+"""By the class of the column's type and the kind of the literal."""

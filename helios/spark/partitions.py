@@ -1,0 +1,47 @@
+"""How many partitions the tasks of a scan are of, counted inside the JVM: a call for each task takes too long."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from pyspark import SparkContext
+
+
+def count(table: Any, tasks: Any) -> int:
+    """The partitions of a Java list of an Iceberg table's tasks; 0 of a table that has none.
+
+    A partition is one of a partition spec: after the partitioning was changed, older ones count for themselves.
+    """
+    jvm: Any = SparkContext._jvm
+    if not tasks.size() or not jvm.org.apache.iceberg.Partitioning.isPartitioned(table):
+        return 0
+    lists = jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
+    return int(jvm.java.util.HashSet(lists.transform(tasks, _partition_of(jvm, _loader(table)))).size())
+
+
+def of_scan(table: Any, scan: Any) -> int:
+    """The partitions that a scan of Spark's over an Iceberg table has planned to read."""
+    jvm: Any = SparkContext._jvm
+    gateway: Any = SparkContext._gateway
+    kind = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
+    # Its tasks are kept from other classes, and nothing else tells partitions.
+    tasks = jvm.org.apache.iceberg.common.DynMethods.builder("tasks")
+    method = tasks.hiddenImpl(kind, gateway.new_array(jvm.java.lang.Class, 0)).build()
+    return count(table, method.invoke(scan, gateway.new_array(jvm.java.lang.Object, 0)))
+
+
+def _loader(instance: Any) -> Any:
+    """Who loaded Iceberg's classes: a thread of Spark's may have another loader."""
+    return instance.getClass().getClassLoader()
+
+
+@lru_cache(maxsize=1)
+def _partition_of(jvm: Any, loader: Any) -> Any:
+    """`PartitionScanTask::partition` as a Java function."""
+    gateway: Any = SparkContext._gateway
+    task = loader.loadClass("org.apache.iceberg.PartitionScanTask")
+    function = loader.loadClass("org.apache.iceberg.relocated.com.google.common.base.Function")
+    method = task.getMethod("partition", gateway.new_array(jvm.java.lang.Class, 0))
+    handle = jvm.java.lang.invoke.MethodHandles.publicLookup().unreflect(method)
+    return jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(function, handle)

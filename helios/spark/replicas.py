@@ -1,0 +1,204 @@
+"""Replicas of one catalog: which one a run uses, and that none shows a table as it was before the run saw it.
+
+What is remembered of a table is its metadata file, its last sequence number and the time of its last update. A replica
+shows a table as it is, or newer, when its metadata is that file or names it in its log of earlier ones. That log has an
+end: where it does not reach back so far, both the sequence number and the time must have gone on.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from helios.catalog.conf import replicas
+from helios.catalog.spec import Catalog
+from helios.config import TableName
+from helios.errors import RunError
+from helios.plan.plan import Plan
+from helios.spark import session as sessions
+from helios.spark.checkpoint import Files
+
+SEEN = "helios/seen.json"
+
+
+class Stale(RunError):
+    """A replica shows older metadata than the run has seen: another one must be asked, or this one later."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a table's metadata had come when it was last seen."""
+
+    uuid: str
+    location: str
+    sequence: int
+    updated: int
+
+    @classmethod
+    def of(cls, metadata: Any) -> Mark:
+        return cls(
+            str(metadata.uuid()),
+            str(metadata.metadataFileLocation() or ""),  # some servers do not tell
+            int(metadata.lastSequenceNumber()),
+            int(metadata.lastUpdatedMillis()),
+        )
+
+    def older(self, metadata: Any) -> bool:
+        """Whether metadata is of an earlier time than this, or of another history."""
+        now = Mark.of(metadata)
+        if now.location and now.location == self.location:
+            return False
+        if now.uuid != self.uuid:
+            return now.updated < self.updated  # a table that was made anew is the business of those who know it
+        if now.updated < self.updated or now.sequence < self.sequence:
+            return True
+        log = list(metadata.previousFiles())
+        if not self.location or any(str(entry.file()) == self.location for entry in log):
+            return False
+        return any(int(entry.timestampMillis()) < self.updated for entry in log) or now.updated == self.updated
+
+
+@dataclass
+class Watch:
+    """What this process has seen of a catalog that has replicas."""
+
+    catalog: Catalog
+    marks: dict[str, Mark] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def seen(self, table: TableName, metadata: Any | None) -> None:
+        """Compares what a replica shows of a table, None for no table, with what was seen, and remembers it.
+
+        Raises:
+            Stale: It is older.
+        """
+        with self._lock:
+            known = self.marks.get(table.within)
+            if known is not None and (metadata is None or known.older(metadata)):
+                shown = f"as of its sequence number {metadata.lastSequenceNumber()}" if metadata is not None else "not"
+                raise Stale(
+                    f"catalog {table.catalog.name} at {table.catalog.option('uri')} shows {table.text} {shown}: this "
+                    f"pipeline has seen {known.location}, of sequence number {known.sequence}.",
+                    fix="wait until this replica has caught up, or take it out of `uri`.",
+                )
+            if metadata is not None:
+                self.marks[table.within] = Mark.of(metadata)
+
+    def restore(self, marks: Mapping[str, Any]) -> None:
+        """Takes over what an earlier process has seen, where it is newer."""
+        with self._lock:
+            for name, one in marks.items():
+                known, then = self.marks.get(name), Mark(**one)
+                if known is None or known.updated < then.updated:
+                    self.marks[name] = then
+
+
+_WATCHES: dict[Catalog, Watch] = {}
+"""By declared catalog, and by each of its replicas."""
+
+
+def _watch(catalog: Catalog) -> None:
+    """Watches all replicas of a catalog together, also with those of another one that shares some."""
+    every = (catalog, *replicas(catalog))
+    known = {id(watch): watch for watch in map(_WATCHES.get, every) if watch is not None}
+    watch, *others = list(known.values()) or [Watch(catalog)]
+    for other in others:
+        watch.restore({name: asdict(mark) for name, mark in other.marks.items()})
+    joined = [one for one, of in _WATCHES.items() if id(of) in known]
+    _WATCHES.update(dict.fromkeys((*every, *joined), watch))
+
+
+def seen(table: TableName, loaded: Any | None) -> None:
+    """Notes how a table's catalog shows it; nothing for a catalog that has no replicas.
+
+    Args:
+        table: Its name.
+        loaded: Iceberg's own table object; None where the catalog has no such table.
+
+    Raises:
+        Stale: The run has seen a newer state of it.
+    """
+    watch = _WATCHES.get(table.catalog)
+    if watch is not None:
+        watch.seen(table, loaded.operations().current() if loaded is not None else None)
+
+
+class Choice:
+    """The replica of each catalog that a run uses.
+
+    Args:
+        plan: What runs, with the catalogs as they were declared.
+        spark: The session of the run.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession) -> None:
+        self._plan = plan
+        self._spark = spark
+        several = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
+        self._ways = [dict(zip(several, way, strict=True)) for way in product(*map(replicas, several))]
+        for catalog in several:
+            _watch(catalog)
+        self._at = 0
+        self._kept: dict[str, Any] = {}
+        self.plan = _on(plan, self._ways[0])
+        self.spark = spark
+
+    def __len__(self) -> int:
+        return len(self._ways)
+
+    def next(self) -> None:
+        """Takes the next replica: a session of its own, as Spark keeps the catalogs that it has made."""
+        if len(self) == 1:
+            return
+        self._at = (self._at + 1) % len(self)
+        self.plan = _on(self._plan, self._ways[self._at])
+        self.spark = SparkSession(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
+        sessions.declare_catalogs(self.spark, [self.plan])
+
+    def addresses(self) -> str:
+        """Where the chosen replicas are."""
+        return ", ".join(str(one.option("uri")) for one in self._ways[self._at].values())
+
+    # what was seen, in the checkpoint
+
+    def recall(self, files: Files) -> None:
+        """Reads what earlier processes have seen."""
+        text = files.read(SEEN) if len(self) > 1 else None
+        marks = json.loads(text) if text else {}
+        for catalog in self._ways[0]:
+            _WATCHES[catalog].restore(marks.get(catalog.name, {}))
+
+    def keep(self, files: Files) -> None:
+        """Writes down what was seen since, for later processes."""
+        if len(self) == 1:
+            return
+        watches = [_WATCHES[catalog] for catalog in self._ways[0]]
+        marks = {w.catalog.name: {name: asdict(mark) for name, mark in sorted(w.marks.items())} for w in watches}
+        if marks != self._kept:
+            files.write(SEEN, json.dumps(marks))
+            self._kept = marks
+
+
+def _on(plan: Plan, way: Mapping[Catalog, Catalog]) -> Plan:
+    """A plan whose catalogs are these replicas of them."""
+    if not way:
+        return plan
+
+    def moved(table: TableName) -> TableName:
+        return replace(table, catalog=way.get(table.catalog, table.catalog))
+
+    write = plan.write
+    aside = moved(write.quarantine) if write.quarantine is not None else None
+    return replace(
+        plan,
+        reads=tuple(replace(r, table=moved(r.table)) if r.table is not None else r for r in plan.reads),
+        write=replace(write, table=moved(write.table), quarantine=aside),
+        catalogs=tuple(way.get(one, one) for one in plan.catalogs),
+        neighbours=tuple(way.get(one, one) for one in plan.neighbours),
+    )

@@ -1,0 +1,127 @@
+"""On a cluster, folders that a pipeline writes must be the same for every executor."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from helios.catalog.conf import spark_conf
+from helios.catalog.storages import kind_of
+from helios.errors import ConfigError, EnvironmentProblem, Origin
+from helios.plan.plan import Plan
+
+STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
+# The process that ran a task, as Java tells it; the host, as some containers all have one process id.
+PROCESS = (
+    "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
+    "try_reflect('java.lang.ProcessHandle', 'current') AS process",
+)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that a pipeline writes.
+
+    Args:
+        path: Where it is.
+        what: What it is to the user, as the beginning of a sentence.
+        fix: What to do when it is the driver's own.
+        where: The line that declared it.
+    """
+
+    path: Path
+    what: str
+    fix: str
+    where: Origin | None
+
+
+class Shared:
+    """Looks whether executors see the folders of a pipeline; those that come later are looked at before a batch.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        checkpoint: Where its progress is kept.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, checkpoint: str) -> None:
+        self._spark = spark
+        self._known: set[str] = set()
+        self._folders = [] if str(spark.sparkContext.master).startswith("local") else folders(plan, checkpoint)
+
+    def look(self) -> None:
+        """Looks at the executors that were not looked at yet.
+
+        Raises:
+            ConfigError: One of them does not see a folder.
+            EnvironmentProblem: The driver itself cannot write there.
+        """
+        if not self._folders or self._executors() == self._known:
+            return
+        asked = [self._asked(folder) for folder in self._folders]
+        executors = self._executors()
+        if all(len(processes) >= len(executors) for processes in asked):
+            self._known = executors  # else one was busy, or has just come: it is looked at before the next batch
+
+    def _executors(self) -> set[str]:
+        there = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().toSeq()
+        driver = self._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
+        return {str(there.apply(i)) for i in range(there.size())} - {str(driver)}
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm
+
+    def _asked(self, folder: Folder) -> set[tuple[str, str]]:
+        """The processes that saw a file which the driver writes; every task reads a byte of it."""
+        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
+        marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
+        session = self._spark.newSession()
+        session.conf.set("spark.sql.files.maxPartitionBytes", "1")
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            marker.write_text("\n" * tasks)
+            # A task that fails would be tried again where the file may be.
+            read = session.read.option("ignoreMissingFiles", "true").text(marker.as_uri())
+            seen = read.selectExpr(*PROCESS).collect()
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{folder.what} {folder.path} cannot be written: {error}.", where=folder.where, fix=f"{folder.fix}."
+            ) from error
+        finally:
+            marker.unlink(missing_ok=True)
+        if len(seen) < tasks:
+            hosts = sorted({executor.rpartition(":")[0] for executor in self._executors()})
+            raise ConfigError(
+                f"{folder.what} {folder.path}, and not every executor of {self._spark.sparkContext.master} sees what "
+                f"the driver writes there: {tasks - len(seen)} of {tasks} tasks on {', '.join(hosts)} did not. "
+                "Nothing was written.",
+                where=folder.where,
+                fix=f"{folder.fix}.",
+            )
+        return {(str(row["host"]), str(row["process"])) for row in seen}
+
+
+def folders(plan: Plan, checkpoint: str) -> list[Folder]:
+    """The folders that executors of a pipeline write: warehouses, and a checkpoint elsewhere."""
+    found = []
+    for catalog in plan.catalogs:
+        conf = spark_conf(catalog)
+        warehouse = conf.get(f"spark.sql.catalog.{catalog.name}.warehouse", "")
+        if kind_of(warehouse) == "local":
+            what = f"catalog {catalog.name!r} ({catalog.type}) keeps its tables in"
+            fix = f"give a folder that every machine sees, as path= or warehouse=, {STORED}"
+            found.append(Folder(_path(warehouse), what, fix, catalog.origin))
+    if kind_of(checkpoint) == "local" and not any(_path(checkpoint).is_relative_to(one.path) for one in found):
+        what = f"pipeline {plan.pipeline} keeps its progress in"
+        fix = 'give a place that every machine sees: .checkpoint("/shared/checkpoints/...") or .checkpoint("s3://...")'
+        found.append(Folder(_path(checkpoint), what, fix, plan.declared.sink.origin))
+    return found
+
+
+def _path(uri: str) -> Path:
+    return Path("/" + uri.removeprefix("file:").lstrip("/"))
