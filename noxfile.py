@@ -96,6 +96,14 @@ def gcs(session: nox.Session) -> None:
 
 
 @nox.session
+def cluster(session: nox.Session) -> None:
+    """Pipelines on a Spark standalone cluster, with workers and drivers killed."""
+    _install(session)
+    session.run("python", "-m", "tests.services", "install", "cluster", "minio", "rest", success_codes=[0, 1])
+    session.run("pytest", "tests/cluster", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("pyspark", SPARKS)
 def spark(session: nox.Session, pyspark: str) -> None:
     """Unit and streaming tests on one version of Spark."""

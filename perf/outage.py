@@ -223,13 +223,15 @@ def _outage(world: World, service: str, seconds: float, kill: bool) -> float:
     server.kill()
     gone = time.monotonic()
     if kill:
-        time.sleep(seconds / 2)
+        world.await_event("waiting", gone, seconds)
         world.kill()
-        world.drive()
-    if service == "replica":
+    if service == "replica" and not kill:
         return gone
     time.sleep(max(0.0, gone + seconds - time.monotonic()))
-    server.start()
+    if service != "replica":
+        server.start()
+    if kill:
+        world.drive()
     return time.monotonic()
 
 

@@ -34,7 +34,8 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
 
 
 def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
-    return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock")})
+    # Spark's client is one of Hive 2 and names column types as such; so must PyIceberg's.
+    return conf({**_common(catalog), "helios.hive.lock": catalog.option("lock"), "hive.hive2-compatible": "true"})
 
 
 HIVE = CatalogRow(

@@ -15,7 +15,7 @@ from helios.catalog.keys import Pairs, Setting, complete, problem
 from helios.catalog.storage import Storage, given
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.model.values import PASSWORD_IN_URL, Secret, caller
+from helios.model.values import Secret, caller, is_secret
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 RESERVED_NAME = "spark_catalog"
 _NAME = re.compile(r"[A-Za-z0-9_]+")
-_SECRET_PROPERTY = re.compile(
-    r"secret|passw|token|credential|access-key|account-key|account\.key|service-account|sas|connection-string|auth"
-    r"|private|api-?key",
-    re.IGNORECASE,
-)
 
 
 def name_problem(name: object) -> str | None:
@@ -128,9 +123,8 @@ class Catalog:
                     where=self.origin,
                     fix="leave it out.",
                 )
-            if isinstance(value, str) and (_SECRET_PROPERTY.search(key) or PASSWORD_IN_URL.search(value)):
-                value = Secret(value)
-            checked.append((key, value))
+            hidden = isinstance(value, str) and is_secret(key, value)
+            checked.append((key, Secret(value) if hidden and isinstance(value, str) else value))
         return tuple(checked)
 
     def option(self, name: str) -> Setting | None:

@@ -140,13 +140,14 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
     return list(dict.fromkeys(component for several in needed for component in several))
 
 
-def _timed(name: str, look: Callable[[], str], where: str = "") -> Check:
+def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | None = None) -> Check:
     """Takes a look, and gives it up when it takes too long.
 
     Args:
         name: What is looked at.
         look: The look; it returns what it saw.
         where: The address or the place that it looks at.
+        otherwise: The fix of a failure whose cause nobody can tell.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence
     from helios.catalog.probe import bounded
@@ -158,14 +159,14 @@ def _timed(name: str, look: Callable[[], str], where: str = "") -> Check:
     except Exception as error:
         # Storages and catalogs raise what their clients' libraries raise: there is no common root to name.
         ok = False
-        cause = error.__cause__ or error if isinstance(error, HeliosError) else error
-        found = diagnose(cause)
-        if found is not None:
+        cause = error.__cause__ if isinstance(error, HeliosError) else error
+        found = diagnose(cause) if cause is not None else None
+        if cause is not None and found is not None:
             detail, fix = f"{found.cause} ({evidence(cause)})", f"{found.fix}."
         elif isinstance(error, HeliosError):
-            detail, fix = error.what, error.fix
+            detail, fix = error.what, error.fix or otherwise
         else:
-            detail = brief(error)
+            detail, fix = brief(error), otherwise
         detail = f"{where}: {detail}" if where else detail
     return Check(name, ok, detail, (time.perf_counter() - began) * 1000, fix)
 
@@ -215,7 +216,8 @@ def _catalog(catalog: Catalog) -> list[Check]:
     if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
         listed = Check(name, None, "not asked: see its address")
     else:
-        listed = _timed(name, lambda: _namespaces(catalog))
+        remedy = f"see the settings of [catalogs.{catalog.name}], and that its server is up."
+        listed = _timed(name, lambda: _namespaces(catalog), otherwise=remedy)
     return [*checks, listed, *_storage(catalog, listed=listed.ok is True)]
 
 
@@ -272,10 +274,11 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         return [*checks, client]
     if not found:
         return [*checks, Check(name, None, "its server tells no place: make a table in it, and look again")]
-    return [*checks, *_round(name, *found[0])]
+    remedy = f"see the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
+    return [*checks, *_round(name, *found[0], remedy)]
 
 
-def _round(name: str, place: str, io: FileIO) -> Iterable[Check]:
+def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
     location = f"{place.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
     content = secrets.token_bytes(64)
 
@@ -295,8 +298,8 @@ def _round(name: str, place: str, io: FileIO) -> Iterable[Check]:
         io.delete(location)
         return "removed"
 
-    first = _timed(f"{name}: put", put, place)
+    first = _timed(f"{name}: put", put, place, remedy)
     yield first
     if first.ok:
-        yield _timed(f"{name}: get", get, place)
-        yield _timed(f"{name}: delete", delete, place)
+        yield _timed(f"{name}: get", get, place, remedy)
+        yield _timed(f"{name}: delete", delete, place, remedy)

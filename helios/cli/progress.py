@@ -56,7 +56,7 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-TOLD = ("maintained",)
+TOLD = ("maintained", "resumed")
 """Events whose message is told as it is."""
 
 
@@ -97,7 +97,7 @@ class Lines:
         if event.kind == "idle":
             return f"batch {event.batch}: no rows"
         if event.kind == "waiting":
-            return f"waiting {event.seconds:.1f} s: {event.message}"
+            return f"waiting: {event.message}"
         if event.kind in TOLD:
             return event.message
         if event.kind == "failed" and len(self._names) > 1:

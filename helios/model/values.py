@@ -192,7 +192,21 @@ class Identifier:
         return ".".join(f"`{p}`" if "." in p else p for p in self.parts)
 
 
-PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+SECRETS = (
+    r"(?i)secret|passw|token|credential|access[.-]?key|account[.-]?key|service-account|sas|connection[.-]string|auth"
+    r"|private|api-?key|://[^/@\s]*:[^/@\s]+@"
+)
+"""What names of secrets hold, and values with a password in a URL: a pattern of Python's and of Java's."""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a setting is a secret, told from its name or from a password in a URL.
+
+    Examples:
+        >>> is_secret("s3.access-key-id", "x"), is_secret("uri", "https://me:pw@host"), is_secret("uri", "https://host")
+        (True, True, False)
+    """
+    return re.search(SECRETS, name) is not None or re.search(SECRETS.rpartition("|")[2], value) is not None
 
 
 class Secret:

@@ -6,6 +6,7 @@
   helios/start.json                   where the followed tables are read from, and what was declared of it
   helios/lease.json                   which driver is alive on it
   helios/pins/N.json                  the snapshots that batch N read, written before it is
+  helios/seen.json                    what replicas of a catalog have shown (see replicas.py)
   helios/tables.json                  the tables that its rows were routed into
   helios/keys/                        what an upsert remembers of its keys (see keys.py)
 """

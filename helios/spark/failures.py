@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
@@ -47,6 +48,16 @@ SYMPTOMS = re.compile(
 DIAGNOSED = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
 """The same from Python's clients, as `helios.catalog.diagnosis` calls it."""
 
+WORKER_SAID = re.compile(r"PythonException|from the Python worker")
+WORKER = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<said>\S.*)")
+FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
+"""What a Python worker tells of a function that failed in it."""
+
+MISSING = (
+    "install it where the executors run, or name a Python that has it: PYSPARK_PYTHON, or spark.pyspark.python in "
+    "[spark.conf]; modules beside the script reach them by themselves."
+)
+
 NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
 """An exception in the text of a stack trace."""
 
@@ -58,6 +69,7 @@ def plain(error: BaseException, plan: Plan) -> BaseException:
     broken = expectation(error, plan)
     if broken is None and isinstance(error, PySparkException):
         broken = null_refused(error, plan.write.table.text, plan.declared.sink.origin)
+    broken = broken or worker_failure(error, plan)
     if broken is not None:
         wrapped: BaseException = broken
     elif isinstance(error, AnalysisException):
@@ -91,6 +103,22 @@ def expectation(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
+def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
+    """The failure of a user's function in a Python worker; None for any other error."""
+    text = str(error)
+    found = list(WORKER.finditer(text)) if WORKER_SAID.search(text) else []
+    if not found:
+        return None
+    frames = [(file, int(line)) for file, line in FRAME.findall(found[-1]["frames"])]
+    own = [Origin(file, line) for file, line in frames if Path(file).name == Path(plan.origin.file).name]
+    said = found[-1]["said"].strip()
+    return RunError(
+        f"{plan.pipeline}: {said}",
+        where=own[-1] if own else plan.origin,
+        fix=MISSING if said.startswith("ModuleNotFoundError") else None,
+    )
+
+
 def away(error: BaseException) -> str | None:
     """Why a catalog or a storage does not answer, which may answer again; None for any other failure."""
     for one in _causes(error):
@@ -106,6 +134,12 @@ def away(error: BaseException) -> str | None:
             if diagnosis is not None and diagnosis.name in DIAGNOSED and isinstance(error, HeliosError):
                 return shortened(error.what)
     return None
+
+
+def expired(error: BaseException) -> str | None:
+    """What a catalog says of a token that it does not take any more; None for any other failure."""
+    told = [text for one in _causes(error) for name, text in _told(one) if name == "NotAuthorizedException"]
+    return shortened(f"NotAuthorizedException: {told[-1]}") if told else None
 
 
 def is_away(error: BaseException) -> bool:
@@ -143,8 +177,10 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
     """A failure of Spark's own, outside the batches: its deepest cause in one line."""
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
-    return expectation(error, plan) or RunError(
-        f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin
+    return (
+        expectation(error, plan)
+        or worker_failure(error, plan)
+        or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
     )
 
 

@@ -152,9 +152,14 @@ class Choice:
     def __len__(self) -> int:
         return len(self._ways)
 
+    @property
+    def renews(self) -> bool:
+        """Whether a catalog asks for tokens, as it does when it is made."""
+        return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
+
     def next(self) -> None:
-        """Takes the next replica: a session of its own, as Spark keeps the catalogs that it has made."""
-        if len(self) == 1:
+        """Takes the next replica: in a session of its own, as Spark keeps the catalogs that it has made."""
+        if len(self) == 1 and not self.renews:
             return
         self._at = (self._at + 1) % len(self)
         self.plan = _on(self._plan, self._ways[self._at])

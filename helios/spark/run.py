@@ -17,12 +17,12 @@ from helios.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.commit import Commit
-from helios.spark.failures import away, plain
+from helios.spark.executors import PATIENCE, Executors
+from helios.spark.failures import away, expired, plain
 from helios.spark.maintain import Upkeep
 from helios.spark.outage import Outage, blamed
 from helios.spark.replicas import Choice
 from helios.spark.scans import Scanned
-from helios.spark.shared import Shared
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class PipelineRun:
         self._busy = threading.Lock()
         self._choice = Choice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
+        self._served = False  # whether the services have ever answered
         self._uncommitted = False  # whether a batch waits for a service that is away
         self._told = ""
         self._keep: Callable[[], None] = lambda: None
@@ -163,7 +164,8 @@ class PipelineRun:
                 self._attempt(location)
                 return
             except Exception as error:
-                reason = away(error)
+                # A token that was not renewed while its server was away: a new session asks for a new one.
+                reason = away(error) or (expired(error) if self._served and self._choice.renews else None)
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -189,8 +191,11 @@ class PipelineRun:
 
     def _attempt(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        self._shared = Shared(self.spark, self.plan, location)
-        self._shared.look()
+        tell = partial(self._wait, PATIENCE)
+        self._executors = Executors(self.spark, self.plan, location, tell, self._stop.is_set)
+        self._executors.look()
+        if self._stop.is_set():
+            raise Stopped
         attempt = Attempt(self, location)
         self._keep = partial(self._choice.keep, attempt.checkpoint.files)
         self._choice.recall(attempt.checkpoint.files)
@@ -207,7 +212,7 @@ class PipelineRun:
     def _well(self) -> None:
         """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
         seconds = self._outage.over()
-        self._uncommitted, self._told = False, ""
+        self._served, self._uncommitted, self._told = True, False, ""
         if seconds is not None:
             self.state = "running"
             self._say("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
@@ -222,7 +227,8 @@ class PipelineRun:
     def follow(self, query: Any) -> None:
         """Waits for a streaming query, and stops it between batches when asked to."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
-            if self._outage.lasts and query.lastProgress is not None:  # a look at the sources has ended well
+            # A look at the sources has ended well.
+            if (self._outage.lasts or not self._served) and query.lastProgress is not None:
                 self._well()
             if self._stop.is_set():
                 with self._busy:
@@ -271,7 +277,7 @@ class PipelineRun:
         with self._busy:
             if self._stop.is_set():
                 raise Stopped
-            self._shared.look()
+            self._executors.look()
             began = time.monotonic()
             self._keep()
             commit = work()

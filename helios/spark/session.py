@@ -18,12 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from helios.catalog.conf import checkpoint_conf, java_properties, spark_conf
+from helios.catalog.conf import checkpoint_conf, java_properties, shown_spark_conf, spark_conf
 from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.errors import EnvironmentProblem
-from helios.model.values import PASSWORD_IN_URL
+from helios.model.values import SECRETS, is_secret
 from helios.plan.plan import Plan
 from helios.spark import archive, jars, java
 
@@ -32,6 +32,7 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 REDACTION = "spark.redaction.regex"
+OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
 
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
@@ -39,8 +40,7 @@ DEFAULTS = {
     "spark.sql.variable.substitute": "false",
     "spark.ui.showConsoleProgress": "false",
     # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
-    REDACTION: "(?i)secret|passw|token|access[.-]?key|account[.-]?key|credential|connection[.-]string"
-    "|sas[.-]|authorization|private[.-]?key",
+    REDACTION: SECRETS,
 }
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
@@ -94,7 +94,7 @@ def start(
         JAVA_OPTIONS: options.strip(),
     }
     if (own := config.spark_conf.get(REDACTION)) is not None:
-        conf[REDACTION] = f"{DEFAULTS[REDACTION]}|{own}"  # Spark would take it instead
+        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take it instead
     # pyspark reads the conf for executors' Python only under spark-submit. Where they are this process, they are this
     # interpreter, whose packages the user's steps import; a cluster's machines may have no such path.
     python = conf.get("spark.pyspark.python") or (sys.executable if local else None)
@@ -102,7 +102,7 @@ def start(
         os.environ.setdefault("PYSPARK_PYTHON", python)
     spark_conf = _conf(config.master, conf)
     # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
-    arguments = _conf(config.master, {key: value for key, value in conf.items() if not _secret(key, value)})
+    arguments = _conf(config.master, {key: value for key, value in conf.items() if not _hidden(key, value, own)})
     with tempfile.TemporaryFile() as log:
         try:
             if SparkContext._gateway is None:
@@ -121,10 +121,12 @@ def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
     return SparkConf().setMaster(master).setAppName("helios").setAll(list(conf.items()))
 
 
-def _secret(key: str, value: str) -> bool:
-    if key == REDACTION:
-        return False
-    return re.search(DEFAULTS[REDACTION], key) is not None or PASSWORD_IN_URL.search(value) is not None
+def _hidden(key: str, value: str, own: str | None) -> bool:
+    """Whether a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
+    try:
+        return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
+    except re.error:
+        return is_secret(key, value)
 
 
 def _launch(conf: SparkConf, log: IO[bytes] | None) -> Any:
@@ -175,11 +177,31 @@ def _renew(session: SparkSession, location: str, conf: dict[str, str]) -> None:
 
 def declare(session: SparkSession, catalog: Catalog) -> None:
     """Sets the conf of a catalog in a running session."""
-    for key, value in spark_conf(catalog).items():
+    conf, shown = spark_conf(catalog), shown_spark_conf(catalog)
+    _redact(session, [key for key in conf if conf[key] != shown[key]])
+    for key, value in conf.items():
         session.conf.set(key, value)
     jvm: Any = session._jvm
     for key, value in java_properties(catalog).items():
         jvm.System.setProperty(key, value)
+
+
+def _redact(session: SparkSession, keys: Sequence[str]) -> None:
+    """Has Spark hide settings in its pages and logs, however they are called."""
+    names = [re.escape(key) for key in keys]
+
+    def also(pattern: str) -> str:
+        return "|".join((pattern, *(name for name in names if name not in pattern)))
+
+    if not names:
+        return
+    session.conf.set(OPTIONS_REDACTION, also(session.conf.get(OPTIONS_REDACTION) or "(?i)url"))
+    context: Any = session._jsparkSession.sparkContext().conf()
+    if context.getBoolean("spark.eventLog.enabled", False):
+        # The event log has every job's settings, and redacts only those that are in the context's own conf too.
+        context.set(REDACTION, also(context.get(REDACTION, SECRETS)))
+        for key in keys:
+            context.setIfMissing(key, "***")
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:

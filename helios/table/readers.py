@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from helios.errors import CheckpointError, RunError
 
@@ -285,6 +286,15 @@ def _unreadable(folder: _Folder, why: str) -> CheckpointError:
     )
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """What file systems and their absence raise; Azure's client has a family of its own."""
+    try:
+        from azure.core.exceptions import AzureError
+    except ImportError:
+        return OSError, ValueError, ImportError
+    return OSError, ValueError, ImportError, AzureError
+
+
 class _Folder:
     """A folder on any storage that PyIceberg can open.
 
@@ -317,7 +327,7 @@ class _Folder:
                 return str(stream.read().decode())
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except _failures() as error:
             raise self._away(error) from error
 
     def _list(self, path: str) -> Iterator[tuple[str, bool]]:
@@ -326,22 +336,29 @@ class _Folder:
         try:
             for entry in self._system.get_file_info(FileSelector(path, allow_not_found=True)):
                 yield entry.base_name, entry.type == FileType.Directory
-        except (OSError, ValueError) as error:
+        except _failures() as error:
             raise self._away(error) from error
 
     @cached_property
     def _opened(self) -> tuple[FileSystem, str]:
-        from pyarrow.fs import LocalFileSystem
+        from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
 
         if self._local is not None:
             return LocalFileSystem(), self._local
+        from pyiceberg.io import SCHEMA_TO_FILE_IO, load_file_io
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
         properties = dict(self._properties)
-        scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
         try:
-            return PyArrowFileIO(properties).fs_by_scheme(scheme, netloc), path
-        except (OSError, ValueError, ImportError) as error:
+            scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
+            known = scheme in SCHEMA_TO_FILE_IO  # it warns of others, where pyarrow has the last word
+            files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
+            if isinstance(files, PyArrowFileIO):
+                return files.fs_by_scheme(scheme, netloc), path
+            system = files.get_fs(scheme, urlsplit(self.location).hostname)
+            system.invalidate_cache()  # adlfs remembers what it listed
+            return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
+        except _failures() as error:
             raise self._away(error) from error
 
     @property

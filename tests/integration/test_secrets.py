@@ -55,6 +55,10 @@ class Found:
                 self.leaks.append(f"{place}: ...{around.decode(errors='replace')}...")
                 break
 
+    def nothing(self) -> None:
+        leaks, self.leaks = self.leaks, []
+        assert not leaks, "\n".join(leaks)
+
     def look_into(self, place: str, folder: Path, but: tuple[str, ...] = ()) -> None:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name not in but:
@@ -166,6 +170,7 @@ master = "local[2]"
 "spark.eventLog.rolling.enabled" = false
 "spark.eventLog.dir" = "{events}"
 "spark.redaction.regex" = "my-own-pattern"
+"spark.some.my-own-pattern" = "{mark}bymyownpattern"
 "spark.hadoop.fs.s3a.secret.key" = "{mark}hadoopsecret"
 "spark.hadoop.fs.s3a.access.key" = "{mark}hadoopkey"
 "spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net" = "{mark}hadoopaccount"
@@ -346,7 +351,7 @@ def test_commands_that_start_no_spark(place: Place) -> None:
     doctor = [("doctor", *more) for more in ((), ("--json",), ("--debug",), ("--catalog", "sas"))]
     assert place.commands(*doctor) == [1] * len(doctor)
     assert place.helios("run", "with_token.py", "--debug").returncode == 2
-    assert place.found.leaks == []
+    place.found.nothing()
 
 
 def test_a_run_and_all_that_it_leaves_and_shows(place: Place) -> None:
@@ -368,7 +373,7 @@ def test_a_run_and_all_that_it_leaves_and_shows(place: Place) -> None:
             for page in pages:
                 place.found.look(f"UI {page}", place.get(page))
             assert any("shop" in str(one) for one in executions), "the pages are of this run"
-            assert "my-own-pattern" in place.get(f"{api}/environment")
+            assert "spark.some.my-own-pattern" in place.get(f"{api}/environment")
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0, out.read_text()
         finally:
@@ -382,7 +387,7 @@ def test_a_run_and_all_that_it_leaves_and_shows(place: Place) -> None:
     assert "SHOW TBLPROPERTIES sec.shop.orders" in said
     place.found.look_into("event log", place.folder / "events")
     assert "event log" in " ".join(place.found.places)
-    assert place.found.leaks == []
+    place.found.nothing()
 
 
 def test_failing_runs_with_java_traces_and_a_log_for_machines(place: Place) -> None:
@@ -397,7 +402,7 @@ def test_failing_runs_with_java_traces_and_a_log_for_machines(place: Place) -> N
     }
     assert "Traceback" in done.stderr
     place.found.look_into("event log", place.folder / "events")
-    assert place.found.leaks == []
+    place.found.nothing()
 
 
 def test_what_is_in_the_warehouses_and_checkpoints(place: Place) -> None:
@@ -416,7 +421,7 @@ def test_what_is_in_the_warehouses_and_checkpoints(place: Place) -> None:
         table = catalog.load(name).iceberg
         place.found.look(f"metadata of {name}", table.metadata.model_dump_json())
         place.found.look(f"snapshots of {name}", str(table.snapshots()))
-    assert place.found.leaks == []
+    place.found.nothing()
 
 
 def test_declared_values_show_nothing() -> None:
@@ -437,7 +442,7 @@ def test_declared_values_show_nothing() -> None:
         for text in (repr(value), str(value), f"{value}", f"{value!r:>10}", str(asdict(value)), str([value])):
             found.look("a declared value", text)
         found.look("as JSON", json.dumps(asdict(value), default=str))
-    assert found.leaks == []
+    found.nothing()
     assert sum(found.places.values()) > 1000
 
 

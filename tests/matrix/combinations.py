@@ -9,7 +9,7 @@ from pathlib import Path
 
 from helios import Catalog, Storage
 from tests.services.azurite import Azurite
-from tests.services.gcs import Gcs
+from tests.services.gcs import ForgetfulGcs
 from tests.services.hive import Hive
 from tests.services.minio import Minio
 from tests.services.moto import Moto
@@ -67,7 +67,7 @@ def _adls(stack: ExitStack, folder: Path) -> Place:
 
 
 def _gcs(stack: ExitStack, folder: Path) -> Place:
-    server = stack.enter_context(Gcs())
+    server = stack.enter_context(ForgetfulGcs())
     storage = Storage.gcs(project_id=server.project_id, endpoint=server.endpoint)
     return Place(f"gs://{server.bucket(folder.name)}/warehouse", storage, server, folder)
 

@@ -73,6 +73,10 @@ class Lake(World):
         """The ids of a table's snapshots, oldest first."""
         return [snapshot.id for snapshot in self.load(name).snapshots()]
 
+    def readers(self, checkpoint: str) -> list[str]:
+        """The readers that an expiry must be told of: none, where checkpoints are in the catalog's own warehouse."""
+        return [] if warehouse(self.catalog) else [checkpoint]
+
     def progress(self, pipeline: Pipeline) -> Files:
         """The files of its checkpoint, wherever that is."""
         return Files(self.spark, self.plan(pipeline).checkpoint)

@@ -201,16 +201,24 @@ def test_rollback(lake: Any) -> None:
 
 
 def test_expire(lake: Any) -> None:
-    for number in (1, 2, 3):
+    pipeline = lake.source("expired.table").incremental(poll=1) >> lake.sink("expired.target")
+    lake.feed("expired.table", ids(1), IDS)
+    lake.run(pipeline)
+    for number in (2, 3, 4):
         lake.feed("expired.table", ids(number), IDS)
-    table = lake.load("expired.table")
-    first, second, third = table.snapshots()
-    table.tag("kept", first.id)
-    gone = lake.load("expired.table").expire(retain_last=1)
-    assert gone.snapshots == (second,)
-    assert lake.snapshots("expired.table") == [first.id, third.id]
-    assert lake.ids("expired.table") == [1, 2, 3]
-    assert len(lake.sql(f"SELECT id FROM {lake.catalog.name}.expired.table")) == 3
+    first, second, third, fourth = lake.snapshots("expired.table")
+    checkpoint = lake.plan(pipeline).checkpoint
+    # The pipeline has read up to the first snapshot, and its checkpoint on the storage says so.
+    held = lake.load("expired.table").expire(retain_last=1, readers=lake.readers(checkpoint))
+    assert held.snapshots == ()
+    assert [set(one.snapshots) for one in held.held] == [{first, second, third}]
+    lake.run(pipeline)
+    lake.load("expired.table").tag("kept", second)
+    gone = lake.load("expired.table").expire(retain_last=1, readers=lake.readers(checkpoint))
+    assert [snapshot.id for snapshot in gone.snapshots] == [first, third]
+    assert lake.snapshots("expired.table") == [second, fourth]
+    assert lake.ids("expired.target") == lake.ids("expired.table") == [1, 2, 3, 4]
+    assert len(lake.sql(f"SELECT id FROM {lake.catalog.name}.expired.table")) == 4
 
 
 def test_interchange(lake: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.matrix import test_promises
 from tests.matrix.combinations import COMBINATIONS
 from tests.matrix.gaps import GAPS
@@ -21,7 +23,10 @@ def test_every_gap_is_one_of_a_combination() -> None:
     assert set(GAPS) <= known
 
 
-def test_the_page_is_the_result_of_a_full_run() -> None:
+def test_the_page_is_the_result_of_a_full_run(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--matrix-table", default=None):
+        pytest.skip("the page is written at the end of this run")
+
     def outcome(catalog: str, storage: str, promise: str) -> Outcome:
         cause = GAPS.get((catalog, storage, promise))
         return ("gap", cause) if cause else ("passed", "")

@@ -72,11 +72,13 @@ class Scene:
         self.direct.create_namespace(self.namespace)
         self.through(proxy.uri)
 
-    def through(self, *uris: str, **properties: str) -> None:
+    def through(self, *uris: str, credential: str | None = None, **properties: str) -> None:
         """Lets pipelines reach the catalog by these addresses."""
         given = {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()}
         uri = uris[0] if len(uris) == 1 else list(uris)
-        self.catalog = Catalog.rest("prod", uri=uri, warehouse=self.server.warehouse, properties=given)
+        self.catalog = Catalog.rest(
+            "prod", uri=uri, warehouse=self.server.warehouse, credential=credential, properties=given
+        )
 
     def named(self, table: str) -> str:
         return f"{self.namespace}.{table}"
@@ -91,8 +93,8 @@ class Scene:
         context = Context(config=load(self.folder), catalogs={"prod": self.catalog})
         return runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
 
-    def start(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
-        plan = self.plan(pipeline)
+    def start(self, pipeline: Pipeline, plan: Plan | None = None, **options: Any) -> PipelineRun:
+        plan = plan or self.plan(pipeline)
         spark = self.spark.newSession()
         session.declare_catalogs(spark, [plan])
         return PipelineRun(plan, spark, tell=self._tell, **options).start()

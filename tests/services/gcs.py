@@ -29,15 +29,12 @@ class Gcs(Server):
     def command(self) -> Sequence[str | Path]:
         where = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port)]
         names = ["-public-host", f"127.0.0.1:{self.port}", "-external-url", self.endpoint]
-        kept = [
-            "-backend",
-            "filesystem",
-            "-filesystem-root",
-            str(self.folder / "data"),
-            "-data",
-            str(self.folder / "none"),
-        ]
-        return [PROGRAM.find(), *where, *names, *kept, "-log-level", "warn"]
+        none = ["-data", self.folder / "none", "-log-level", "warn"]
+        return [PROGRAM.find(), *where, *names, *self.backend(), *none]
+
+    def backend(self) -> Sequence[str | Path]:
+        """Where objects are kept."""
+        return ["-backend", "filesystem", "-filesystem-root", self.folder / "data"]
 
     def ready(self) -> bool:
         return status(f"{self.endpoint}/_internal/healthcheck") == 200
@@ -73,3 +70,10 @@ class Gcs(Server):
 
     def addresses(self) -> dict[str, str]:
         return {"endpoint": self.endpoint, "project_id": self.project_id}
+
+
+class ForgetfulGcs(Gcs):
+    """The same, whose objects are gone after a stop: on disk, it loses the `folder/` objects of Hadoop's driver."""
+
+    def backend(self) -> Sequence[str | Path]:
+        return ["-backend", "memory"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -386,6 +387,11 @@ def test_metadata_of_a_server_is_cached_for_the_stated_time(
     assert served.load("sales.orders").snapshots() == []
     now[0] += 0.2
     assert len(served.load("sales.orders").snapshots()) == 1
+    sales.load("sales.orders").iceberg.append(ids(2))
+    operations.forget_all(replace(served, name="other"))
+    assert len(served.load("sales.orders").snapshots()) == 1
+    operations.forget_all(served)  # as a pipeline of this process does when it has written
+    assert len(served.load("sales.orders").snapshots()) == 2
     served.drop_table("sales.orders")
     with pytest.raises(NotFound):
         served.load("sales.orders")

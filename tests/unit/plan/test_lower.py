@@ -310,3 +310,6 @@ def test_the_jars_are_known_ahead_of_every_problem(context: Context) -> None:
     rows = Memory.source([{"id": 1}])
     assert components_ahead([rows >> SINK.quarantine("a.q")], context) == ("iceberg", "sqlite")
     assert components_ahead([rows >> SINK.quarantine("nope.a.q")], context) == ()
+    lake = Catalog.rest("lake", uri="http://localhost:1", warehouse="s3://lake/w")
+    assert components_ahead([rows >> Iceberg.sink("a.t", catalog=lake)], context) == ("iceberg", "aws", "s3a")
+    assert "s3a" in components_ahead([rows >> SINK.checkpoint("s3://lake/progress")], context)

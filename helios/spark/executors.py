@@ -1,8 +1,10 @@
-"""On a cluster, folders that a pipeline writes must be the same for every executor."""
+"""A cluster's executors: that they come, and see the folders that a pipeline writes."""
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,9 @@ from helios.errors import ConfigError, EnvironmentProblem, Origin
 from helios.plan.plan import Plan
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
+PATIENCE = 20.0
+"""Seconds after which it is told that no executor comes."""
+
 # The process that ran a task, as Java tells it; the host, as some containers all have one process id.
 PROCESS = (
     "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
@@ -39,46 +44,70 @@ class Folder:
     where: Origin | None
 
 
-class Shared:
+class Executors:
     """Looks whether executors see the folders of a pipeline; those that come later are looked at before a batch.
 
     Args:
         spark: The session.
         plan: The pipeline.
         checkpoint: Where its progress is kept.
+        tell: Told when no executor comes: Spark itself would wait for ever without a word.
+        stopping: Whether to wait no longer.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, checkpoint: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        checkpoint: str,
+        tell: Callable[[str], None],
+        stopping: Callable[[], bool],
+    ) -> None:
         self._spark = spark
+        self._master = str(spark.sparkContext.master)
+        self._tell = tell
+        self._stopping = stopping
         self._known: set[str] = set()
-        self._folders = [] if str(spark.sparkContext.master).startswith("local") else folders(plan, checkpoint)
+        self._folders = [] if self._master.startswith("local") else folders(plan, checkpoint)
 
     def look(self) -> None:
-        """Looks at the executors that were not looked at yet.
+        """Waits for an executor, and looks at those that were not looked at yet.
 
         Raises:
             ConfigError: One of them does not see a folder.
             EnvironmentProblem: The driver itself cannot write there.
         """
-        if not self._folders or self._executors() == self._known:
+        if self._master.startswith("local"):
+            return
+        self._await()
+        if self._stopping() or self._there() <= self._known:
             return
         asked = [self._asked(folder) for folder in self._folders]
-        executors = self._executors()
-        if all(len(processes) >= len(executors) for processes in asked):
-            self._known = executors  # else one was busy, or has just come: it is looked at before the next batch
+        there = self._there()
+        if all(len(processes) >= len(there) for processes in asked):
+            self._known = there  # else one was busy, or has just come: it is looked at before the next batch
 
-    def _executors(self) -> set[str]:
-        there = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().toSeq()
-        driver = self._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
-        return {str(there.apply(i)) for i in range(there.size())} - {str(driver)}
+    def _await(self) -> None:
+        began, told = time.monotonic(), False
+        while not self._there() and not self._stopping():
+            if not told and time.monotonic() - began > PATIENCE:
+                told = True
+                memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
+                self._tell(
+                    f"there is no executor on {self._master}: are its workers up, and have they the cores "
+                    f"and the memory that are asked for (spark.executor.memory = {memory})?"
+                )
+            time.sleep(0.1)
 
-    @property
-    def _jvm(self) -> Any:
-        return self._spark._jvm
+    def _there(self) -> set[str]:
+        jvm: Any = self._spark._jvm
+        known = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().toSeq()
+        driver = jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
+        return {str(known.apply(i)) for i in range(known.size())} - {str(driver)}
 
     def _asked(self, folder: Folder) -> set[tuple[str, str]]:
         """The processes that saw a file which the driver writes; every task reads a byte of it."""
-        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
+        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._there()), 1)
         marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
         session = self._spark.newSession()
         session.conf.set("spark.sql.files.maxPartitionBytes", "1")
@@ -95,9 +124,9 @@ class Shared:
         finally:
             marker.unlink(missing_ok=True)
         if len(seen) < tasks:
-            hosts = sorted({executor.rpartition(":")[0] for executor in self._executors()})
+            hosts = sorted({executor.rpartition(":")[0] for executor in self._there()})
             raise ConfigError(
-                f"{folder.what} {folder.path}, and not every executor of {self._spark.sparkContext.master} sees what "
+                f"{folder.what} {folder.path}, and not every executor of {self._master} sees what "
                 f"the driver writes there: {tasks - len(seen)} of {tasks} tasks on {', '.join(hosts)} did not. "
                 "Nothing was written.",
                 where=folder.where,
