@@ -183,7 +183,6 @@ def run(service: str, seconds: float, mode: str, kill: bool, folder: Path) -> di
             time.sleep(1)
         away = time.monotonic()
         back = _outage(world, service, seconds, kill)
-        told = [event for event in world.events if event["at"] >= away and event["kind"] == "waiting"]
         for _ in range(3):
             world.write()
             time.sleep(1)
@@ -191,6 +190,7 @@ def run(service: str, seconds: float, mode: str, kill: bool, folder: Path) -> di
         until = time.monotonic() + 120
         while len(world.counted()) < world.written and time.monotonic() < until:
             time.sleep(0.5)
+        told = [event for event in world.events if event["at"] >= away and event["kind"] == "waiting"]
         status = world.end()
         rows, stamps = world.counted(), world.stamps()
         return {

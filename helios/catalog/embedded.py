@@ -154,6 +154,6 @@ MEMORY = CatalogRow(
     gaps=(
         "lives in a temporary folder of the process, so that Spark and PyIceberg see the same tables; a killed "
         "process leaves the folder behind",
-        "not on a cluster",
+        "on a cluster, every machine must see that folder",
     ),
 )

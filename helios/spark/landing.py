@@ -68,10 +68,11 @@ class Operations:
         implements = ("org.apache.iceberg.TableOperations",)
 
 
-def begin(jvm: Any, table: Any, operations: Operations) -> Any:
-    """A transaction on a table through such operations."""
+def begin(jvm: Any, table: Any) -> tuple[Operations, Any]:
+    """A transaction on a table, and such operations, through which it goes."""
+    operations = Operations(table.operations())
     try:
-        return jvm.org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
+        return operations, jvm.org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
     except Py4JError as error:
         raise operations.error or error from None
 

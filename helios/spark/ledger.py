@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.plan import VERSION
+from helios.spark import landing
 from helios.spark.commit import Commit, Terms, counted
 from helios.spark.fence import COMPACTION, Ancestry, Unchanged
 from helios.spark.history import History
@@ -95,7 +96,7 @@ class Ledger:
         The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
         """
         head = self.head()
-        transaction = self.table.newTransaction()
+        operations, transaction = landing.begin(_jvm(), self.table)
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
@@ -104,7 +105,7 @@ class Ledger:
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
         ).commit()
-        transaction.commitTransaction()
+        landing.commit(self.table, transaction, operations)
 
     def _newest_stamp(self) -> Record | None:
         for snapshot in History(self.table, self.head()):

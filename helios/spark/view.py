@@ -155,8 +155,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins, and forgets what was done before."""
-        self._operations = landing.Operations(self.table.operations())
-        self._pending = landing.begin(self._jvm, self.table, self._operations)
+        self._operations, self._pending = landing.begin(self._jvm, self.table)
         self._before = self._head()
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
         before = self._before if minor(self.spark) == "4.1" else None

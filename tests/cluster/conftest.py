@@ -119,7 +119,7 @@ class Project:
             check=False,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=600,
         )
 
     def drain(self, script: str, *arguments: str) -> str:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from helios import Catalog
 from tests.cluster.conftest import rows
 
@@ -106,6 +108,7 @@ def test_modules_beside_the_script_reach_the_executors_as_they_are_now(project: 
     assert rows(lake, "own.made", *columns) == {(i, i + 4, -i - 4, i * 7, i * 7): 1 for i in range(20)}
 
 
+@pytest.mark.slow
 def test_what_a_function_lacks_on_executors_is_told_with_its_line(project: Any, tmp_path: Path) -> None:
     script = """
         from helios import Catalog, Iceberg, Memory, param

@@ -99,10 +99,10 @@ class Scene:
         session.declare_catalogs(spark, [plan])
         return PipelineRun(plan, spark, tell=self._tell, **options).start()
 
-    def run(self, pipeline: Pipeline, seconds: float = 120) -> PipelineRun:
+    def run(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
         """Runs a pipeline until it has drained its sources."""
-        run = self.start(pipeline, once=True)
-        assert run.await_termination(seconds)
+        run = self.start(pipeline, once=True, **options)
+        assert run.await_termination(120)
         return run
 
     def _tell(self, event: Event) -> None:

@@ -28,6 +28,36 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+@pytest.mark.parametrize("fault", ["503 after", "429 after", "dropped after", "dropped before"])
+def test_a_fault_around_the_publication_of_an_audited_batch(scene: Any, fault: str) -> None:
+    def copy() -> Any:
+        sink = scene.sink("target").audit({"some": "count(*) > 0"}).publish()
+        return scene.source("source").incremental(poll="200ms") >> sink
+
+    def publishes(request: Request) -> bool:
+        return b"helios.ledger" in request.body and b'"set-snapshot-ref"' in request.body
+
+    scene.fill("source", [(1, 1)])
+    scene.run(copy())
+    scene.fill("source", [(2, 2)])
+    rule = scene.proxy.fail(FAULTS[fault], method="POST", times=1, path="/tables/target", when=publishes)
+    scene.run(copy())
+    assert rule.hits == 1
+    assert scene.rows("target") == Counter([(1, 1), (2, 2)])
+
+
+def test_a_full_refresh_whose_commit_is_sent_twice(scene: Any) -> None:
+    def copy() -> Any:
+        return scene.source("source").incremental(poll="200ms") >> scene.sink("target")
+
+    scene.fill("source", [(1, 1)])
+    scene.run(copy())
+    rule = scene.proxy.fail(answer_after(429), method="POST", times=1, when=commits("target"))
+    scene.run(copy(), full_refresh=True)
+    assert rule.hits == 1
+    assert scene.rows("target") == Counter([(1, 1)])
+
+
 def test_a_conflict_with_another_writer_and_a_second_sending_in_one_commit(scene: Any) -> None:
     """The commit conflicts, is tried again on what is there then, lands, and is sent once more."""
 

@@ -45,13 +45,9 @@ def test_only_wrong_settings_are_the_users_fault() -> None:
 
 
 def test_the_evidence_is_the_shortest_error_that_tells_the_cause() -> None:
-    try:
-        try:
-            raise ConnectionRefusedError(111, "Connection refused")
-        except ConnectionRefusedError as error:
-            raise OSError("HTTPConnectionPool(...): Max retries exceeded (Connection refused)") from error
-    except OSError as error:
-        assert evidence(error) == "ConnectionRefusedError: [Errno 111] Connection refused"
+    outer = OSError("HTTPConnectionPool(...): Max retries exceeded (Connection refused)")
+    outer.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    assert evidence(outer) == "ConnectionRefusedError: [Errno 111] Connection refused"
 
 
 def test_an_error_in_brief_has_no_page_and_no_password() -> None:
