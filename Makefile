@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test conformance services matrix lint types unit docs format clean lock
+.PHONY: help demo test test-servers conformance services matrix lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -16,7 +16,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOT
 WITH_JAVA = JAVA_HOME=$$(scripts/java.sh --install); export JAVA_HOME;
 
 help: ## This list
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
 
 $(READY): requirements-dev.lock pyproject.toml
 	@PYTHON=$(PYTHON) scripts/venv.sh
@@ -30,8 +30,11 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
 # pytest prints the coverage, then its own summary, last.
-test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones, with coverage
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones and those of test-servers, with coverage
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or services)" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+
+test-servers: $(SERVERS) ## Catalogs, storages, outages and a cluster, on real servers; all combinations: make matrix
+	@$(WITH_JAVA) $(BIN)/pytest tests/matrix tests/outage tests/cluster tests/services -m "not slow" -n 2
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
