@@ -95,6 +95,11 @@ class TableView:
         implements = ("org.apache.iceberg.Table", "org.apache.iceberg.HasTableOperations")
 
 
+ADVISORY = "write.spark.advisory-partition-size-bytes"
+"""How much of what a command shuffles one task writes, as far as Spark may choose."""
+SMALLEST_SHARE = 4 << 20
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reach:
     """The rows of its target that a command can change: those whose key is in the batch.
@@ -201,6 +206,7 @@ class Transaction:
         if reach is not None:
             self.rows = reach.rows
             self._view.within = self._within(reach.bounds)
+            self._share(reach.rows)
             plan = self._narrowed(plan, reach.narrow)
         scans.ran(self._rows(plan))
 
@@ -255,6 +261,16 @@ class Transaction:
     def _parser(self) -> Any:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser()
+
+    def _share(self, rows: int) -> None:
+        """Has all cores write a batch: the new rows of an unpartitioned table would come to one of them.
+
+        Not with deletion vectors, of which a data file has one, that two tasks cannot write.
+        """
+        if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
+            width = int(self.read()._jdf.schema().defaultSize())
+            share = rows * width // self.spark.sparkContext.defaultParallelism
+            self._shown.putIfAbsent(ADVISORY, str(max(share, SMALLEST_SHARE)))
 
     def _within(self, bounds: Mapping[str, Bound]) -> Any:
         """What a file must be able to meet to be read.
