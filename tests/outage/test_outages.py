@@ -304,7 +304,7 @@ def outage(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("rest")
 def test_helios_run_goes_on_after_an_outage_and_a_kill_within_it(tmp_path: Path) -> None:
-    told = outage(tmp_path, "--seconds", "6", "--kill", "--mode", "upsert")
+    told = outage(tmp_path, "--seconds", "20", "--kill", "--mode", "upsert")
     assert told["told_away_after"] is not None
 
 
