@@ -31,10 +31,10 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 
 # pytest prints the coverage, then its own summary, last.
 test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones and those of test-servers, with coverage
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or services)" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or served or services)" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 test-servers: $(SERVERS) ## Catalogs, storages, outages and a cluster, on real servers; all combinations: make matrix
-	@$(WITH_JAVA) $(BIN)/pytest tests/matrix tests/outage tests/cluster tests/services -m "not slow" -n 2
+	@$(WITH_JAVA) $(BIN)/pytest tests/matrix tests/outage tests/cluster tests/served tests/services -m "not slow" -n 2
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "services")
+FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "served", "services")
 
 pytest_plugins = ["tests.services.fixtures"]
 
