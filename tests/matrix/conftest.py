@@ -161,10 +161,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 class ByCombination(LoadScopeScheduling):
-    """Gives each worker whole combinations: a combination's servers are started once."""
+    """Gives each worker whole combinations, and of other tests whole files: their servers are started once."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.rpartition("[")[2]
+        file, _, test = nodeid.partition("::")
+        return test.rpartition("[")[2] if file.startswith("tests/matrix/") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCombination:

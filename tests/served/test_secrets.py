@@ -354,7 +354,18 @@ def test_commands_that_start_no_spark(place: Place) -> None:
     place.found.nothing()
 
 
-def test_a_run_and_all_that_it_leaves_and_shows(place: Place) -> None:
+@dataclass(frozen=True)
+class Run:
+    """A run that was watched and has ended."""
+
+    said: str
+    programs: set[str]
+    executions: str
+    environment: str
+
+
+@pytest.fixture(scope="module")
+def run(place: Place) -> Run:
     out = place.folder / "out.txt"
     with Watch(place.found) as watch, out.open("wb") as log:
         process = subprocess.Popen(
@@ -363,28 +374,31 @@ def test_a_run_and_all_that_it_leaves_and_shows(place: Place) -> None:
         try:
             until(lambda: b"  batch 0" in out.read_bytes() or process.poll() is not None)
             assert process.poll() is None, out.read_text()
-            pages = ["environment/", "SQL/", "jobs/", "stages/", "StreamingQuery/", "executors/"]
             application = json.loads(place.get("api/v1/applications"))[0]["id"]
             api = f"api/v1/applications/{application}"
+            executions = f"{api}/sql?details=true&planDescription=true&length=1000"
+            pages = ["environment/", "SQL/", "jobs/", "stages/", "StreamingQuery/", "executors/", executions]
             pages += [f"{api}/{one}" for one in ("environment", "jobs", "stages", "allexecutors")]
-            pages.append(f"{api}/sql?details=true&planDescription=true&length=1000")
-            executions = json.loads(place.get(pages[-1]))
-            pages += [f"SQL/execution/?id={one['id']}" for one in executions]
-            for page in pages:
-                place.found.look(f"UI {page}", place.get(page))
-            assert any("shop" in str(one) for one in executions), "the pages are of this run"
-            assert "spark.some.my-own-pattern" in place.get(f"{api}/environment")
+            pages += [f"SQL/execution/?id={one['id']}" for one in json.loads(place.get(executions))]
+            shown = {page: place.get(page) for page in pages}
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0, out.read_text()
         finally:
             process.kill()
             process.wait()
-    assert {"java"} <= watch.programs
-    assert any(program.startswith("python") for program in watch.programs)
+    for page, text in shown.items():
+        place.found.look(f"UI {page}", text)
     place.found.look("log of the run", out.read_bytes())
-    said = out.read_text()
-    assert "== Optimized Logical Plan ==" in said
-    assert "SHOW TBLPROPERTIES sec.shop.orders" in said
+    return Run(out.read_text(), watch.programs, shown[executions], shown[f"{api}/environment"])
+
+
+def test_a_run_and_all_that_it_leaves_and_shows(place: Place, run: Run) -> None:
+    assert "shop" in run.executions, "the pages are of this run"
+    assert "spark.some.my-own-pattern" in run.environment
+    assert "java" in run.programs
+    assert any(program.startswith("python") for program in run.programs)
+    assert "== Optimized Logical Plan ==" in run.said
+    assert "SHOW TBLPROPERTIES sec.shop.orders" in run.said
     place.found.look_into("event log", place.folder / "events")
     assert "event log" in " ".join(place.found.places)
     place.found.nothing()
@@ -405,7 +419,7 @@ def test_failing_runs_with_java_traces_and_a_log_for_machines(place: Place) -> N
     place.found.nothing()
 
 
-def test_what_is_in_the_warehouses_and_checkpoints(place: Place) -> None:
+def test_what_is_in_the_warehouses_and_checkpoints(place: Place, run: Run) -> None:
     client = place.minio.client()
     keys = [one["Key"] for one in client.list_objects_v2(Bucket="lake").get("Contents", [])]
     for key in keys:
