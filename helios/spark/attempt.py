@@ -27,6 +27,7 @@ from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
 from helios.spark.failures import engine_failure
 from helios.spark.feed import Feed, Stream
+from helios.spark.jvm import classes
 from helios.spark.maintain import Upkeep
 from helios.spark.place import Place, Range, Unit, between, lag
 from helios.spark.read import Built
@@ -141,7 +142,7 @@ class Attempt:
         return reading.narrowed(self.streams[index].df(), read)
 
     def _refuse_unsupported(self, df: DataFrame) -> None:
-        jvm: Any = self.spark._jvm
+        jvm = classes()
         plan = df._jdf.queryExecution().analyzed()
         modes = jvm.org.apache.spark.sql.streaming.OutputMode
         mode = modes.Update() if self.plan.output_mode == "update" else modes.Append()

@@ -30,6 +30,7 @@ from helios.plan.plan import ReadPlan
 from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
 from helios.spark.inline import inline
+from helios.spark.jvm import classes
 from helios.spark.place import commits
 from helios.spark.staged import staged
 from helios.spark.steps import quoted
@@ -66,7 +67,7 @@ def read_changes(
         LedgerError: A snapshot of the range has expired, or `after` is no ancestor of `to`.
     """
     table = source_table(spark, read)
-    jvm: Any = spark._jvm
+    jvm = classes()
     touched = Touched(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
     fields = target_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.plan import ReadPlan
+from helios.spark.jvm import classes
 from helios.spark.place import expired
 
 APPEND, REPLACE = "append", "replace"
@@ -85,7 +86,7 @@ class Touched:
     """
 
     def __init__(self, spark: SparkSession, table: Any, read: ReadPlan, commits: Sequence[Any], *, keyed: bool) -> None:
-        jvm: Any = spark._jvm
+        jvm = classes()
         self._jvm = jvm
         self._table = table
         self._read = read
@@ -267,7 +268,7 @@ class Touched:
 
 def tasks(spark: SparkSession, table: Any, states: Iterable[FileState]) -> Any:
     """A Java list of the tasks that read files, each with its deletes."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     gateway: Any = spark.sparkContext._gateway
     core: Any = jvm.org.apache.iceberg
     schema = core.SchemaParser.toJson(table.schema())

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LeaseError
 from helios.plan.plan import VERSION
+from helios.spark.jvm import classes
 
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
@@ -42,7 +43,7 @@ class Files:
     """Small text files on any file system that Spark can write, through Hadoop."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        jvm: Any = spark._jvm
+        jvm = classes()
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         base = self._path(root)

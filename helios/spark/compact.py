@@ -21,7 +21,9 @@ from helios.catalog.operations import missing_table
 from helios.config import TableName
 from helios.errors import NotFound, RunError
 from helios.model.values import caller
+from helios.spark.jvm import classes
 from helios.spark.ledger import CONFLICTS
+from helios.spark.listed import listed
 from helios.spark.write import load_table
 from helios.table.compaction import DataFile, off, pack
 
@@ -104,7 +106,7 @@ def target_size(table: Any, wanted: int) -> int:
 
 def actions(spark: SparkSession) -> Any:
     """Iceberg's actions in a session."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 
@@ -241,7 +243,7 @@ class _Compaction:
     def _changes_rows(self, table: Any) -> bool:
         """Whether writers change rows or publish branches: each of our commits may then cost them a try."""
         head = head_of(table, self.branch)
-        branches = [str(ref) for ref in table.refs().keySet() if table.refs().get(ref).isBranch()]
+        branches = [str(ref) for ref in listed(table.refs().keySet()) if table.refs().get(ref).isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
         for _ in range(HISTORY):

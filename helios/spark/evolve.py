@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +18,7 @@ from helios.plan.changes import Add, Change, Drop, Relax, Rename, Widen
 from helios.plan.evolve import Policy, Target, evolve
 from helios.plan.fields import Cell, Field, Fields, Path, cast_plan, shown
 from helios.plan.sparktype import SparkType, TypeProblem, parse_type
+from helios.spark.jvm import classes
 from helios.spark.ledger import java_class, java_message
 from helios.spark.listed import listed
 from helios.spark.steps import quoted
@@ -64,7 +64,7 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
     Raises:
         InputError: It has a column of a type that Spark cannot write.
     """
-    iceberg, schema = _jvm().org.apache.iceberg, table.schema()
+    iceberg, schema = classes().org.apache.iceberg, table.schema()
     try:
         columns = iceberg.spark.SparkSchemaUtil.convert(schema)
     except (Py4JJavaError, PySparkException) as error:
@@ -79,12 +79,6 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
         identifiers=frozenset(map(str, listed(schema.identifierFieldNames()))),
         format_version=int(iceberg.TableUtil.formatVersion(table)),
     )
-
-
-def _jvm() -> Any:
-    context = SparkContext._active_spark_context
-    assert context is not None
-    return context._jvm
 
 
 # the table
@@ -169,7 +163,7 @@ class _Types:
     """Iceberg's own type of a type."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._jvm: Any = spark._jvm
+        self._jvm = classes()
 
     def __getitem__(self, kind: SparkType) -> Any:
         row = self._jvm.org.apache.spark.sql.types.StructType.fromDDL(f"c {kind}")

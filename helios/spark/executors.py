@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -15,6 +14,7 @@ from helios.catalog.conf import spark_conf
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, EnvironmentProblem, Origin
 from helios.plan.plan import Plan
+from helios.spark.jvm import classes
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
 PATIENCE = 20.0
@@ -100,7 +100,7 @@ class Executors:
             time.sleep(0.1)
 
     def _there(self) -> set[str]:
-        jvm: Any = self._spark._jvm
+        jvm = classes()
         known = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().toSeq()
         driver = jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
         return {str(known.apply(i)) for i in range(known.size())} - {str(driver)}

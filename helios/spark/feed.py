@@ -21,6 +21,7 @@ from helios.plan.plan import ReadPlan
 from helios.spark import partitions as counted
 from helios.spark import place as places
 from helios.spark import pushdown
+from helios.spark.jvm import classes
 from helios.spark.place import Place, Range, Unit
 from helios.spark.scans import Scanned, few
 from helios.spark.staged import partitions, planned
@@ -179,7 +180,7 @@ class Feed:
 
     def tasks(self, table: Any, span: Range) -> tuple[Any, Scanned]:
         """The tasks of a range as a Java list, and what they are of its files and partitions."""
-        jvm: Any = self.spark._jvm
+        jvm = classes()
         chosen = jvm.java.util.ArrayList()
         parts = self._parts(table, span)
         total = 0
@@ -203,7 +204,7 @@ class Feed:
 
     def _whole(self, table: Any, parts: list[tuple[Unit, int, int | None]]) -> Any:
         """The tasks of all files of some parts of units, as a Java list."""
-        jvm: Any = self.spark._jvm
+        jvm = classes()
         found = jvm.java.util.ArrayList()
         for unit, first, last in parts:
             if first or last is not None:
@@ -266,7 +267,7 @@ class Stream:
         listen: Any = ensure_callback_server_started
         listen(gateway)
         self._gateway = gateway
-        self._jvm: Any = feed.spark._jvm
+        self._jvm = classes()
         self._columns = feed.spark._jsparkSession.parseDataType(columns(feed.spark, feed.read).json())
         # A stream's columns never change: later ones are another stream's.
         self._table = feed.table()

@@ -101,7 +101,7 @@ def missing(components: Iterable[str], *, spark_version: str) -> list[str]:
     Raises:
         EnvironmentProblem: No jars are known for this Spark or component.
     """
-    return _absent(coordinates(spark_version, components), cache_folder(spark_version))
+    return absent(coordinates(spark_version, components), cache_folder(spark_version))
 
 
 def ensure(
@@ -121,16 +121,23 @@ def ensure(
         EnvironmentProblem: A jar is missing and cannot be fetched; the message has the reason and the remedy.
     """
     wanted = coordinates(spark_version, components)
-    folder = cache_folder(spark_version)
-    absent = _absent(wanted, folder)
-    if absent:
+    return fetch(wanted, cache_folder(spark_version), offline=offline, progress=progress)
+
+
+def fetch(
+    wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
+) -> list[Path]:
+    """The jars of some coordinates in a folder, as `ensure` has those of components."""
+    lacking = absent(wanted, folder)
+    if lacking:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
-            raise _problem(absent, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
+            raise _problem(lacking, folder, f"fetching is switched off ({'offline' if offline else 'HELIOS_OFFLINE'})")
         _fetch_locked(wanted, folder, progress or (lambda _: None))
     return [folder / parse(text).file_name for text in wanted]
 
 
-def _absent(wanted: Sequence[str], folder: Path) -> list[str]:
+def absent(wanted: Sequence[str], folder: Path) -> list[str]:
+    """The coordinates whose jars a folder lacks, or has damaged."""
     # The end of the archive is enough here: a jar gets its name only after all of it was read once.
     return [text for text in wanted if not zipfile.is_zipfile(folder / parse(text).file_name)]
 
@@ -147,14 +154,14 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
             progress(f"waiting for another process that fetches jars into {folder}")
             lock.acquire(timeout=LOCK_SECONDS)
         try:
-            absent = _absent(wanted, folder)
-            if absent:
-                _fetch(absent, folder, progress)
+            lacking = absent(wanted, folder)
+            if lacking:
+                _fetch(lacking, folder, progress)
         finally:
             lock.release()
     except Timeout:
         raise _problem(
-            _absent(wanted, folder), folder, f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s"
+            absent(wanted, folder), folder, f"another process has held {folder / '.lock'} for {LOCK_SECONDS:.0f} s"
         ) from None
     except OSError as error:
         raise EnvironmentProblem(
@@ -163,15 +170,15 @@ def _fetch_locked(wanted: Sequence[str], folder: Path, progress: Progress) -> No
         ) from error
 
 
-def _fetch(absent: Sequence[str], folder: Path, progress: Progress) -> None:
+def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
     """Fetches into a folder of its own and moves what is whole; the caller holds the lock."""
     _sweep(folder)
-    progress(f"fetching {len(absent)} jar{'s' if len(absent) > 1 else ''}, once, into {folder}")
+    progress(f"fetching {len(lacking)} jar{'s' if len(lacking) > 1 else ''}, once, into {folder}")
     work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
     try:
-        cause = _run_ivy(absent, work, progress)
+        cause = _run_ivy(lacking, work, progress)
         flaws = []
-        for text in absent:
+        for text in lacking:
             name = parse(text).file_name
             if _whole(work / "lib" / name):
                 os.replace(work / "lib" / name, folder / name)
@@ -179,7 +186,7 @@ def _fetch(absent: Sequence[str], folder: Path, progress: Progress) -> None:
                 flaws.append(f"{name} arrived damaged")
     finally:
         _sweep(folder)
-    still = _absent(absent, folder)
+    still = absent(lacking, folder)
     if still:
         raise _problem(still, folder, "; ".join(flaws) or cause)
 
@@ -191,7 +198,7 @@ def _sweep(folder: Path) -> None:
         shutil.rmtree(left, ignore_errors=True)
 
 
-def _run_ivy(absent: Sequence[str], work: Path, progress: Progress) -> str:
+def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
     """Runs Ivy until it ends or nothing moves any more; returns the likely cause of what did not arrive."""
     java = find_java()
     _, jars = installed_spark()
@@ -201,7 +208,7 @@ def _run_ivy(absent: Sequence[str], work: Path, progress: Progress) -> str:
     registry = os.environ.get("HELIOS_MAVEN_URL", "").strip()
     root = f" root={quoteattr(registry.rstrip('/') + '/')}" if registry else ""
     (work / "settings.xml").write_text(_SETTINGS.format(root=root), encoding="utf-8")
-    (work / "ivy.xml").write_text(_module(absent), encoding="utf-8")
+    (work / "ivy.xml").write_text(_module(lacking), encoding="utf-8")
     flags = ["-XX:TieredStopAtLevel=1", f"-Dhelios.fetch={work}", f"-Divy.default.ivy.user.dir={work}"]
     arguments = ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
     command = [str(java.path), *flags, "-cp", str(ivy), "org.apache.ivy.Main", *arguments]
@@ -257,8 +264,8 @@ def _weight(work: Path, log: Path) -> int:
     return total
 
 
-def _module(absent: Sequence[str]) -> str:
-    return _MODULE.format(dependencies="\n".join(map(_dependency, absent)))
+def _module(lacking: Sequence[str]) -> str:
+    return _MODULE.format(dependencies="\n".join(map(_dependency, lacking)))
 
 
 def _dependency(text: str) -> str:
@@ -289,8 +296,8 @@ def _cause(output: str) -> str:
     return "Ivy gave no reason"
 
 
-def _problem(absent: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
+def _problem(lacking: Sequence[str], folder: Path, cause: str) -> EnvironmentProblem:
     return EnvironmentProblem(
-        f"Missing jar{'s' if len(absent) > 1 else ''} {', '.join(absent)}: not in the cache {folder}, and {cause}.",
+        f"Missing jar{'s' if len(lacking) > 1 else ''} {', '.join(lacking)}: not in the cache {folder}, and {cause}.",
         fix=f"run `{COMMAND}` where the network can be reached; it fills that folder, which may also be copied here.",
     )

@@ -13,6 +13,9 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from helios.spark.jvm import classes
+from helios.spark.listed import listed
+
 CONFLICT = "CommitFailedException"
 
 RETRIES = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000}
@@ -68,11 +71,11 @@ class Operations:
         implements = ("org.apache.iceberg.TableOperations",)
 
 
-def begin(jvm: Any, table: Any) -> tuple[Operations, Any]:
+def begin(table: Any) -> tuple[Operations, Any]:
     """A transaction on a table, and such operations, through which it goes."""
     operations = Operations(table.operations())
     try:
-        return operations, jvm.org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
+        return operations, classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
     except Py4JError as error:
         raise operations.error or error from None
 
@@ -84,8 +87,9 @@ def commit(table: Any, pending: Any, operations: Operations) -> None:
         Py4JJavaError: It was refused, or its outcome is unknown. Of one that was refused for a conflict, the last
             word is that it has not landed.
     """
-    made = {int(one.snapshotId()) for one in pending.table().snapshots()}
-    made -= {int(one.snapshotId()) for one in table.snapshots()}
+    new = classes().java.util.HashSet(pending.table().snapshots())
+    new.removeAll(table.snapshots())
+    made = [int(one.snapshotId()) for one in listed(new)]
     retries, wait, most = (int(table.properties().get(f"commit.retry.{k}") or v) for k, v in RETRIES.items())
     for tried in range(retries + 1):
         try:

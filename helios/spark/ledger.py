@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
@@ -26,6 +25,7 @@ from helios.spark import landing
 from helios.spark.commit import Commit, Terms, counted
 from helios.spark.fence import COMPACTION, Ancestry, Unchanged
 from helios.spark.history import History
+from helios.spark.jvm import classes
 from helios.spark.view import Added, Transaction, changes
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
@@ -96,7 +96,7 @@ class Ledger:
         The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
         """
         head = self.head()
-        operations, transaction = landing.begin(_jvm(), self.table)
+        operations, transaction = landing.begin(self.table)
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
@@ -385,15 +385,9 @@ def java_message(error: Py4JJavaError) -> str:
     return text.splitlines()[0]
 
 
-def _jvm() -> Any:
-    context = SparkContext._active_spark_context
-    assert context is not None
-    return context._jvm
-
-
 def _util() -> Any:
-    return _jvm().org.apache.iceberg.util.SnapshotUtil
+    return classes().org.apache.iceberg.util.SnapshotUtil
 
 
 def _always_true() -> Any:
-    return _jvm().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    return classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()

@@ -7,13 +7,15 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from helios.spark.jvm import classes
+
 
 def count(table: Any, tasks: Any) -> int:
     """The partitions of a Java list of an Iceberg table's tasks; 0 of a table that has none.
 
     A partition is one of a partition spec: after the partitioning was changed, older ones count for themselves.
     """
-    jvm: Any = SparkContext._jvm
+    jvm = classes()
     if not tasks.size() or not jvm.org.apache.iceberg.Partitioning.isPartitioned(table):
         return 0
     lists = jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists
@@ -22,7 +24,7 @@ def count(table: Any, tasks: Any) -> int:
 
 def of_scan(table: Any, scan: Any) -> int:
     """The partitions that a scan of Spark's over an Iceberg table has planned to read."""
-    jvm: Any = SparkContext._jvm
+    jvm = classes()
     gateway: Any = SparkContext._gateway
     kind = _loader(scan).loadClass("org.apache.iceberg.spark.source.SparkPartitioningAwareScan")
     # Its tasks are kept from other classes, and nothing else tells partitions.

@@ -9,6 +9,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
+from helios.spark.jvm import classes
+
 
 def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Any | None:
     """What Iceberg can tell of predicates; None when nothing.
@@ -21,7 +23,7 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> An
         table: The table's name as Spark parses it.
         predicates: Spark SQL, over the table's columns.
     """
-    jvm: Any = spark._jvm
+    jvm = classes()
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     make = jvm.org.apache.iceberg.expressions.Expressions
     found: Any | None = None

@@ -25,6 +25,7 @@ from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
 from helios.spark.inline import inline
+from helios.spark.jvm import classes
 from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
@@ -201,7 +202,7 @@ def _digest(text: str) -> str:
 
 def _listing(spark: SparkSession, df: DataFrame) -> list[tuple[str, int, int]]:
     """Path, length and modification time of the files behind a DataFrame."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     listed = []
     for file in sorted(df.inputFiles()):

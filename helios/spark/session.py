@@ -26,6 +26,7 @@ from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.plan import Plan
 from helios.spark import archive, jars, java
+from helios.spark.jvm import classes
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -170,7 +171,7 @@ def _renew(session: SparkSession, location: str, conf: dict[str, str]) -> None:
     former = _PLACES.get(place)
     _PLACES[place] = conf
     if former is not None and former != conf:
-        jvm: Any = session._jvm
+        jvm = classes()
         path = jvm.org.apache.hadoop.fs.Path(place)
         path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).close()
 
@@ -181,9 +182,9 @@ def declare(session: SparkSession, catalog: Catalog) -> None:
     _redact(session, [key for key in conf if conf[key] != shown[key]])
     for key, value in conf.items():
         session.conf.set(key, value)
-    jvm: Any = session._jvm
+    jvm = classes()
     for key, value in java_properties(catalog).items():
-        jvm.System.setProperty(key, value)
+        jvm.java.lang.System.setProperty(key, value)
 
 
 def _redact(session: SparkSession, keys: Sequence[str]) -> None:

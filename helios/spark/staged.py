@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from helios.spark.jvm import classes
 from helios.spark.view import minor
 
 _OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("helios_staged", default=None)
@@ -50,7 +51,7 @@ def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = 
     if opened is not None:
         opened.append((spark, table, name))
     relation, options = _relation(spark, table, name, tasks, vector)
-    jvm: Any = spark._jvm
+    jvm = classes()
     none = jvm.scala.Option.empty()
     create = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
     plan = create(relation, none, none, options, *([none] if minor(spark) == "4.1" else []))
@@ -64,7 +65,7 @@ def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = 
 
 def planned(spark: SparkSession, scan: Any) -> Any:
     """A task for each file of a scan of Iceberg's, as a Java list."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     tasks = scan.planFiles()
     try:
         return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
@@ -102,12 +103,12 @@ def _stage(spark: SparkSession, table: Any, tasks: Any) -> str:
 
 
 def _manager(spark: SparkSession) -> Any:
-    jvm: Any = spark._jvm
+    jvm = classes()
     return jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
 
 
 def _relation(spark: SparkSession, table: Any, name: str, tasks: Any, vector: int | None) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm
+    jvm = classes()
     options = jvm.java.util.HashMap()
     options.put("split-size", str(_split_size(spark, table, tasks)))
     if vector is not None:
@@ -118,7 +119,7 @@ def _relation(spark: SparkSession, table: Any, name: str, tasks: Any, vector: in
 
 def _split_size(spark: SparkSession, table: Any, tasks: Any) -> int:
     """Bytes of a task of Spark's, so that every core has work; Iceberg sees to that where it reads a table itself."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(tasks).sizeBytes())
     cores = max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
     asked = int(table.properties().getOrDefault("read.split.target-size", str(128 << 20)))

@@ -18,6 +18,7 @@ from pyspark.sql.types import DataType
 
 from helios.spark import landing, scans
 from helios.spark.history import History
+from helios.spark.jvm import classes
 
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
@@ -143,7 +144,7 @@ class Transaction:
         branch: str | None,
         properties: Mapping[str, str],
     ) -> None:
-        jvm: Any = spark._jvm
+        jvm = classes()
         # Spark asks its table from threads of its own, which reach Python by the callback server.
         listen: Any = ensure_callback_server_started
         listen(spark.sparkContext._gateway)
@@ -160,7 +161,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins, and forgets what was done before."""
-        self._operations, self._pending = landing.begin(self._jvm, self.table)
+        self._operations, self._pending = landing.begin(self.table)
         self._before = self._head()
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
         before = self._before if minor(self.spark) == "4.1" else None
@@ -205,8 +206,9 @@ class Transaction:
         plan = self._replaced(self._parser().parsePlan(command), lambda node: _named(self._jvm, node, plans))
         if reach is not None:
             self.rows = reach.rows
-            self._view.within = self._within(reach.bounds)
-            self._share(reach.rows)
+            target = self.read()
+            self._view.within = self._within(target, reach.bounds)
+            self._share(target, reach.rows)
             plan = self._narrowed(plan, reach.narrow)
         scans.ran(self._rows(plan))
 
@@ -262,17 +264,17 @@ class Transaction:
         session: Any = self.spark._jsparkSession
         return session.sessionState().sqlParser()
 
-    def _share(self, rows: int) -> None:
+    def _share(self, target: DataFrame, rows: int) -> None:
         """Has all cores write a batch: the new rows of an unpartitioned table would come to one of them.
 
         Not with deletion vectors, of which a data file has one, that two tasks cannot write.
         """
         if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
-            width = int(self.read()._jdf.schema().defaultSize())
+            width = int(target._jdf.schema().defaultSize())
             share = rows * width // self.spark.sparkContext.defaultParallelism
             self._shown.putIfAbsent(ADVISORY, str(max(share, SMALLEST_SHARE)))
 
-    def _within(self, bounds: Mapping[str, Bound]) -> Any:
+    def _within(self, target: DataFrame, bounds: Mapping[str, Bound]) -> Any:
         """What a file must be able to meet to be read.
 
         Iceberg gets it beside Spark: a filter of Spark's would have each batch's values in its code, which the JVM
@@ -280,7 +282,7 @@ class Transaction:
         """
         make: Any = self._jvm.org.apache.iceberg.expressions.Expressions
         both = getattr(make, "and")
-        kinds = {field.name.lower(): (field.name, field.dataType) for field in self.read().schema.fields}
+        kinds = {field.name.lower(): (field.name, field.dataType) for field in target.schema.fields}
         found = make.alwaysTrue()
         for column, bound in bounds.items():
             name, kind = kinds[column.lower()]

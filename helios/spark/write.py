@@ -14,7 +14,9 @@ from helios.config import TableName
 from helios.model.partition import PartitionField
 from helios.plan.sinks import SortTerm
 from helios.spark import replicas
+from helios.spark.jvm import classes
 from helios.spark.ledger import java_class
+from helios.spark.listed import listed
 
 
 def load_table(spark: SparkSession, table: TableName) -> Any | None:
@@ -53,7 +55,7 @@ def create_table(
         partitioning: Its partition fields.
         sort: Its sort order.
     """
-    jvm: Any = spark._jvm
+    jvm = classes()
     catalog, identifier = _catalog(spark, table)
     namespace = identifier.namespace()
     try:
@@ -98,11 +100,11 @@ def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
 
 def repartition(spark: SparkSession, table: Any, partitioning: Sequence[PartitionField]) -> None:
     """Gives a table another partition spec for what is written from now on; one commit, and none when it has it."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     table.refresh()
     wanted = [_term(jvm, field) for field in partitioning]
     update = table.updateSpec().caseSensitive(False)
-    fields = [f for f in table.spec().fields() if str(f.transform()) != "void"]
+    fields = [f for f in listed(table.spec().fields()) if str(f.transform()) != "void"]
     now = {_show(table, field).lower(): str(field.name()) for field in fields}
     texts = [str(field).lower() for field in partitioning]
     if list(now) == texts:
@@ -133,7 +135,7 @@ def _show(table: Any, field: Any) -> str:
 
 def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
     """Gives a table a sort order for what is written from now on; no commit when it has it."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     table.refresh()
     wanted = _sorted(
         jvm, jvm.org.apache.iceberg.SortOrder.builderFor(table.schema()).caseSensitive(False), terms
@@ -143,9 +145,9 @@ def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
 
 
 def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
-    jvm: Any = spark._jvm
+    jvm = classes()
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
-    jvm.SparkSession.setActiveSession(spark._jsparkSession)
+    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
     gateway: Any = spark.sparkContext._gateway
     names = gateway.new_array(jvm.java.lang.String, len(table.namespace))
@@ -157,5 +159,5 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
 
 def target_schema(spark: SparkSession, table: Any) -> StructType:
     """The Spark schema of an Iceberg table object."""
-    jvm: Any = spark._jvm
+    jvm = classes()
     return StructType.fromJson(json.loads(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()))

@@ -7,10 +7,8 @@ the catalog's rows, all files, and the checkpoint.
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sqlite3
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,29 +28,15 @@ from helios.spark.run import PipelineRun
 from helios.spark.target import Site, TableTarget, Target, Work
 from helios.spark.view import Transaction
 from helios.spark.write import load_table
+from tests.conformance import cases
+from tests.streaming.conftest import World, shared_spark, world
 
-FOLDER = Path(__file__).parent
-
-
-def _load(path: Path) -> Any:
-    """A Python file beside the tests: they are no packages, and pytest shares a conftest only with its own folder."""
-    spec = importlib.util.spec_from_file_location(f"conformance_{path.parent.name}_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-cases = _load(FOLDER / "cases.py")
-streaming = _load(FOLDER.parent / "streaming" / "conftest.py")
-shared_spark, world = streaming.shared_spark, streaming.world
+__all__ = ["shared_spark", "world"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(FOLDER):
+        if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.streaming)
 
 
@@ -334,7 +318,7 @@ def scene(
     name: str, scenes: dict[str, Scene], shared_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
     if name not in scenes:
-        scenes[name] = Scene(name, cases.CASES[name], streaming.World(shared_spark, tmp_path_factory.mktemp(name)))
+        scenes[name] = Scene(name, cases.CASES[name], World(shared_spark, tmp_path_factory.mktemp(name)))
     found = scenes[name]
     found.restore()
     yield found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,22 +22,9 @@ from helios.spark.run import Event, PipelineRun
 from tests.services.fixtures import named_skip
 from tests.services.proxy import FaultProxy
 from tests.services.rest import Rest
+from tests.streaming.conftest import shared_spark
 
-STREAMING = Path(__file__).parents[1] / "streaming" / "conftest.py"
-
-
-def _load(path: Path) -> Any:
-    """The session of the streaming tests: pytest shares a conftest only with its own folder."""
-    spec = importlib.util.spec_from_file_location("outage_streaming_conftest", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-shared_spark = _load(STREAMING).shared_spark
+__all__ = ["shared_spark"]
 
 ROW = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 

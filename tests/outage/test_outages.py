@@ -10,6 +10,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,52 +221,47 @@ def test_a_run_goes_on_at_the_next_replica(scene: Any) -> None:
         assert set(seen["prod"]) == {scene.named("source"), scene.named("target")}
 
 
-@pytest.mark.parametrize("restarted", [False, True], ids=["within the run", "by a new run"])
-def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool, monkeypatch: Any) -> None:
-    """The second replica stands where the first one stood before the last commits to source and target."""
+@contextmanager
+def overtaken(scene: Any) -> Iterator[tuple[Any, Rest]]:
+    """A run, and a second replica as the first one was before the last commits to source and target."""
     scene.fill("source", numbered(0, 100))
-    database = scene.folder / "old.db"
-    with Rest(scene.server.warehouse, database=database) as second:
+    with Rest(scene.server.warehouse, database=scene.folder / "old.db") as second:
         second.stop()
         scene.through(scene.proxy.uri, second.uri)
         run = scene.start(copy(scene, outage=60))
         scene.wait_for("batch")
-        shutil.copy(scene.server.database, database)
+        shutil.copy(scene.server.database, second.database)
         scene.fill("source", numbered(100, 200))
         scene.wait_for("batch", times=2)
         second.start()
+        yield run, second
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["within the run", "by a new run"])
+def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool, monkeypatch: Any) -> None:
+    with overtaken(scene) as (run, second):
         if restarted:
             run.stop()
             assert run.await_termination(60)
             monkeypatch.setattr("helios.spark.replicas._WATCHES", {})  # as in another process
         scene.proxy.stop()
-        run = scene.start(copy(scene, outage=60)) if restarted else run
+        after = scene.start(copy(scene, outage=60)) if restarted else run
         at = len(scene.events)
         scene.wait_for("waiting", matching="shows prod.", after=0 if restarted else at - 2)
-        assert run.active
+        assert after.active
         scene.proxy.start()
         scene.fill("source", numbered(200, 300))
-        ends(scene, run, 3)
+        ends(scene, after, 3)
         old = Catalog.rest("prod", uri=second.uri, warehouse=scene.server.warehouse)
         assert len(old.load(scene.named("target")).snapshots()) == 1
 
 
 def test_a_replica_that_lags_is_taken_when_it_has_caught_up(scene: Any) -> None:
-    scene.fill("source", numbered(0, 100))
-    database = scene.folder / "old.db"
-    with Rest(scene.server.warehouse, database=database) as second:
-        second.stop()
-        scene.through(scene.proxy.uri, second.uri)
-        run = scene.start(copy(scene, outage=60))
-        scene.wait_for("batch")
-        shutil.copy(scene.server.database, database)
-        scene.fill("source", numbered(100, 200))
-        scene.wait_for("batch", times=2)
-        second.start()
+    with overtaken(scene) as (run, second):
         scene.proxy.stop()
         scene.wait_for("waiting", matching="shows prod.")
         second.stop()
-        shutil.copy(scene.server.database, database)
+        shutil.copy(scene.server.database, second.database)
         second.start()
         scene.wait_for("resumed")
         run.stop()

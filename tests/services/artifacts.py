@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helios.errors import EnvironmentProblem
-from helios.plan.coordinates import NEWEST, parse
+from helios.plan.coordinates import NEWEST
 from helios.spark import jars, java
 from tests.services.server import Unavailable
 
@@ -149,18 +149,17 @@ class Jars:
         Raises:
             Unavailable: One was not fetched yet.
         """
-        if any(jars._absent(wanted, self._folder) for wanted in self.sets) or jars.missing(
+        if any(jars.absent(wanted, self._folder) for wanted in self.sets) or jars.missing(
             self.components, spark_version=NEWEST
         ):
             raise _not_installed(self.service)
-        own = [self._folder / parse(text).file_name for wanted in self.sets for text in wanted]
+        own = [jar for wanted in self.sets for jar in jars.fetch(wanted, self._folder, offline=True)]
         return own + jars.ensure(self.components, spark_version=NEWEST, offline=True)
 
     def install(self, progress: Progress) -> None:
         try:
             for wanted in self.sets:
-                if jars._absent(wanted, self._folder):
-                    jars._fetch_locked(wanted, self._folder, progress)
+                jars.fetch(wanted, self._folder, progress=progress)
             jars.ensure(self.components, spark_version=NEWEST, progress=progress)
         except EnvironmentProblem as error:
             raise Unavailable(self.service, error.what) from error

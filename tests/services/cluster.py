@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from tests.services.artifacts import Java, SparkJars
 from tests.services.rest import QUICK_JVM
-from tests.services.server import Port, Server, StartFailed
+from tests.services.server import Port, Server, Started, StartFailed
 
 SPARK = SparkJars("cluster")
 JAVA = Java("cluster")
@@ -103,7 +103,7 @@ class Worker(_Daemon):
         return "Successfully registered with master" in self.log
 
 
-class Cluster:
+class Cluster(Started):
     """A master and its workers, as a context manager.
 
     Args:
@@ -164,13 +164,3 @@ class Cluster:
             daemon.close()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

@@ -7,19 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 
-from tests.services.azurite import Azurite
-from tests.services.cluster import Cluster
-from tests.services.gcs import Gcs
-from tests.services.hive import Hive
-from tests.services.minio import Minio
-from tests.services.moto import Moto
-from tests.services.nessie import Nessie
-from tests.services.rest import Rest
 from tests.services.rows import BY_NAME
 from tests.services.server import Unavailable
 
@@ -35,68 +27,27 @@ def named_skip() -> Iterator[None]:
         pytest.skip(f"{SKIPPED}{error}")
 
 
-@contextmanager
-def _running(name: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
-    with BY_NAME[name].running(folders.mktemp(name)) as server:
-        yield server
+def _server(name: str) -> Any:
+    """The fixture of a server; its docstring is what `pytest --fixtures` shows."""
+
+    def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+        with ExitStack() as stack:
+            with named_skip():
+                server = stack.enter_context(BY_NAME[name].running(tmp_path_factory.mktemp(name)))
+            yield server
+
+    start.__doc__ = BY_NAME[name].about
+    return pytest.fixture(scope="session", name=name)(start)
 
 
-def _fixture(name: str, folders: pytest.TempPathFactory) -> Iterator[Any]:
-    running = _running(name, folders)
-    with named_skip():
-        server = running.__enter__()
-    try:
-        yield server
-    finally:
-        running.__exit__(None, None, None)
-
-
-@pytest.fixture(scope="session")
-def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
-    """S3."""
-    yield from _fixture("minio", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    """ADLS."""
-    yield from _fixture("azurite", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs]:
-    """Google Cloud Storage."""
-    yield from _fixture("gcs", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    """Glue."""
-    yield from _fixture("moto", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hive]:
-    """A Hive Metastore with a local warehouse."""
-    yield from _fixture("hive", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rest]:
-    """A REST catalog with a local warehouse."""
-    yield from _fixture("rest", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def nessie(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nessie]:
-    """Nessie, with its warehouse on a MinIO of its own."""
-    yield from _fixture("nessie", tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Spark standalone cluster of two workers."""
-    yield from _fixture("cluster", tmp_path_factory)
+minio = _server("minio")
+azurite = _server("azurite")
+gcs = _server("gcs")
+moto = _server("moto")
+hive = _server("hive")
+rest = _server("rest")
+nessie = _server("nessie")
+cluster = _server("cluster")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

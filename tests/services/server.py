@@ -102,7 +102,27 @@ def listens(port: int) -> bool:
     return True
 
 
-class Server(ABC):
+class Started(ABC):
+    """A context manager of something that is started on entry, and closed on exit or when it did not come up."""
+
+    @abstractmethod
+    def start(self) -> Self: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Server(Started):
     """A real server on loopback, as a context manager: it is started on entry, and ended and swept up on exit.
 
     Between the two it can be stopped, killed and started again: its port, folder and data stay.
@@ -139,7 +159,7 @@ class Server(ABC):
         """Variables for it, beside this process's own."""
         return {}
 
-    def prepare(self) -> None:  # noqa: B027
+    def prepare(self) -> None:
         """Writes the files that a start needs; many need none."""
 
     def addresses(self) -> dict[str, str]:
@@ -243,16 +263,6 @@ class Server(ABC):
         self._port.release()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class Storage(Protocol):

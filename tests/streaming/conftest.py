@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,20 +146,7 @@ def forget_commit() -> Callable[[Path, int], None]:
     return forget
 
 
-PERF = Path(__file__).parents[2] / "perf"
-
-
 @pytest.fixture
 def command() -> Callable[[str], ModuleType]:
     """Loads a command of `perf/` as a module; its pipelines then use the session of the tests."""
-
-    def load_command(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"perf_{name}", PERF / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    return load_command
+    return lambda name: import_module(f"perf.{name}")
