@@ -79,8 +79,11 @@ class DefaultEngine:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         from helios.spark.run import PipelineRun
+        from helios.spark.usercode import ship_declared
 
-        return PipelineRun(plan, self._session(context.config, [plan], spark), once=once).start()
+        session = self._session(context.config, [plan], spark)
+        ship_declared(pipeline.origin.file, session)
+        return PipelineRun(plan, session, once=once).start()
 
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))

@@ -123,21 +123,26 @@ def _execute(file: Path) -> ModuleType:
             f"the script called exit({error.code!r}) while it was loaded.", where=_line(error, file)
         ) from error
     except Exception as error:
-        raise ScriptError(
-            f"the script raised {type(error).__name__}: {error}. {_hint(error)}".rstrip(" ."), where=_line(error, file)
-        ) from error
+        said = f"{type(error).__name__}: {error}".rstrip(" .:")
+        raise ScriptError(f"the script raised {said}. {_hint(error)}".rstrip(" ."), where=_line(error, file)) from error
     return module
 
 
 def _hint(error: Exception) -> str:
-    """The near miss of a name that is not there."""
+    """The near miss of a name that is not there, or what is too early for Spark."""
     if isinstance(error, ImportError) and error.name == "helios":
         missing = str(error).split("'")[1]
         return near_miss(missing, helios_names())
     if isinstance(error, NameError) and error.name:
         return near_miss(error.name, helios_names())
-    if isinstance(error, AttributeError) and error.name:
+    if isinstance(error, AttributeError) and error.name and error.obj is not None:
         return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if "pyspark" in Path(frames[-1]).parts:
+        return (
+            "No Spark runs while a script is loaded: call it inside a function of the pipeline; "
+            "a udf takes its type as an object, such as udf(f, LongType())"
+        )
     return ""
 
 

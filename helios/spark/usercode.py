@@ -41,6 +41,22 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     return [module.__name__, *(m.__name__ for m in beside)]
 
 
+def ship_declared(file: str, spark: SparkSession) -> None:
+    """Ships the module that declares a pipeline, as `ship` does; not where tasks run in this process.
+
+    Args:
+        file: The module's file, or what a notebook has instead of one: its functions are pickled by value anyway.
+        spark: The session.
+    """
+    if str(spark.sparkContext.master).startswith("local"):
+        return
+    for module in list(sys.modules.values()):
+        own = getattr(module, "__file__", None)
+        if own and os.path.abspath(own) == os.path.abspath(file) and sys.modules.get(module.__name__) is module:
+            ship(module, spark)
+            return
+
+
 def _lies_in(module: ModuleType, folder: str) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.startswith(folder) or sys.modules.get(module.__name__) is not module:

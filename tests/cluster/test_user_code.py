@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -106,6 +108,20 @@ def test_modules_beside_the_script_reach_the_executors_as_they_are_now(project: 
     project.write(**{"rules": MODULES["rules"].replace("10", "7"), "units.deep.base": "OFFSET = 4"})
     project.drain("pipeline.py", "--set", f"lake={tmp_path / 'lake'}")
     assert rows(lake, "own.made", *columns) == {(i, i + 4, -i - 4, i * 7, i * 7): 1 for i in range(20)}
+
+
+def test_a_pipeline_that_python_runs_has_its_modules_too(project: Any, tmp_path: Path) -> None:
+    """`python pipeline.py`, without `helios run`."""
+    last = "\nmade.named('made').run(once=True).await_termination()\n"
+    script = dedent(SCRIPT).replace('param("lake", "")', repr(str(tmp_path / "lake"))) + last
+    project.write(pipeline=script, **MODULES)
+    path = project.folder / "pipeline.py"
+    done = subprocess.run(
+        [sys.executable, path.name], cwd=project.folder, env=project.env, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = rows(Catalog.local("lake", path=tmp_path / "lake"), "own.made", "id", "added", "negated", "scaled", "timed")
+    assert made == {(i, i + 3, -i - 3, i * 10, i * 10): 1 for i in range(20)}
 
 
 @pytest.mark.slow

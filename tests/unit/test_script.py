@@ -45,6 +45,7 @@ def test_pipelines_and_catalogs_are_found(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("x = (", r"pipe\.py:1: syntax error: '\(' was never closed"),
+        ("x = None\ny = x.range\n", r"pipe\.py:2: .* has no attribute 'range'$"),
         ("import os\nx = 1 / 0\n", r"pipe\.py:2: the script raised ZeroDivisionError: division by zero"),
         ("x = 1\n", r"pipe\.py:1: .*declares no pipeline: nothing in it is `source >> \.\.\. >> sink`"),
         (
@@ -62,6 +63,16 @@ def test_pipelines_and_catalogs_are_found(tmp_path: Path) -> None:
 def test_bad_scripts(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScriptError, match=message):
         load_script(write(tmp_path, text)).choose(None)
+
+
+@pytest.mark.parametrize("too_early", ["F.udf(abs, 'long')", "F.col('id')"])
+def test_what_needs_spark_while_a_script_is_loaded(
+    tmp_path: Path, too_early: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)  # as in a process of its own
+    script = f"from pyspark.sql import functions as F\nx = {too_early}\n"
+    with pytest.raises(ScriptError, match=r"pipe\.py:2: .* raised \w+Error.*[^.]\. No Spark runs while .* LongType"):
+        load_script(write(tmp_path, script))
 
 
 def test_declarations_keep_their_own_error(tmp_path: Path) -> None:
