@@ -1,6 +1,6 @@
 """A filter that matches 1% of a table's partitions: Helios beside the jobs by hand, interleaved in one session.
 
-    python perf/pruning.py --rows 50000000 --days 1000 --rounds 5
+    python perf/pruning.py --rows 250000000 --days 1000 --rounds 3
 
 The source has a partition and a file for each day; the filter names 1% of the days by the time stamp itself. Every
 round each contender writes the matching rows into a new, empty table. Told are the seconds of the whole query with its
@@ -254,10 +254,10 @@ class Race:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--rows", type=int, default=250_000_000)
     parser.add_argument("--days", type=int, default=1000, help="the partitions, a multiple of 100")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=int, default=1, help="rounds before those that count")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warm-up", type=int, default=4, help="rounds before those that count")
     parser.add_argument(
         "--plans", type=int, default=30, help="how often the planning is timed, after as many that warm up"
     )

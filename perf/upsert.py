@@ -181,7 +181,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--warm-up", type=int, default=3, help="rounds before those that count")
+    parser.add_argument("--warm-up", type=int, default=6, help="rounds before those that count")
     parser.add_argument("--contenders", nargs="+", default=list(PROPERTIES), choices=list(PROPERTIES))
     parser.add_argument("--distribution", default="none", choices=["none", "hash"], help="how the expert writes")
     parser.add_argument("--folder", type=Path, help="where the tables go; by default a temporary folder")
