@@ -74,7 +74,7 @@ def _matrix(session: nox.Session, chosen: str, *servers: str) -> None:
 @nox.session
 def catalogs(session: nox.Session) -> None:
     """Every promise on every catalog, each on the storage that is closest to it."""
-    _matrix(session, "closest", "rest", "moto", "hive", "nessie")
+    _matrix(session, "closest", "rest", "moto", "hive", "minio", "nessie")
 
 
 @nox.session

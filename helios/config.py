@@ -14,7 +14,7 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.home import CONFIG_FILE, find_config
 from helios.catalog.keys import complete, problem
 from helios.catalog.rows import CatalogRow, StorageRow
-from helios.catalog.spec import Catalog, name_problem
+from helios.catalog.spec import Catalog, name_problem, not_a_type
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES
 from helios.errors import ConfigError, DeclarationError, NotFound, Origin, near_miss
@@ -398,7 +398,8 @@ def _check_rows(document: _Document, tree: Tree, *, required: bool) -> None:
             if kind not in known:
                 if not required and "${" in kind:
                     continue
-                raise document.error((*path, "type"), f"type {kind!r} is unknown. {near_miss(kind, known)}")
+                meant = not_a_type(kind) if section == "catalogs" else near_miss(kind, known)
+                raise document.error((*path, "type"), f"type {kind!r} is unknown. {meant}")
             row: CatalogRow | StorageRow = known[kind]
             _known(document, path, settings, (*common, *(key.name for key in row.keys)))
             given = {k: v for k, v in settings.items() if k not in common}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf
 from helios.catalog.rows import StorageRow
@@ -57,6 +57,15 @@ def _secret(text: str | None) -> Secret | None:
 
 def _named(endpoint: str | None) -> str:
     return (urlsplit(endpoint or "").hostname or "").split(".")[0]
+
+
+def _misplaced(uri: SplitResult, storage: Storage | None) -> str | None:
+    container, _, host = uri.netloc.partition("@")
+    if not container or not host or ":" in container:
+        return "names no container@account"
+    account = Account(storage).name if storage is not None else ""
+    told = host.partition(".")[0]
+    return f"is in the account {told!r}, and its storage in {account!r}" if account not in ("", told) else None
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
@@ -158,6 +167,7 @@ ADLS = StorageRow(
     hadoop=_hadoop,
     example="abfss://container@account.dfs.core.windows.net/folder",
     no_checkpoint=_no_checkpoint,
+    misplaced=_misplaced,
     schemes={"abfss": "abfss", "abfs": "abfs"},
     fault=_fault,
     components=("azure",),

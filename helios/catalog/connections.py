@@ -59,7 +59,7 @@ def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[typ
         ConfigError: The settings are wrong, such as a credential.
     """
     ordered = _by_luck(catalog)
-    for replica in ordered:
+    for tried, replica in enumerate(ordered, 1):
         try:
             answer = question(_connected(replica))
         except Exception as error:
@@ -67,19 +67,19 @@ def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[typ
                 raise
             # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.
             found = diagnose(error)
-            if found is not None and found.unreached and replica is not ordered[-1]:
+            if found is not None and found.unreached and tried < len(ordered):
                 continue
-            raise failed(catalog, error, tried=len(ordered)) from error
+            raise failed(catalog, error, every=tried == len(ordered) > 1) from error
         if len(ordered) > 1:
             _ANSWERED[os.getpid(), catalog] = replica
         return answer
     raise AssertionError("a catalog has at least one address")
 
 
-def failed(catalog: Catalog, error: BaseException, tried: int = 1) -> ConfigError | RunError:
+def failed(catalog: Catalog, error: BaseException, every: bool = False) -> ConfigError | RunError:
     """The message for a failure of a catalog: the likely cause, what was said, the fix."""
     address = _address(catalog, error)
-    more = " (all replicas were tried)" if tried > 1 else ""
+    more = " (all replicas were tried)" if every else ""
     what = f"catalog {catalog.name!r} ({catalog.type}){f' at {address}' if address else ''} failed{more}"
     return told(catalog, what, error)
 

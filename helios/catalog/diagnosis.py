@@ -34,6 +34,11 @@ def _row(
     return Diagnosis(name, re.compile(symptom, re.IGNORECASE), cause, fix, unreached, settings)
 
 
+def _status(number: str) -> str:
+    """An HTTP status in what an error says: a number that is no part of a name, an address or a port."""
+    return rf"(?:(?<![\w.:/@=-])|status[ =:]|code[ =:])(?:{number})(?![\w@/-])"
+
+
 DIAGNOSES = (
     # What is missing on this machine
     _row(
@@ -79,8 +84,9 @@ DIAGNOSES = (
     ),
     _row(
         "expired token",
-        r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|\b419\b"
-        r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
+        r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|"
+        + _status("419")
+        + r"|RequestExpired|signature (is|has) expired|security token included in the request is expired",
         "its token has expired, or is not known there",
         "get a new one, or give `credential`, with which tokens are renewed",
         settings=True,
@@ -133,14 +139,14 @@ DIAGNOSES = (
     ),
     _row(
         "unauthorized",
-        r"UnauthorizedError|NotAuthorizedException|\b401\b|Not authorized|Unauthorized",
+        r"UnauthorizedError|NotAuthorizedException|" + _status("401") + r"|Not authorized|Unauthorized",
         "its server does not know these credentials (401)",
         "see `credential` or `token`, and the keys of its storage",
         settings=True,
     ),
     _row(
         "forbidden",
-        r"ForbiddenError|AccessDenied|ACCESS_DENIED|\b403\b|Forbidden|AuthorizationFailure"
+        r"ForbiddenError|AccessDenied|ACCESS_DENIED|" + _status("403") + r"|Forbidden|AuthorizationFailure"
         r"|AuthorizationPermissionMismatch|not authorized to perform|PermissionDenied",
         "the credentials are wrong, or may not do this (403)",
         "see the keys, and the rights that they have",
@@ -237,14 +243,16 @@ DIAGNOSES = (
     ),
     _row(
         "away",
-        r"ServiceUnavailable|ServerError|\b50[0234]\b|Service Unavailable|Bad Gateway|InternalServerError"
+        r"ServiceUnavailable|ServerError|"
+        + _status("50[0234]")
+        + r"|Service Unavailable|Bad Gateway|InternalServerError"
         r"|InternalFailure|SlowDown",
         "its server is there but cannot answer",
         "try again; see the log of the server",
     ),
     _row(
         "no catalog",
-        r"ValidationError|JSONDecodeError|\b404\b|Not Found|RESTError|No route for request",
+        r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "what answers at its address is no such catalog",
         "see the path of `uri`: it is the part before /v1",
         settings=True,

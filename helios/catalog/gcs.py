@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helios.catalog.keys import HTTP, Key, Setting, Value, conf
 from helios.catalog.rows import StorageRow
+from helios.errors import ConfigError
 
 if TYPE_CHECKING:
     from helios.catalog.storage import Storage
@@ -38,6 +40,13 @@ def _spark(storage: Storage) -> dict[str, Value]:
 
 def _pyiceberg(storage: Storage) -> dict[str, Value]:
     key = storage.option("service_account_key")
+    if key and not Path(str(key)).is_file():
+        # gcsfs would take the path itself for a token, and send it.
+        raise ConfigError(
+            f"there is no file {key}, the service_account_key of a gcs storage.",
+            where=storage.origin,
+            fix="see its path, or leave it out to use Google's credential chain.",
+        )
     return conf(
         {
             # gcsfs takes a key file where it asks for a token, and renews what it gets for it; pyarrow takes none.

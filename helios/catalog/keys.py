@@ -91,6 +91,8 @@ def _wrong(key: Key, value: object, final: bool) -> str | None:
     text = value.reveal() if isinstance(value, Secret) else value
     if not text.strip():
         return "must not be empty."
+    if key.path and text.lstrip().startswith("{"):
+        return "must be the path of a file, and not what the file holds."
     bad = next((c for c in text if c in UNUSABLE_IN_PATHS), None) if key.path else None
     if bad:
         return f"{text!r} must not hold {bad!r}: PyIceberg and SQLite's driver read it as a URL."
@@ -103,8 +105,8 @@ def _bad_url(text: str, schemes: tuple[str, ...]) -> str | None:
         host, user = parts.hostname, parts.username or parts.password
         _ = parts.port  # reading it checks it
     except ValueError as error:
-        return f"is not a URL: {error}."
-    if user is not None:
+        return "is not a URL." if "@" in text else f"is not a URL: {error}."
+    if user is not None or "@" in text:
         return "must not hold a user or a password: it would be shown. Give them as settings of their own."
     if parts.scheme not in schemes or not host:
         return f"{text!r} is not a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}."
@@ -166,7 +168,7 @@ def insecure(given: Given, *names: str) -> Fault | None:
             ):
                 return name, (
                     f"{name} {text!r} is not encrypted, and everybody on the way could read the credentials. "
-                    "Use https://, or set allow_http=True if the network is your own."
+                    "Use https://, or set allow_http if the network is your own."
                 )
     return None
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
 
 from helios.catalog.keys import Fault, Given, Key, Value
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 def no_fault(given: Given) -> Fault | None:
     """Settings of which every combination makes sense."""
     return None
+
+
+def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
+    """What is wrong with the URI of a place that is in a bucket."""
+    if "@" in uri.netloc:
+        return "must not hold a user or a password: it would be shown"
+    return None if uri.netloc else "names no bucket"
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class StorageRow:
         example: What a warehouse on it looks like.
         schemes: The schemes of its URIs, each with the one by which Hadoop calls it.
         no_checkpoint: Why Hadoop cannot keep a checkpoint at a location on it; None if it can.
+        misplaced: What is wrong with a URI on it, told from the settings, if any; None if nothing is.
         warehouse: The URI of a warehouse on it when the catalog names none; None if it cannot tell.
         fault: What is wrong with a combination of settings.
         components: Jar components that it needs.
@@ -85,6 +94,7 @@ class StorageRow:
     example: str
     schemes: Mapping[str, str] = field(default_factory=dict)
     no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
+    misplaced: Callable[[SplitResult, Storage | None], str | None] = bucketless
     warehouse: Callable[[Storage], str | None] = lambda storage: None
     fault: Callable[[Given], Fault | None] = no_fault
     components: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.home import home
@@ -43,6 +44,18 @@ def name_problem(name: object) -> str | None:
     return None
 
 
+def not_a_type(kind: object) -> str:
+    """What may be meant by the unknown type of a catalog.
+
+    Examples:
+        >>> not_a_type("s3")
+        "'s3' is a storage: declare [storages.NAME], and name it as the catalog's storage."
+    """
+    if kind in STORAGES:
+        return f"{kind!r} is a storage: declare [storages.NAME], and name it as the catalog's storage."
+    return near_miss(str(kind), CATALOGS)
+
+
 @dataclass(frozen=True)
 class Catalog:
     """A catalog of Iceberg tables. Made by `Catalog.local` and its siblings, or by `[catalogs.NAME]`.
@@ -66,12 +79,16 @@ class Catalog:
             raise DeclarationError(wrong_name, where=self.origin)
         row = CATALOGS.get(self.type)
         if row is None:
-            raise DeclarationError(
-                f"catalog type {self.type!r} is unknown. {near_miss(self.type, CATALOGS)}", where=self.origin
-            )
+            raise DeclarationError(f"catalog type {self.type!r} is unknown. {not_a_type(self.type)}", where=self.origin)
         wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
         if wrong:
             raise DeclarationError(f"catalog {self.name!r}: {wrong[1]}", where=self.origin)
+        if self.storage is not None and not isinstance(self.storage, Storage):
+            raise DeclarationError(
+                f"catalog {self.name!r}: storage must be a Storage, not {type(self.storage).__name__}.",
+                where=self.origin,
+                fix="write storage=Storage.s3(...) or another kind; a name is for helios.toml.",
+            )
         if self.storage is not None and self.storage.type not in row.storages:
             raise DeclarationError(
                 f"catalog {self.name!r}: a {self.type} catalog takes no {self.storage.type} storage. "
@@ -86,6 +103,18 @@ class Catalog:
     def _check_warehouse(self, row: CatalogRow) -> None:
         place, storage = self.option("warehouse"), self.storage
         kind = kind_of(str(place)) if place else None
+        wrong = (
+            STORAGES[kind].misplaced(urlsplit(str(place)), storage if storage and storage.type == kind else None)
+            if kind
+            else None
+        )
+        if kind and wrong:
+            shown = "" if "password" in wrong else f" {place}"
+            raise DeclarationError(
+                f"catalog {self.name!r}: its warehouse{shown} {wrong}.",
+                where=self.origin,
+                fix=f"write it as {STORAGES[kind].example}.",
+            )
         if storage is not None and kind not in (None, storage.type):
             raise DeclarationError(
                 f"catalog {self.name!r}: its warehouse {place} is not on its {storage.type} storage.",

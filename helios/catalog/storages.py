@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from helios.catalog.adls import ADLS
 from helios.catalog.gcs import GCS
@@ -27,6 +27,14 @@ def file_uri(path: str | Path) -> str:
     return "file://" + "/" + Path(path).as_posix().lstrip("/")
 
 
+def _rootless(uri: SplitResult, storage: Storage | None) -> str | None:
+    return (
+        None
+        if uri.path.startswith("/") and not uri.netloc
+        else "does not begin with file:///, and would be somewhere else"
+    )
+
+
 def _nothing(storage: Storage) -> dict[str, Value]:
     return {}
 
@@ -39,6 +47,7 @@ STORAGES: Mapping[str, StorageRow] = {
         hadoop=lambda storage, place: {},
         example="file:///folder",
         schemes={"file": "file"},
+        misplaced=_rootless,
         warehouse=lambda storage: file_uri(str(storage.option("path"))),
         gaps=("on a cluster, every machine must see the path",),
     ),

@@ -60,7 +60,7 @@ def doctor(
       helios doctor
       helios doctor pipeline.py --catalog prod
     """
-    catalogs = _chosen(_catalogs(target, profile, values), name)
+    catalogs = _catalogs(target, profile, values, name)
     checks = [_java(), *_spark(catalogs)]
     for catalog in catalogs:
         checks += _catalog(catalog)
@@ -115,22 +115,23 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
             click.echo(path)
 
 
-def _catalogs(target: Target | None, profile: str | None, values: dict[str, str]) -> list[Catalog]:
-    if target is None:
-        return list(options.configured(profile).catalogs.values())
-    return options.catalogs_of(options.load(target, profile, values, offline=True))
-
-
-def _chosen(catalogs: list[Catalog], name: str | None) -> list[Catalog]:
+def _catalogs(
+    target: Target | None, profile: str | None, values: dict[str, str], name: str | None = None
+) -> list[Catalog]:
+    """The catalogs that the script uses, else those of helios.toml; with a name, one that either declares."""
+    loaded = options.load(target, profile, values, offline=True) if target is not None else None
+    config = loaded.context.config if loaded else options.configured(profile)
+    used = options.catalogs_of(loaded) if loaded else list(config.catalogs.values())
     if name is None:
-        return catalogs
-    found = [catalog for catalog in catalogs if catalog.name == name]
-    if not found:
+        return used
+    declared = loaded.context.catalogs if loaded else {}
+    known = {**config.catalogs, **declared, **{catalog.name: catalog for catalog in used}}
+    if name not in known:
         raise NotFound(
-            f"catalog {name!r} is not declared. {near_miss(name, (c.name for c in catalogs))}",
-            fix=f"declare [catalogs.{name}] in helios.toml, or pass the script that declares it.",
+            f"catalog {name!r} is not declared. {near_miss(name, known)}",
+            fix="declare it in helios.toml ([catalogs.NAME]), or pass the script that declares it.",
         )
-    return found
+    return [known[name]]
 
 
 def _components(catalogs: Iterable[Catalog]) -> list[str]:

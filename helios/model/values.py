@@ -194,7 +194,7 @@ class Identifier:
 
 SECRETS = (
     r"(?i)secret|passw|token|credential|access[.-]?key|account[.-]?key|service-account|sas|connection[.-]string|auth"
-    r"|private|api-?key|://[^/@\s]*:[^/@\s]+@"
+    r"|private|api-?key|[.]key$|(en|de)cryption-?key|signing.?key|cookie|bearer|pwd|keystore.pass|://[^/@\s]*:[^/@\s]+@"
 )
 """What names of secrets hold, and values with a password in a URL: a pattern of Python's and of Java's."""
 

@@ -27,7 +27,7 @@ from helios.table.snapshots import Table
 from tests.matrix import table
 from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination
 from tests.matrix.gaps import GAPS
-from tests.services.server import Unavailable
+from tests.services.fixtures import named_skip
 from tests.streaming.conftest import World, shared_spark
 
 __all__ = ["shared_spark"]
@@ -124,11 +124,9 @@ def lake(
     combination = BY_NAME[request.param]
     folder = tmp_path_factory.mktemp(combination.name)
     with ExitStack() as stack:
-        try:
+        with named_skip():
             place = combination.place(stack, folder)
             catalog = combination.make(stack, place)
-        except Unavailable as error:
-            pytest.skip(str(error))
         yield Lake(shared_spark, folder, combination, catalog)
 
 

@@ -451,6 +451,8 @@ def test_declared_values_show_nothing() -> None:
         Catalog.rest("a", uri="https://a", token=f"{MARK}a", properties={"header.Authorization": f"{MARK}e"}),
         Catalog.nessie("a", uri="https://a", token=f"{MARK}a", warehouse="s3://b/c", storage=storages[0]),
         Catalog.local("a", path="/a", properties={"proxy": f"https://me:{MARK}f@proxy"}),
+        Catalog.rest("a", uri="https://a", properties={"s3.sse.key": f"{MARK}g", "gcs.encryption-key": f"{MARK}h"}),
+        Catalog.rest("a", uri="https://a", properties={"header.Cookie": f"{MARK}i", "x.pwd": f"{MARK}j"}),
     ]
     for value in (*storages, *catalogs):
         for text in (repr(value), str(value), f"{value}", f"{value!r:>10}", str(asdict(value)), str([value])):

@@ -20,11 +20,11 @@ CONNECTIONS = 32
 class Transport(HTTPAdapter):
     """Keeps connections for many threads, and gives up on a server that does not answer.
 
-    Only what never reached the server, or what it refused for the moment, is tried again.
+    Only what the server refused for the moment is tried again: another replica may be waiting.
     """
 
     def __init__(self) -> None:
-        again = Retry(total=2, connect=1, read=0, other=0, status=2, backoff_factor=0.2, status_forcelist=(429, 503))
+        again = Retry(total=2, connect=0, read=0, other=0, status=2, backoff_factor=0.2, status_forcelist=(429, 503))
         again.respect_retry_after_header = False
         super().__init__(max_retries=again, pool_maxsize=CONNECTIONS, pool_block=True)
 

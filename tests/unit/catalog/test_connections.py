@@ -10,7 +10,7 @@ import pytest
 
 from helios.catalog.diagnosis import DIAGNOSES, diagnose
 from helios.catalog.spec import Catalog
-from helios.errors import RunError
+from helios.errors import ConfigError, RunError
 
 AWAY = "http://127.0.0.1:1"
 
@@ -60,9 +60,20 @@ def test_all_replicas_away_is_one_message() -> None:
     assert error.value.fix == "see its host and port, and that the server is up."
 
 
+def test_a_replica_that_refuses_is_the_only_one_that_was_tried(server: tuple[str, list[str]]) -> None:
+    uri, _ = server
+    with pytest.raises(ConfigError) as error:
+        Catalog.rest("prod", uri=[f"{uri}/config/nothing", AWAY]).load("a.b")
+    assert "replicas" not in error.value.what
+
+
 @pytest.mark.parametrize(
     ("said", "name"),
     [
+        ("HTTP status code: 403, no body", "forbidden"),
+        ("Server said 503", "away"),
+        ("Failed to resolve 'prod-403.example.com' ([Errno -2] Name or service not known)", "dns"),
+        ("logs-401/x: Connection refused (host='a', port=419)", "refused"),
         ("An error occurred (ExpiredToken) when calling the operation", "expired token"),
         ("AWS Error ACCESS_DENIED during HeadObject operation", "forbidden"),
         ("AuthorizationHeaderMalformed: the region 'us-east-1' is wrong; expecting 'eu-west-1'", "wrong region"),

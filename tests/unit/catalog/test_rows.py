@@ -26,7 +26,7 @@ from helios.catalog.conf import (
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES, checkpoint_schemes
-from helios.errors import DeclarationError
+from helios.errors import ConfigError, DeclarationError
 from helios.model.values import Secret
 from helios.plan.coordinates import COMPONENTS, NEWEST
 
@@ -73,6 +73,10 @@ def has(conf: dict[str, str], **wanted: str | None) -> None:
             "oauth2_server_uri 'http://idp/t' is not encrypted",
         ),
         (lambda: Catalog.rest("c", uri=f"https://me:{MARKER}@x"), "uri must not hold a user or a password"),
+        (lambda: Catalog.rest("c", uri=f"me:{MARKER}@x:8181"), "uri must not hold a user or a password"),
+        (lambda: Catalog.rest("c", uri=f"https://me:{MARKER}@x:port"), "uri is not a URL."),
+        (lambda: Catalog.glue("c", warehouse=f"s3://me:{MARKER}@b/w"), "its warehouse must not hold a user"),
+        (lambda: Storage.gcs(service_account_key=f'{{"private_key": "{MARKER}%"}}'), "must be the path of a file"),
         (lambda: Catalog.rest("c", uri="https://x:port"), "uri is not a URL"),
         (
             lambda: Catalog.hive("c", uri="http://h:9083", warehouse="/w"),
@@ -85,6 +89,19 @@ def has(conf: dict[str, str], **wanted: str | None) -> None:
         (lambda: Catalog.nessie("c", uri="https://n", ref="a b", warehouse="/w"), "ref 'a b' is not the name"),
         (lambda: Catalog.local("c", path="/d", storage=MINIO), "it needs warehouse."),
         (lambda: Catalog.local("c", path="/d", warehouse="gs://b", storage=MINIO), "is not on its s3 storage"),
+        (lambda: Catalog.local("c", path="/d", warehouse="file://d/w"), "file://d/w does not begin with file:///"),
+        (lambda: Catalog.local("c", path="/d", warehouse="file:w"), "file:w does not begin with file:///"),
+        (lambda: Catalog.glue("c", warehouse="s3:/b/w"), "its warehouse s3:/b/w names no bucket"),
+        (lambda: Catalog.rest("c", uri="https://x", warehouse="gs://"), "its warehouse gs:// names no bucket"),
+        (lambda: Catalog.local("c", path="/d", warehouse="abfss://a/x"), "abfss://a/x names no container@account"),
+        (
+            lambda: Catalog.local(
+                "c", warehouse="abfss://c@other.dfs.core.windows.net/x", storage=Storage.adls("lake")
+            ),
+            "is in the account 'other', and its storage in 'lake'",
+        ),
+        (lambda: Catalog("c", "s3"), "'s3' is a storage: declare [storages.NAME]"),
+        (lambda: Catalog.rest("c", uri="https://x", storage="lake"), "storage must be a Storage, not str"),  # type: ignore[arg-type]
         (lambda: Storage.s3(secret_access_key="x"), "secret_access_key is given without access_key_id"),
         (lambda: Storage.s3(access_key_id="x"), "access_key_id is given without secret_access_key"),
         (lambda: Storage.s3(session_token="x"), "session_token is given without access_key_id"),
@@ -222,6 +239,9 @@ def test_gcs_with_a_key_an_emulator_and_the_default_chain(tmp_path: Path) -> Non
         return Catalog.local("c", path="/d", warehouse="gs://b/w", storage=storage)
 
     key = on(Storage.gcs(service_account_key=tmp_path / "k.json"))
+    with pytest.raises(ConfigError, match=r"there is no file .*k\.json"):
+        pyiceberg_properties(key)
+    (tmp_path / "k.json").write_text("{}")
     assert own(key)["io-impl"].endswith("HadoopFileIO")
     assert own(key)["hadoop.fs.gs.auth.service.account.json.keyfile"] == str(tmp_path / "k.json")
     assert pyiceberg_properties(key)["gcs.oauth2.token"] == str(tmp_path / "k.json")

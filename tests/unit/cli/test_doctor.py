@@ -39,6 +39,10 @@ def test_the_doctor_of_a_script_looks_at_the_catalogs_that_it_uses(cli: Run, fol
     )
     found = checks(cli("doctor", "a.py", "--json"))
     assert [name for name in found if name.startswith("catalog")] == ["catalog lake"]
+    for declared in ("unused", "spare"):
+        (folder / "helios.toml").write_text("[catalogs.spare]\ntype = 'local'\npath = 'spare'\n")
+        found = checks(cli("doctor", "a.py", "--json", "--catalog", declared))
+        assert [name for name in found if name.startswith("catalog")] == [f"catalog {declared}"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
