@@ -29,9 +29,10 @@ $(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
+# In the order of the folders, the slow files come first and no process waits for a last one.
 # pytest prints the coverage, then its own summary, last.
 test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones and those of test-servers, with coverage
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or served or services)" -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or served or services)" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=10 --cov --cov-report=term --cov-fail-under=90
 
 test-servers: $(SERVERS) ## Catalogs, storages, outages and a cluster, on real servers; all combinations: make matrix
 	@$(WITH_JAVA) $(BIN)/pytest tests/matrix tests/outage tests/cluster tests/served tests/services -m "not slow" -n 2
