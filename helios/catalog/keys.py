@@ -106,9 +106,10 @@ def _bad_url(text: str, schemes: tuple[str, ...]) -> str | None:
         _ = parts.port  # reading it checks it
     except ValueError as error:
         return "is not a URL." if "@" in text else f"is not a URL: {error}."
-    if user is not None or "@" in text:
+    wrong = parts.scheme not in schemes or not host
+    if user is not None or (wrong and "@" in text):
         return "must not hold a user or a password: it would be shown. Give them as settings of their own."
-    if parts.scheme not in schemes or not host:
+    if wrong:
         return f"{text!r} is not a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}."
     return None
 

@@ -89,7 +89,8 @@ def expire(world: World, table: TableName, **terms: Any) -> maintain.Expired:
 
 
 def test_compaction_ends_at_bytes_by_target_size_while_a_writer_goes_on(world: World) -> None:
-    table = make(world, "a.t")
+    # Commits race for the catalog; on a busy machine four tries are too few, and that would be no conflict of files.
+    table = make(world, "a.t", properties={"commit.retry.num-retries": "20"})
     grow(world, "a.t", 50)
     target = size(world, table) // 25
     stop = threading.Event()
@@ -108,10 +109,9 @@ def test_compaction_ends_at_bytes_by_target_size_while_a_writer_goes_on(world: W
     finally:
         stop.set()
         writer.join()
-    # On a slow machine it may lose the race for a commit so often that it begins anew, which counts as a conflict.
-    assert done.gave_up is None
-    assert written[0] > 50 * 2000 + 10, "the writer has gone on"
+    assert (done.conflicts, done.gave_up) == (0, None), "appends do not conflict"
     new_ones = [file for file in files(world, table) if file.rows <= 10]
+    assert new_ones, "the writer has gone on"
     assert done.rewritten >= 50
     assert off(len(files(world, table)) - len(new_ones), size(world, table), target) <= 0.1
     assert compact(world.spark, table, target).gave_up is None
