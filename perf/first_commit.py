@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from helios import Catalog
-from helios.spark import jars
+from helios.environment import jars
 
 HELIOS = """
 from helios import Iceberg, where

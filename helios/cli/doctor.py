@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
     from helios.catalog.spec import Catalog
-    from helios.spark.java import Java
+    from helios.environment.java import Java
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
       helios jars
       helios jars pipeline.py --json
     """
-    from helios.spark import archive, java
-    from helios.spark.jars import ensure, installed_spark
+    from helios.environment import class_archive, java
+    from helios.environment.jars import ensure, installed_spark
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -107,7 +107,7 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
     version, _ = installed_spark()
     needed = _components(_catalogs(target, profile, values))
     paths = ensure(needed, spark_version=version, progress=say)
-    archive.ensure(java.find_java(), version, say)
+    class_archive.ensure(java.find_java(), version, say)
     if as_json:
         output.to_json({"spark": version, "components": needed, "jars": [str(path) for path in paths]})
     else:
@@ -173,7 +173,7 @@ def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str |
 
 
 def _java() -> Check:
-    from helios.spark.java import find_java
+    from helios.environment.java import find_java
 
     def told(java: Java) -> str:
         return f"{java.version} at {java.path}" + (f" ({java.notice})" if java.notice else "")
@@ -182,7 +182,7 @@ def _java() -> Check:
 
 
 def _spark(catalogs: list[Catalog]) -> list[Check]:
-    from helios.spark.jars import cache_folder, installed_spark, missing
+    from helios.environment.jars import cache_folder, installed_spark, missing
 
     found: list[str] = []
 

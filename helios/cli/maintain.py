@@ -320,7 +320,8 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
 @contextmanager
 def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
     from helios.catalog.conf import components
-    from helios.spark import jars, maintain
+    from helios.environment import jars
+    from helios.spark import maintain
 
     version, _ = jars.installed_spark()
     tell = partial(click.echo, err=True)

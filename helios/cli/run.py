@@ -164,7 +164,8 @@ class Launch:
 
     def session(self, plans: list[Plan]) -> SparkSession:
         """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
-        from helios.spark import jars, java, session
+        from helios.environment import jars, java
+        from helios.spark import session
         from helios.spark.usercode import ship
 
         notice = java.find_java().notice
@@ -180,13 +181,14 @@ class Launch:
         return self._made
 
     def _run(self) -> None:
-        from helios.spark import archive, jars, java, session
+        from helios.environment import class_archive, jars, java
+        from helios.spark import session
 
         try:
             version, _ = jars.installed_spark()
             if jars.missing(self._components, spark_version=version):
                 jars.ensure(self._components, spark_version=version, progress=self._shown.note)
-                archive.ensure(java.find_java(), version, self._shown.note)
+                class_archive.ensure(java.find_java(), version, self._shown.note)
             self._made = session.start(self._loaded.context.config, self._components, debug=self._debug)
         except BaseException as error:
             self._error = error

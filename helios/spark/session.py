@@ -22,10 +22,10 @@ from helios.catalog.conf import checkpoint_conf, java_properties, shown_spark_co
 from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
+from helios.environment import class_archive, jars, java
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.plan import Plan
-from helios.spark import archive, jars, java
 from helios.spark.jvm import classes
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -82,7 +82,7 @@ def start(
     found = java.find_java()
     os.environ.update(java.environment(found))
     level = LOG_LEVELS["debug" if debug else "quiet"]
-    faster = archive.options(found, version) if java_options is None else java_options
+    faster = class_archive.options(found, version) if java_options is None else java_options
     given = config.spark_conf.get(JAVA_OPTIONS, "")
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'
     local = config.master.startswith("local")

@@ -12,13 +12,13 @@ from pyspark import SparkContext
 
 from helios.catalog.spec import Catalog
 from helios.config import load
+from helios.environment.class_archive import QUIET
 from helios.model.iceberg import Iceberg
 from helios.model.memory import Memory
 from helios.model.partition import bucket
 from helios.model.steps import aggregate, join, where
 from helios.plan import Context, compile_pipelines
 from helios.spark import session
-from helios.spark.archive import QUIET
 from helios.spark.run import PipelineRun
 
 

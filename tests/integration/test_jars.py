@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from helios.environment import jars
+from helios.environment.jars import ensure, missing
 from helios.errors import EnvironmentProblem
-from helios.spark import jars
-from helios.spark.jars import ensure, missing
 
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 SQLITE_PATH = "/org/xerial/sqlite-jdbc/3.47.1.0/sqlite-jdbc-3.47.1.0.jar"
 SQLITE_NAME = "org.xerial_sqlite-jdbc-3.47.1.0.jar"
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
-ENSURE = "from helios.spark.jars import ensure; print(*ensure(['sqlite'], spark_version='4.1.4', progress=print))"
+ENSURE = "from helios.environment.jars import ensure; print(*ensure(['sqlite'], spark_version='4.1.4', progress=print))"
 
 
 def small_jar() -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
 
-from helios.plan.coordinates import COMPONENTS, minor, parse
+from helios.environment.coordinates import COMPONENTS, minor, parse
 from tests.matrix.combinations import COMBINATIONS
 from tests.services import azurite, gcs, minio, nessie, rest
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from helios.environment import jars, java
+from helios.environment.coordinates import NEWEST
 from helios.errors import EnvironmentProblem
-from helios.plan.coordinates import NEWEST
-from helios.spark import jars, java
 from tests.services.server import Unavailable
 
 Progress = Callable[[str], None]
@@ -132,7 +132,7 @@ class Jars:
     Args:
         service: The server they belong to.
         sets: Coordinates; Ivy fetches one classifier of a module at a time, so some are a set of their own.
-        components: Rows of `helios.plan.coordinates` that it needs too, shared with Spark's cache.
+        components: Rows of `helios.environment.coordinates` that it needs too, shared with Spark's cache.
     """
 
     service: str

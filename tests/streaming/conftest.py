@@ -17,8 +17,9 @@ from pytest_spark.config import SparkConfigBuilder
 from helios import Catalog, Iceberg, Memory, Pipeline
 from helios.config import load
 from helios.engine import runnable
+from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark import jars, session
+from helios.spark import session
 from helios.spark.run import Event, PipelineRun
 from helios.spark.runner import Runner
 from helios.table.snapshots import Table

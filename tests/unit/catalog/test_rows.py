@@ -26,9 +26,9 @@ from helios.catalog.conf import (
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES, checkpoint_schemes
+from helios.environment.coordinates import COMPONENTS, NEWEST
 from helios.errors import ConfigError, DeclarationError
 from helios.model.values import Secret
-from helios.plan.coordinates import COMPONENTS, NEWEST
 
 MARKER = "hunter2"
 MINIO = Storage.s3(endpoint="http://minio:9000", access_key_id=MARKER, secret_access_key=MARKER)

@@ -103,15 +103,15 @@ def test_jars_offline_says_what_is_missing(cli: Run, folder: Path, monkeypatch: 
 def test_jars_lists_what_the_cache_has(cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import zipfile
 
-    from helios.plan.coordinates import coordinates, parse
-    from helios.spark import archive, java
-    from helios.spark.jars import cache_folder, installed_spark
+    from helios.environment import class_archive, java
+    from helios.environment.coordinates import coordinates, parse
+    from helios.environment.jars import cache_folder, installed_spark
 
     monkeypatch.setenv("HELIOS_CACHE", str(folder / "cache"))
     version, _ = installed_spark()
     cache = cache_folder(version)
     cache.mkdir(parents=True)
-    archive.path(java.find_java(), version).touch()  # what is there is not made
+    class_archive.path(java.find_java(), version).touch()  # what is there is not made
     names = [parse(text).file_name for text in coordinates(version, ("iceberg", "sqlite"))]
     for name in names:
         with zipfile.ZipFile(cache / name, "w") as jar:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from helios.environment.coordinates import COMPONENTS, coordinates, parse, pip_command
+from helios.environment.jars import cache_folder, ensure, installed_spark, missing
 from helios.errors import EnvironmentProblem
-from helios.plan.coordinates import COMPONENTS, coordinates, parse, pip_command
-from helios.spark.jars import cache_folder, ensure, installed_spark, missing
 
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 
@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, monkeypa
 
 def test_the_installed_spark_is_found_without_importing_it() -> None:
     code = (
-        "import sys; from helios.spark.jars import installed_spark; version, jars = installed_spark(); "
+        "import sys; from helios.environment.jars import installed_spark; version, jars = installed_spark(); "
         "assert not {'pyspark', 'py4j', 'filelock'} & set(sys.modules), 'loaded'; print(version, jars)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from helios.environment import java as module
+from helios.environment.java import Java, environment, find_java, parse_version
 from helios.errors import EnvironmentProblem
-from helios.spark import java as module
-from helios.spark.java import Java, environment, find_java, parse_version
 
 OUTPUTS = {
     'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)': 17,

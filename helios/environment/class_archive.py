@@ -17,8 +17,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from helios.spark import jars
-from helios.spark.java import Java, environment
+from helios.environment import jars
+from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 240
 QUIET = "-Xlog:disable -Xlog:all=off"

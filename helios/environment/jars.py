@@ -23,9 +23,9 @@ from xml.sax.saxutils import quoteattr
 
 import platformdirs
 
+from helios.environment.coordinates import coordinates, minor, parse, pip_command
+from helios.environment.java import environment, find_java
 from helios.errors import EnvironmentProblem
-from helios.plan.coordinates import coordinates, minor, parse, pip_command
-from helios.spark.java import environment, find_java
 
 Progress = Callable[[str], None]
 
@@ -112,7 +112,7 @@ def ensure(
     Two processes at once are safe, and an interrupted fetch leaves only whole jars.
 
     Args:
-        components: Names of rows in `helios.plan.coordinates.COMPONENTS`.
+        components: Names of rows in `helios.environment.coordinates.COMPONENTS`.
         spark_version: The Spark that will load them, such as "4.1.4".
         offline: Never fetch; HELIOS_OFFLINE=1 says the same.
         progress: Told in one line each what is being waited for and what has arrived.
