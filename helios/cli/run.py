@@ -21,7 +21,7 @@ from helios.errors import HeliosError, InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from helios.endpoint import Endpoint
+    from helios.metrics.endpoint import Endpoint
     from helios.plan import Plan
     from helios.spark.run import PipelineRun
     from helios.spark.runner import Runner
@@ -128,7 +128,7 @@ def run(
 
 def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int) -> Endpoint:
     """Serves the metrics of the runs that will be there, until the command ends."""
-    from helios.endpoint import Endpoint
+    from helios.metrics.endpoint import Endpoint
 
     return ctx.with_resource(Endpoint(observed, port=port))
 

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from helios.catalog.operations import forget_all
-from helios.metrics import Metrics
+from helios.metrics.metrics import Metrics
 from helios.plan.plan import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.commit import Commit
@@ -135,7 +135,7 @@ class PipelineRun:
         }
 
     def metrics(self) -> Metrics:
-        """The run's figures, live: see `helios.metrics.Metrics`."""
+        """The run's figures, live: see `helios.metrics.metrics.Metrics`."""
         return self._metrics
 
     # the run

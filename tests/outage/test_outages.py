@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from helios import Catalog, dedupe
-from helios.endpoint import Endpoint
 from helios.errors import RunError
+from helios.metrics.endpoint import Endpoint
 from tests.services.fixtures import named_skip
 from tests.services.minio import PROGRAM as MINIO
 from tests.services.oauth import OAuthProxy

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from helios.endpoint import Endpoint
+from helios.metrics.endpoint import Endpoint
 
 Run = Callable[..., Result]
 

@@ -20,11 +20,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
-from helios import endpoint as module
-from helios.endpoint import Endpoint
 from helios.errors import EnvironmentProblem, InputError, RunError
-from helios.metrics import Metrics
-from helios.prometheus import exposition
+from helios.metrics.endpoint import Endpoint
+from helios.metrics.metrics import Metrics
+from helios.metrics.metrics import endpoint as module
+from helios.metrics.prometheus import exposition
 
 
 @dataclass

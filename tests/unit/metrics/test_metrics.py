@@ -16,8 +16,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from helios.errors import InputError
-from helios.metrics import Counts, Figures, Metrics, MetricsSnapshot
-from helios.prometheus import Histogram
+from helios.metrics.metrics import Counts, Figures, Metrics, MetricsSnapshot
+from helios.metrics.prometheus import Histogram
 
 SPEC_FIELDS = (
     "records_written", "records_failed", "bytes_written", "commits_success", "commits_failed", "commit_retries",
@@ -373,7 +373,7 @@ def test_labels_come_out_as_they_went_in(pipeline: str, table: str) -> None:
 def test_the_text_needs_no_prometheus_client() -> None:
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
-        "from helios.metrics import Metrics\n"
+        "from helios.metrics.metrics import Metrics\n"
         "print(Metrics('p', 't').to_prometheus(), end='')"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from helios.errors import InputError
 
 if TYPE_CHECKING:
-    from helios.metrics import MetricsSnapshot
+    from helios.metrics.metrics import MetricsSnapshot
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from helios.errors import EnvironmentProblem, InputError, RunError
-from helios.metrics import Figures
-from helios.prometheus import LABELS, Histogram, families
+from helios.metrics.metrics import Figures
+from helios.metrics.prometheus import LABELS, Histogram, families
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment

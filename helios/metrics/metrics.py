@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, overload
 
-from helios.prometheus import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATIONS, WRITE_SECONDS, Histogram, exposition
+from helios.metrics.prometheus import (
+    BATCH_RECORDS,
+    COMMIT_SECONDS,
+    NO_OBSERVATIONS,
+    WRITE_SECONDS,
+    Histogram,
+    exposition,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""Metrics of a run: counters, their Prometheus series, and the HTTP endpoint that serves them."""
