@@ -110,7 +110,7 @@ class Flow(Node):
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
     def schema(self) -> Any:
-        """The columns that the flow carries, as a `helios.plan.schema.Schema`; None where only a run can tell.
+        """The columns that the flow carries, as a `helios.plan.typing.schema.Schema`; None where only a run can tell.
 
         Reads catalogs through PyIceberg, without a JVM.
         """

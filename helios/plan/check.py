@@ -17,9 +17,9 @@ from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import Expect, Join, Union
-from helios.plan.moment import changing
 from helios.plan.plan import Plan, ReadPath
-from helios.plan.schema import Schema
+from helios.plan.typing.determinism import changing
+from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

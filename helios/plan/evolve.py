@@ -21,7 +21,7 @@ from helios.plan.fields import (
     shown,
     stored,
 )
-from helios.plan.sparktype import UNKNOWN, VOID
+from helios.plan.typing.types import UNKNOWN, VOID
 
 __all__ = [
     "ALLOWED",
@@ -93,7 +93,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
 
     Examples:
         >>> from helios.plan.fields import from_schema
-        >>> from helios.plan.schema import from_ddl
+        >>> from helios.plan.typing.schema import from_ddl
         >>> table = Target(name="a.t", fields=from_schema(from_ddl("id bigint, s struct<a: int>, day date")))
         >>> stream = from_schema(from_ddl("ID int, s struct<a: bigint, b: date>, note string, day date"))
         >>> for change in evolve(stream, table, Policy(mode="full")).changes:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from helios.plan import schema as columns
-from helios.plan.sparktype import INTEGRAL, MAX_PRECISION, VOID, SparkType, decimal, quoted
+from helios.plan.typing import schema as columns
+from helios.plan.typing.types import INTEGRAL, MAX_PRECISION, VOID, SparkType, decimal, quoted
 
 if TYPE_CHECKING:
     import pyiceberg.schema
@@ -195,7 +195,7 @@ def cast_plan(stream: Fields, table: Fields) -> tuple[Cell, ...]:
         table: The columns after the changes, `Evolution.fields`.
 
     Examples:
-        >>> from helios.plan.schema import from_ddl
+        >>> from helios.plan.typing.schema import from_ddl
         >>> stream = from_schema(from_ddl("id int, s struct<b: float>, tags array<string>"))
         >>> table = from_schema(from_ddl("id bigint, s struct<a: date, b: double>, tags array<string>"))
         >>> [step for cell in cast_plan(stream, table) for step in cell.steps()]

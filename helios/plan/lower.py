@@ -27,7 +27,6 @@ from helios.model.memory import MemorySource
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import Join, Union
-from helios.plan.aggregates import endless_aggregates, is_streaming
 from helios.plan.check import (
     ambiguous_catalogs,
     broken_demands,
@@ -37,13 +36,14 @@ from helios.plan.check import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.infer import UnparsedExpression, infer
 from helios.plan.paths import path_of, trigger_of
 from helios.plan.plan import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.reading import Settled, Unsettled, settle
-from helios.plan.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
 from helios.plan.sources import change_problems, column_problems, columns_of, contradictions, rebootstrap_problems
 from helios.plan.target import plan_write
+from helios.plan.typing.aggregates import endless_aggregates, is_streaming
+from helios.plan.typing.infer import UnparsedExpression, infer
+from helios.plan.typing.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
 from helios.plan.views import view_problems
 from helios.table.readers import has_begun
 

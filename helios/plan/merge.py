@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
-from helios.plan.expression import UnparsedExpression, label, unparsed
-from helios.plan.kinds import Node
-from helios.plan.schema import Schema
+from helios.plan.typing.expression import UnparsedExpression, label, unparsed
+from helios.plan.typing.rules import Node
+from helios.plan.typing.schema import Schema
 
 TARGET, BATCH = "target", "batch"
 FIX = 'write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WHEN ...").'

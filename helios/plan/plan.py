@@ -20,10 +20,10 @@ from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import STATEFUL, Join, Sql, Where
-from helios.plan.aggregates import upserts_groups
-from helios.plan.moment import changing
 from helios.plan.properties import presented
-from helios.plan.schema import Schema
+from helios.plan.typing.aggregates import upserts_groups
+from helios.plan.typing.determinism import changing
+from helios.plan.typing.schema import Schema
 from helios.plan.views import View, view_of
 
 VERSION = 1

@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from helios.plan.expression import UnparsedExpression, parse
-from helios.plan.kinds import Node
+from helios.plan.typing.expression import UnparsedExpression, parse
+from helios.plan.typing.rules import Node
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression

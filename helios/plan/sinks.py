@@ -24,11 +24,11 @@ from helios.model.modes import (
 )
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.plan.expression import UnparsedExpression, label, parse, plain_column
-from helios.plan.infer import condition_problems, typed
 from helios.plan.merge import merge_problems
-from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import UNKNOWN, wider
+from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
+from helios.plan.typing.infer import condition_problems, typed
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
 """Types of which no key, order of a file or name of a table is made."""

@@ -18,7 +18,6 @@ from helios.plan.check import partition_problems, show_fields, spec_fields
 from helios.plan.evolve import Evolution, evolve
 from helios.plan.plan import WritePlan
 from helios.plan.properties import codec_problems, default_format
-from helios.plan.schema import Column, Schema, from_pyiceberg
 from helios.plan.sinks import (
     contradictions,
     existing_key_problems,
@@ -29,6 +28,7 @@ from helios.plan.sinks import (
     stream_problems,
     table_problems,
 )
+from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

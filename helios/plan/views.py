@@ -12,7 +12,7 @@ from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
-from helios.plan.aggregates import group_columns, stateful_steps
+from helios.plan.typing.aggregates import group_columns, stateful_steps
 
 BEFORE: tuple[type[Step], ...] = (Where, Select, WithColumns, Rename, Drop, Cast, Call)
 """Steps that may stand before the aggregate of a view: each gives the rows of a row, whatever the others are."""

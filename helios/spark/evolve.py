@@ -17,7 +17,7 @@ from helios.errors import CheckFailed, DeclarationError, InputError, Origin, Run
 from helios.plan.changes import Add, Change, Drop, Relax, Rename, Widen
 from helios.plan.evolve import Policy, Target, evolve
 from helios.plan.fields import Cell, Field, Fields, Path, cast_plan, shown
-from helios.plan.sparktype import SparkType, TypeProblem, parse_type
+from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm import classes
 from helios.spark.ledger import java_class, java_message
 from helios.spark.listed import listed

@@ -12,8 +12,8 @@ from helios.config import TableName
 from helios.errors import CheckFailed
 from helios.plan import evolve
 from helios.plan.plan import WritePlan
-from helios.plan.schema import Column, Schema
 from helios.plan.sinks import sort_terms
+from helios.plan.typing.schema import Column, Schema
 from helios.spark import evolve as evolving
 from helios.spark.write import target_schema
 

@@ -26,8 +26,8 @@ from helios.plan.fields import (
     promotions,
     stored,
 )
-from helios.plan.schema import from_ddl
-from helios.plan.sparktype import SparkType, decimal, parse_type
+from helios.plan.typing.schema import from_ddl
+from helios.plan.typing.types import SparkType, decimal, parse_type
 
 HERE = Origin("script.py", 12)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from helios.errors import InputError, Origin
-from helios.plan.expression import UnparsedExpression
 from helios.plan.merge import inserts_only, merge_problems
-from helios.plan.schema import from_ddl
+from helios.plan.typing.expression import UnparsedExpression
+from helios.plan.typing.schema import from_ddl
 
 WHERE = Origin("script.py", 3)
 BATCH = from_ddl("id bigint, amount double, op string, s struct<a:int>")

@@ -23,8 +23,8 @@ from helios import (
 )
 from helios.model.sink import IcebergSink
 from helios.plan import Context, compile_pipelines
-from helios.plan.schema import from_ddl
 from helios.plan.sinks import left_out, sort_terms, stored
+from helios.plan.typing.schema import from_ddl
 
 ORDERS = Iceberg.source("a.orders")
 FOLLOWED = ORDERS.incremental()

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.plan.sparktype import (
+from helios.plan.typing.types import (
     KNOWN,
     UNKNOWN,
     VOID,

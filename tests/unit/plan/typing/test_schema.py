@@ -13,8 +13,8 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema as IcebergSchema
 
 from helios.errors import DeclarationError, Origin
-from helios.plan.schema import Column, Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
-from helios.plan.sparktype import (
+from helios.plan.typing.schema import Column, Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+from helios.plan.typing.types import (
     SparkType,
     TypeProblem,
     array,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from helios.plan.sparktype import MAX_PRECISION, UNKNOWN, SparkType, decimal
+from helios.plan.typing.types import MAX_PRECISION, UNKNOWN, SparkType, decimal
 
 
 def number(text: str) -> SparkType:

@@ -13,8 +13,8 @@ from helios.errors import DeclarationError, HeliosError, NotFound
 from helios.model import steps as s
 from helios.model.flow import Call, Transform
 from helios.model.memory import Memory
-from helios.plan.infer import INFERRED, UnparsedExpression, infer
-from helios.plan.schema import Column, Schema, from_ddl
+from helios.plan.typing.infer import INFERRED, UnparsedExpression, infer
+from helios.plan.typing.schema import Column, Schema, from_ddl
 
 COLUMNS = from_ddl(
     "id bigint NOT NULL, i int, amount double, price decimal(10,2), qty int, name string, ts timestamp, "
@@ -551,7 +551,7 @@ def test_a_deep_expression_does_not_break_it() -> None:
 
 def test_plain_columns_need_no_parser() -> None:
     code = (
-        "import sys; from helios.plan.infer import infer; from helios.plan.schema import from_ddl;"
+        "import sys; from helios.plan.typing.infer import infer; from helios.plan.typing.schema import from_ddl;"
         "from helios.model.steps import select, with_columns, drop, rename, cast;"
         "t = select('id', '*') >> with_columns(x='id') >> rename({'x': 'y'}) >> drop('y') >> cast(id='string');"
         "schema = from_ddl('id bigint');\n"

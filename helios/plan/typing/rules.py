@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from helios.plan.decimals import bounded, exact, number, product_of, quotient_of, remainder_of, sum_of
-from helios.plan.schema import Schema
-from helios.plan.sparktype import (
+from helios.plan.typing.decimals import bounded, exact, number, product_of, quotient_of, remainder_of, sum_of
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import (
     INTEGRAL,
     MAX_PRECISION,
     NUMERIC,

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model import steps as s
 from helios.model.flow import Call, Step
-from helios.plan.expression import (
+from helios.plan.typing.expression import (
     UnparsedExpression,
     label,
     missing,
@@ -19,10 +19,10 @@ from helios.plan.expression import (
     value,
     with_alias,
 )
-from helios.plan.kinds import Scope, safe_kind_of, window_bound
-from helios.plan.query import query_schema
-from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import KNOWN, UNKNOWN, SparkType, TypeProblem, parse_type, stored, wider
+from helios.plan.typing.query import query_schema
+from helios.plan.typing.rules import Scope, safe_kind_of, window_bound
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import KNOWN, UNKNOWN, SparkType, TypeProblem, parse_type, stored, wider
 
 __all__ = ["INFERRED", "UnparsedExpression", "infer"]
 

@@ -24,7 +24,7 @@ from helios import (
 )
 from helios.model.steps import Sql
 from helios.plan import ReadPath
-from helios.plan.aggregates import group_columns
+from helios.plan.typing.aggregates import group_columns
 
 FOLLOWED = Iceberg.source("a.orders").incremental()
 SINK = Iceberg.sink("a.t")

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
-from helios.plan.expression import UnparsedExpression, label, missing, outputs, unparsed, with_alias
-from helios.plan.kinds import Node, Scope
-from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import wider
+from helios.plan.typing.expression import UnparsedExpression, label, missing, outputs, unparsed, with_alias
+from helios.plan.typing.rules import Node, Scope
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import wider
 
 INPUT = "input"
 # Beside these a SELECT from one relation has only what this module looks at.

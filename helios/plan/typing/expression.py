@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from helios.errors import InputError, NotFound, Origin, near_miss
-from helios.plan.kinds import Node, Scope, member, safe_kind_of
-from helios.plan.schema import Column, Schema
-from helios.plan.sparktype import UNKNOWN, SparkType
+from helios.plan.typing.rules import Node, Scope, member, safe_kind_of
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import UNKNOWN, SparkType
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CONSTANTS = frozenset({"true", "false", "null"})

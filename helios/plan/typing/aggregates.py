@@ -10,9 +10,9 @@ from helios.model.flow import Flow, Sink, Step, flows
 from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Aggregate, Dedupe, Join, Rename, Select, Sql, Watermark
-from helios.plan.expression import outputs, parse
-from helios.plan.kinds import Node, Scope
-from helios.plan.schema import Column
+from helios.plan.typing.expression import outputs, parse
+from helios.plan.typing.rules import Node, Scope
+from helios.plan.typing.schema import Column
 
 _WORD = re.compile(r"\w+")
 
