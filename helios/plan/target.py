@@ -12,10 +12,10 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.modes import OverwritePartitions
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.plan import fields
-from helios.plan.changes import Policy, Target
 from helios.plan.check import partition_problems, show_fields, spec_fields
-from helios.plan.evolve import Evolution, evolve
+from helios.plan.evolution import fields
+from helios.plan.evolution.changes import Policy, Target
+from helios.plan.evolution.evolve import Evolution, evolve
 from helios.plan.plan import WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.sinks import (

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from helios.errors import CheckFailed, DeclarationError, InputError, Origin, RunError
-from helios.plan.changes import Add, Change, Drop, Relax, Rename, Widen
-from helios.plan.evolve import Policy, Target, evolve
-from helios.plan.fields import Cell, Field, Fields, Path, cast_plan, shown
+from helios.plan.evolution.changes import Add, Change, Drop, Relax, Rename, Widen
+from helios.plan.evolution.evolve import Policy, Target, evolve
+from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, shown
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm import classes
 from helios.spark.ledger import java_class, java_message

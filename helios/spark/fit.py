@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from helios.config import TableName
 from helios.errors import CheckFailed
-from helios.plan import evolve
+from helios.plan.evolution import evolve
 from helios.plan.plan import WritePlan
 from helios.plan.sinks import sort_terms
 from helios.plan.typing.schema import Column, Schema

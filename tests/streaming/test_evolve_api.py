@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 
 from helios.config import TableName
 from helios.errors import CheckFailed, InputError, RunError
-from helios.plan.changes import Change, Drop, Policy
-from helios.plan.evolve import evolve
-from helios.plan.fields import from_pyiceberg, promotions
+from helios.plan.evolution.changes import Change, Drop, Policy
+from helios.plan.evolution.evolve import evolve
+from helios.plan.evolution.fields import from_pyiceberg, promotions
 from helios.plan.typing.types import parse_type
 from helios.spark.evolve import align, apply_changes, null_refused, schema_of, target_of
 from helios.spark.write import load_table, target_schema

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from helios.errors import DeclarationError, Origin, near_miss
-from helios.plan.fields import METADATA_COLUMNS, Field, Fields, Path, holds, shown
+from helios.plan.evolution.fields import METADATA_COLUMNS, Field, Fields, Path, holds, shown
 from helios.plan.typing.types import SparkType, quoted
 
 Mode: TypeAlias = Literal["strict", "add_columns", "full"]

@@ -13,9 +13,9 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema as IcebergSchema
 
 from helios.errors import Origin
-from helios.plan.changes import Add, Mode, Policy, Target, evolved
-from helios.plan.evolve import ALLOWED, Evolution, evolve
-from helios.plan.fields import (
+from helios.plan.evolution.changes import Add, Mode, Policy, Target, evolved
+from helios.plan.evolution.evolve import ALLOWED, Evolution, evolve
+from helios.plan.evolution.fields import (
     Field,
     Fields,
     Path,

@@ -6,8 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from helios.errors import DeclarationError, Origin
-from helios.plan.changes import Add, Change, Mode, Policy, Relax, Rename, Target, Widen, evolved, named_changes
-from helios.plan.fields import (
+from helios.plan.evolution.changes import (
+    Add,
+    Change,
+    Mode,
+    Policy,
+    Relax,
+    Rename,
+    Target,
+    Widen,
+    evolved,
+    named_changes,
+)
+from helios.plan.evolution.fields import (
     METADATA_COLUMNS,
     Field,
     Fields,
@@ -92,7 +103,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
         where: The line to blame.
 
     Examples:
-        >>> from helios.plan.fields import from_schema
+        >>> from helios.plan.evolution.fields import from_schema
         >>> from helios.plan.typing.schema import from_ddl
         >>> table = Target(name="a.t", fields=from_schema(from_ddl("id bigint, s struct<a: int>, day date")))
         >>> stream = from_schema(from_ddl("ID int, s struct<a: bigint, b: date>, note string, day date"))
