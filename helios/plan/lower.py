@@ -27,7 +27,7 @@ from helios.model.memory import MemorySource
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import Join, Union
-from helios.plan.check import (
+from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
     broken_demands,
     pipeline_problems,
@@ -36,10 +36,16 @@ from helios.plan.check import (
     uncounted_rows,
     unusable_storages,
 )
+from helios.plan.checks.sources import (
+    change_problems,
+    column_problems,
+    columns_of,
+    contradictions,
+    rebootstrap_problems,
+)
 from helios.plan.paths import path_of, trigger_of
 from helios.plan.plan import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.reading import Settled, Unsettled, settle
-from helios.plan.sources import change_problems, column_problems, columns_of, contradictions, rebootstrap_problems
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import endless_aggregates, is_streaming
 from helios.plan.typing.infer import UnparsedExpression, infer

@@ -12,13 +12,8 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model.modes import OverwritePartitions
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.plan.check import partition_problems, show_fields, spec_fields
-from helios.plan.evolution import fields
-from helios.plan.evolution.changes import Policy, Target
-from helios.plan.evolution.evolve import Evolution, evolve
-from helios.plan.plan import WritePlan
-from helios.plan.properties import codec_problems, default_format
-from helios.plan.sinks import (
+from helios.plan.checks.pipeline import partition_problems, show_fields, spec_fields
+from helios.plan.checks.sinks import (
     contradictions,
     existing_key_problems,
     left_out,
@@ -28,6 +23,11 @@ from helios.plan.sinks import (
     stream_problems,
     table_problems,
 )
+from helios.plan.evolution import fields
+from helios.plan.evolution.changes import Policy, Target
+from helios.plan.evolution.evolve import Evolution, evolve
+from helios.plan.plan import WritePlan
+from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 
 if TYPE_CHECKING:

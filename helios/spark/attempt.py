@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from helios.errors import CheckFailed, HeliosError, InputError, RunError
 from helios.model.modes import Groups, Overwrite, OverwritePartitions, Upsert
 from helios.model.source import IcebergSource
-from helios.plan.check import pipeline_problems
+from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.plan import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark import groups

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 
 from helios.errors import CheckpointError, InputError
 from helios.model.source import IcebergSource
+from helios.plan.checks.sinks import left_out, stores
 from helios.plan.plan import ReadPath
-from helios.plan.sinks import left_out, stores
 from helios.spark import write as writing
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint, Identity, Lease

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from helios.config import TableName
 from helios.errors import CheckFailed
+from helios.plan.checks.sinks import sort_terms
 from helios.plan.evolution import evolve
 from helios.plan.plan import WritePlan
-from helios.plan.sinks import sort_terms
 from helios.plan.typing.schema import Column, Schema
 from helios.spark import evolve as evolving
 from helios.spark.write import target_schema

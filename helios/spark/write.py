@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from helios.config import TableName
 from helios.model.partition import PartitionField
-from helios.plan.sinks import SortTerm
+from helios.plan.checks.sinks import SortTerm
 from helios.spark import replicas
 from helios.spark.jvm import classes
 from helios.spark.ledger import java_class

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helios.errors import InputError, Origin
-from helios.plan.merge import inserts_only, merge_problems
+from helios.plan.checks.merge import inserts_only, merge_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.schema import from_ddl
 

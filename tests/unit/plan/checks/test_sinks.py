@@ -23,7 +23,7 @@ from helios import (
 )
 from helios.model.sink import IcebergSink
 from helios.plan import Context, compile_pipelines
-from helios.plan.sinks import left_out, sort_terms, stored
+from helios.plan.checks.sinks import left_out, sort_terms, stored
 from helios.plan.typing.schema import from_ddl
 
 ORDERS = Iceberg.source("a.orders")

@@ -24,7 +24,7 @@ from helios.model.modes import (
 )
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.plan.merge import merge_problems
+from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
 from helios.plan.typing.infer import condition_problems, typed
 from helios.plan.typing.schema import Column, Schema

@@ -1,0 +1,1 @@
+"""Checks of declared pipelines: every problem that can be told before a JVM starts."""
