@@ -14,7 +14,7 @@ from helios.model.flow import Flow, Pipeline, flows
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
-from helios.plan.lower import DOUBTS
+from helios.plan.compile import DOUBTS
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from helios import Catalog, Iceberg
 from helios.catalog.conf import spark_conf
 from helios.config import TableName, load
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark import session
 from helios.spark.changes import read_changes
 from helios.spark.staged import staging

@@ -59,7 +59,7 @@ def status(
 
 def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> tuple[list[Status], list[HeliosError]]:
     from helios.plan import compile_pipelines
-    from helios.plan.lower import DOUBTS
+    from helios.plan.compile import DOUBTS
     from helios.table.readers import warehouses
     from helios.table.status import View
 

@@ -1,7 +1,7 @@
 """A pure compiler from declared pipelines to a `Plan` that can be printed, compared and tested without a JVM."""
 
-from helios.plan.lower import Context, compile_pipelines, components_ahead, infer_schema
-from helios.plan.plan import Plan, ReadPath, ReadPlan, Trigger, WritePlan
+from helios.plan.compile import Context, compile_pipelines, components_ahead, infer_schema
+from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan
 
 __all__ = [
     "Context",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
 from helios.model.source import IcebergSource
-from helios.plan.plan import Backlog, Plan, ReadPlan, Scan
+from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan
 from helios.plan.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.readers import NO_SNAPSHOT, stands

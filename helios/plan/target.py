@@ -26,7 +26,7 @@ from helios.plan.checks.sinks import (
 from helios.plan.evolution import fields
 from helios.plan.evolution.changes import Policy, Target
 from helios.plan.evolution.evolve import Evolution, evolve
-from helios.plan.plan import WritePlan
+from helios.plan.nodes import WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 

@@ -9,7 +9,7 @@ from helios.model.maintenance import Maintenance
 from helios.model.sink import IcebergSink, Retry
 from helios.model.source import IcebergSource
 from helios.model.values import show_seconds
-from helios.plan.plan import Backlog, Plan, ReadPlan, Scan, WritePlan
+from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
 
 KNOWN_AT_RUN = "known at run"

@@ -17,7 +17,7 @@ from helios.errors import CheckFailed, HeliosError, InputError, RunError
 from helios.model.modes import Groups, Overwrite, OverwritePartitions, Upsert
 from helios.model.source import IcebergSource
 from helios.plan.checks.pipeline import pipeline_problems
-from helios.plan.plan import Plan, ReadPath, ReadPlan
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark import groups
 from helios.spark import read as reading

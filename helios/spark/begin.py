@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LedgerError
 from helios.model.source import IcebergSource
-from helios.plan.plan import ReadPlan
-from helios.plan.reading import settle
+from helios.plan.history import settle
+from helios.plan.nodes import ReadPlan
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.place import Place, head
 from helios.spark.tables import source_table

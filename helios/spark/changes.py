@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from helios.model.source import CHANGE_COLUMNS
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
 from helios.spark.inline import inline

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pyspark.sql import SparkSession
 
 from helios.errors import InputError
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark.jvm import classes
 from helios.spark.place import expired
 

@@ -27,7 +27,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LeaseError
-from helios.plan.plan import VERSION
+from helios.plan.nodes import VERSION
 from helios.spark.jvm import classes
 
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")

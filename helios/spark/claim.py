@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from helios.errors import CheckpointError, InputError
 from helios.model.source import IcebergSource
 from helios.plan.checks.sinks import left_out, stores
-from helios.plan.plan import ReadPath
+from helios.plan.nodes import ReadPath
 from helios.spark import write as writing
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint, Identity, Lease

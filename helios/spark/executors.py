@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.conf import spark_conf
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, EnvironmentProblem, Origin
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.jvm import classes
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"

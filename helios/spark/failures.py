@@ -13,7 +13,7 @@ from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.evolve import null_refused
 from helios.spark.ledger import java_class, java_message
 from helios.spark.replicas import Stale

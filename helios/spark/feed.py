@@ -17,7 +17,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark import partitions as counted
 from helios.spark import place as places
 from helios.spark import pushdown

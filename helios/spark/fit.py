@@ -12,7 +12,7 @@ from helios.config import TableName
 from helios.errors import CheckFailed
 from helios.plan.checks.sinks import sort_terms
 from helios.plan.evolution import evolve
-from helios.plan.plan import WritePlan
+from helios.plan.nodes import WritePlan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark import evolve as evolving
 from helios.spark.write import target_schema

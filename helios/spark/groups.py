@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from helios.errors import InputError
 from helios.model.flow import Flow
 from helios.model.source import CHANGE_COLUMNS
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.plan.typing.determinism import changing
 from helios.plan.views import View
 from helios.spark.keys import DELETED

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
-from helios.plan.plan import VERSION
+from helios.plan.nodes import VERSION
 from helios.spark import landing
 from helios.spark.commit import Commit, Terms, counted
 from helios.spark.fence import COMPACTION, Ancestry, Unchanged

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from helios.catalog.conf import storage_of
 from helios.errors import RunError
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.replicas import Choice
 
 FIRST_SECONDS = 0.5

@@ -14,7 +14,7 @@ from helios.errors import InputError, RunError, near_miss
 from helios.model import steps as s
 from helios.model.flow import Flow, flows
 from helios.model.modes import Delete, Upsert
-from helios.plan.plan import Plan, ReadPlan
+from helios.plan.nodes import Plan, ReadPlan
 from helios.spark import read as reading
 from helios.spark.route import VALUE
 from helios.spark.steps import Scope, apply, quoted, rejected

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from helios.errors import LedgerError, RunError
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark.history import History
 
 REWRITES = ("overwrite", "delete")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from helios.config import TableName
 from helios.errors import CheckpointError
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark import write as writing
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.commit import Commit, Terms

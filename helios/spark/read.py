@@ -18,8 +18,8 @@ from helios.model.files import FilesSource
 from helios.model.flow import Flow
 from helios.model.memory import MemorySource
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
-from helios.plan.plan import Plan, ReadPlan
-from helios.plan.reading import settle
+from helios.plan.history import settle
+from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.typing.determinism import changing
 from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from helios.config import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
-from helios.plan.plan import Plan, ReadPath
+from helios.plan.nodes import Plan, ReadPath
 from helios.spark import read as reading
 from helios.spark import write as writing
 from helios.spark.attempt import keeps_state

@@ -20,7 +20,7 @@ from helios.catalog.conf import replicas
 from helios.catalog.spec import Catalog
 from helios.config import TableName
 from helios.errors import RunError
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark import session as sessions
 from helios.spark.checkpoint import Files
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.attempt import Attempt, Stopped
 from helios.spark.commit import Commit
 from helios.spark.executors import PATIENCE, Executors

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.run import Event, PipelineRun
 
 

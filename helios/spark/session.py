@@ -25,7 +25,7 @@ from helios.config import Config
 from helios.environment import class_archive, jars, java
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.spark.jvm import classes
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"

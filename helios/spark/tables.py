@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark import partitions, scans
 from helios.spark import place as places
 from helios.spark.staged import planned, staged

@@ -12,7 +12,7 @@ from helios.config import TableName
 from helios.model.modes import Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.plan.checks.merge import inserts_only
 from helios.plan.checks.sinks import left_out, sort_terms
-from helios.plan.plan import Plan
+from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
 from helios.spark import modes, replicas
 from helios.spark import write as writing

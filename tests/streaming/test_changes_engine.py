@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from helios.config import TableName
 from helios.errors import InputError, LedgerError
-from helios.plan.plan import ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.tables import read_state, source_table
 

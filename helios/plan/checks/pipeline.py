@@ -17,7 +17,7 @@ from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.source import IcebergSource
 from helios.model.steps import Expect, Join, Union
-from helios.plan.plan import Plan, ReadPath
+from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import changing
 from helios.plan.typing.schema import Schema
 

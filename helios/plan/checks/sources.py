@@ -10,8 +10,8 @@ from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.checks.sinks import NESTED
-from helios.plan.plan import LINEAGE_SINCE, ReadPath, ReadPlan
-from helios.plan.reading import Settled, history
+from helios.plan.history import Settled, history
+from helios.plan.nodes import LINEAGE_SINCE, ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema

@@ -16,7 +16,7 @@ import pytest
 from helios import Catalog, Iceberg, where
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.backlog import looked_ahead
-from helios.plan.plan import Backlog, Scan
+from helios.plan.nodes import Backlog, Scan
 from helios.plan.pruning import row_filter
 from helios.table.snapshots import Table
 

@@ -15,7 +15,7 @@ from helios.catalog.operations import client
 from helios.model.source import IcebergSource
 from helios.plan import Context, compile_pipelines
 from helios.plan.checks.sources import CONTRADICTIONS, change_problems
-from helios.plan.reading import settle
+from helios.plan.history import settle
 from helios.table.snapshots import Table
 from tests.unit.plan.conftest import SCHEMA
 

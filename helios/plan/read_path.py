@@ -8,7 +8,7 @@ from helios.model.files import FilesSource
 from helios.model.flow import Pipeline, Source
 from helios.model.sink import IcebergSink
 from helios.model.source import DEFAULT_POLL, IcebergSource
-from helios.plan.plan import ReadPath, Trigger
+from helios.plan.nodes import ReadPath, Trigger
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
 

@@ -14,7 +14,7 @@ from helios import Catalog, Iceberg, Memory
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound
 from helios.model.source import IcebergSource
 from helios.plan import Context, compile_pipelines
-from helios.plan.reading import Settled, Unsettled, history, settle
+from helios.plan.history import Settled, Unsettled, history, settle
 from helios.table.snapshots import Table
 
 IDS = pa.schema([("id", pa.int64())])

@@ -30,7 +30,7 @@ from helios.errors import CheckFailed, HeliosError
 from helios.model import flow, steps
 from helios.model.values import show_seconds
 from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_ahead, infer_schema
-from helios.plan.lower import SINKS, SOURCES
+from helios.plan.compile import SINKS, SOURCES
 
 
 def compiled(context: Context, *pipelines: Any) -> tuple[list[Plan], list[str]]:

@@ -43,9 +43,9 @@ from helios.plan.checks.sources import (
     contradictions,
     rebootstrap_problems,
 )
-from helios.plan.paths import path_of, trigger_of
-from helios.plan.plan import Plan, ReadPath, ReadPlan, WritePlan
-from helios.plan.reading import Settled, Unsettled, settle
+from helios.plan.history import Settled, Unsettled, settle
+from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
+from helios.plan.read_path import path_of, trigger_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import endless_aggregates, is_streaming
 from helios.plan.typing.infer import UnparsedExpression, infer
