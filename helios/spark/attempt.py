@@ -27,7 +27,7 @@ from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
 from helios.spark.failures import engine_failure
 from helios.spark.feed import Feed, Stream
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 from helios.spark.maintain import Upkeep
 from helios.spark.place import Place, Range, Unit, between, lag
 from helios.spark.read import Built

@@ -29,8 +29,8 @@ from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
-from helios.spark.inline import inline
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.inline import inline
 from helios.spark.place import commits
 from helios.spark.staged import staged
 from helios.spark.steps import quoted

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 from helios.spark.place import expired
 
 APPEND, REPLACE = "append", "replace"

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, LeaseError
 from helios.plan.nodes import VERSION
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 

@@ -14,7 +14,7 @@ from helios.catalog.conf import spark_conf
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, EnvironmentProblem, Origin
 from helios.plan.nodes import Plan
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
 PATIENCE = 20.0

@@ -21,7 +21,7 @@ from helios.plan.nodes import ReadPlan
 from helios.spark import partitions as counted
 from helios.spark import place as places
 from helios.spark import pushdown
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 from helios.spark.place import Place, Range, Unit
 from helios.spark.scans import Scanned, few
 from helios.spark.staged import partitions, planned

@@ -25,7 +25,7 @@ from helios.spark import landing
 from helios.spark.commit import Commit, Terms, counted
 from helios.spark.fence import COMPACTION, Ancestry, Unchanged
 from helios.spark.history import History
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 from helios.spark.view import Added, Transaction, changes
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 
 def count(table: Any, tasks: Any) -> int:

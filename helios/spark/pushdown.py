@@ -9,7 +9,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 
 def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Any | None:

@@ -24,8 +24,8 @@ from helios.plan.typing.determinism import changing
 from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
-from helios.spark.inline import inline
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.inline import inline
 from helios.spark.place import Range
 from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal

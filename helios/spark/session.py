@@ -26,7 +26,7 @@ from helios.environment import class_archive, jars, java
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

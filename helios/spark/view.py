@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType
 
 from helios.spark import landing, scans
 from helios.spark.history import History
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.

@@ -14,7 +14,7 @@ from helios.config import TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark import replicas
-from helios.spark.jvm import classes
+from helios.spark.jvm.classes import classes
 from helios.spark.ledger import java_class
 from helios.spark.listed import listed
 
