@@ -96,8 +96,8 @@ class DefaultEngine:
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
+        from helios.spark.iceberg.scan_tasks import staging
         from helios.spark.read import build, read_batch
-        from helios.spark.staged import staging
 
         session = self._session(context.config, [plan], spark)
         with staging():

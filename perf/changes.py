@@ -30,7 +30,7 @@ from helios.config import TableName, load
 from helios.plan.nodes import ReadPlan
 from helios.spark import session
 from helios.spark.changes import read_changes
-from helios.spark.staged import staging
+from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.tables import source_table
 
 Rows: TypeAlias = "Counter[tuple[Any, ...]]"

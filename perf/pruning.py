@@ -47,8 +47,8 @@ from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark import session
 from helios.spark.feed import Feed
+from helios.spark.iceberg.filters import expression
 from helios.spark.place import Place, between
-from helios.spark.pushdown import expression
 from helios.spark.run import PipelineRun
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}

@@ -1,6 +1,6 @@
 """Predicates as PyIceberg takes them: which files a scan will not open, told without a JVM.
 
-The counterpart of `helios.spark.pushdown`, which decides what a run leaves out: a conjunct that is not understood here
+The counterpart of `helios.spark.iceberg.filters`, which decides what a run leaves out: a conjunct that is not understood here
 leaves nothing out, so that a figure is too high rather than too low.
 """
 

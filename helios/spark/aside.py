@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from helios.config import TableName
 from helios.errors import RunError
 from helios.spark.audit import audit_branch
+from helios.spark.iceberg.tables import load_table
 from helios.spark.ledger import CONFLICTS, Ledger, java_class, java_message
-from helios.spark.write import load_table
 from helios.table.ledger import Record, parse
 from helios.table.quarantine import Aside
 

@@ -25,14 +25,14 @@ from helios.spark.begin import beginnings, declared
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
-from helios.spark.failures import engine_failure
 from helios.spark.feed import Feed, Stream
+from helios.spark.iceberg.failures import engine_failure
+from helios.spark.iceberg.scan_metrics import Scanned, counting
+from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
 from helios.spark.maintain import Upkeep
 from helios.spark.place import Place, Range, Unit, between, lag
 from helios.spark.read import Built
-from helios.spark.scans import Scanned, counting
-from helios.spark.staged import staging
 from helios.spark.steps import CARRYING, refusal
 from helios.spark.tables import is_there, source_table
 from helios.spark.target import Site, Work

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helios.errors import RunError
 from helios.spark import modes
 from helios.spark.commit import Commit
-from helios.spark.history import History
+from helios.spark.iceberg.history import History
 from helios.spark.ledger import ATTEMPT, CONFLICTS, java_class
 from helios.spark.target import TableTarget, Work
 

@@ -27,15 +27,15 @@ from pyspark.sql.types import (
 
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
-from helios.spark import scans
 from helios.spark.changes_files import FileState, Label, Touched, ordinal_of, tasks
+from helios.spark.iceberg import scan_metrics
+from helios.spark.iceberg.scan_tasks import staged
+from helios.spark.iceberg.tables import target_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.place import commits
-from helios.spark.staged import staged
 from helios.spark.steps import quoted
 from helios.spark.tables import ROW_ID, read_state, source_table, vector_of
-from helios.spark.write import target_schema
 
 TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
 INSERT, DELETE, UPDATE_BEFORE, UPDATE_AFTER = "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"
@@ -122,7 +122,7 @@ def _layer(
     spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
-    scans.add(scans.Scanned(total=int(files.size()), matched=int(files.size())))
+    scan_metrics.add(scan_metrics.Scanned(total=int(files.size()), matched=int(files.size())))
     rows = staged(spark, table, files, vector=vector_of(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))

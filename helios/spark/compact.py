@@ -21,10 +21,10 @@ from helios.catalog.operations import missing_table
 from helios.config import TableName
 from helios.errors import NotFound, RunError
 from helios.model.values import caller
+from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes
 from helios.spark.ledger import CONFLICTS
 from helios.spark.listed import listed
-from helios.spark.write import load_table
 from helios.table.compaction import DataFile, off, pack
 
 TARGET_SIZE = "write.target-file-size-bytes"

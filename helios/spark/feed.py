@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.plan.nodes import ReadPlan
-from helios.spark import partitions as counted
 from helios.spark import place as places
-from helios.spark import pushdown
+from helios.spark.iceberg import filters
+from helios.spark.iceberg import partitions as counted
+from helios.spark.iceberg.scan_metrics import Scanned, few
+from helios.spark.iceberg.scan_tasks import partitions, planned
 from helios.spark.jvm.classes import classes
 from helios.spark.place import Place, Range, Unit
-from helios.spark.scans import Scanned, few
-from helios.spark.staged import partitions, planned
 from helios.spark.tables import ROW_ID, columns, source_table, vector_of
 
 SPARK = "org.apache.spark.sql.connector"
@@ -245,7 +245,7 @@ class Feed:
         schema = int(table.schema().schemaId())
         if self.predicates and (self._resolved is None or self._resolved[0] != schema):
             assert self.read.table is not None
-            self._resolved = schema, pushdown.expression(self.spark, self.read.table.sql, self.predicates)
+            self._resolved = schema, filters.expression(self.spark, self.read.table.sql, self.predicates)
         return self._resolved[1] if self._resolved is not None else None
 
 

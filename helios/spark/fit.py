@@ -14,8 +14,8 @@ from helios.plan.checks.sinks import sort_terms
 from helios.plan.evolution import evolve
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.schema import Column, Schema
-from helios.spark import evolve as evolving
-from helios.spark.write import target_schema
+from helios.spark.iceberg import schema as evolving
+from helios.spark.iceberg.tables import target_schema
 
 
 def columns_of(schema: StructType) -> Schema:

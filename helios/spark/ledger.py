@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
-from helios.spark import landing
 from helios.spark.commit import Commit, Terms, counted
-from helios.spark.fence import COMPACTION, Ancestry, Unchanged
-from helios.spark.history import History
+from helios.spark.iceberg import commit
+from helios.spark.iceberg.history import History
+from helios.spark.iceberg.transaction import Added, Transaction, changes
+from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
 from helios.spark.jvm.classes import classes
-from helios.spark.view import Added, Transaction, changes
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
 
@@ -96,7 +96,7 @@ class Ledger:
         The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
         """
         head = self.head()
-        operations, transaction = landing.begin(self.table)
+        operations, transaction = commit.begin(self.table)
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
@@ -105,7 +105,7 @@ class Ledger:
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
         ).commit()
-        landing.commit(self.table, transaction, operations)
+        commit.commit(self.table, transaction, operations)
 
     def _newest_stamp(self) -> Record | None:
         for snapshot in History(self.table, self.head()):

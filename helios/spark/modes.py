@@ -27,9 +27,9 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.spark import upsert
+from helios.spark.iceberg.transaction import Reach, Transaction
 from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
-from helios.spark.view import Reach, Transaction
 
 Write: TypeAlias = Callable[[Transaction], None]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from helios.errors import LedgerError, RunError
 from helios.plan.nodes import ReadPlan
-from helios.spark.history import History
+from helios.spark.iceberg.history import History
 
 REWRITES = ("overwrite", "delete")
 """The operations of commits that may take rows away."""

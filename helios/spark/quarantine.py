@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from helios.config import TableName
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan
-from helios.spark import write as writing
 from helios.spark.checkpoint import Checkpoint
 from helios.spark.commit import Commit, Terms
+from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.ledger import Ledger, reads
-from helios.spark.view import Transaction
 from helios.table.ledger import Record
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")

@@ -21,16 +21,16 @@ from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.typing.determinism import changing
-from helios.spark import scans
 from helios.spark.changes import read_changes, state_as_changes
 from helios.spark.feed import Feed, Stream
+from helios.spark.iceberg import scan_metrics
+from helios.spark.iceberg.scan_tasks import staged
+from helios.spark.iceberg.tables import target_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.place import Range
-from helios.spark.staged import staged
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
 from helios.spark.tables import ROW_ID, Placing, columns, count_state, head, read_state, source_table, vector_of
-from helios.spark.write import target_schema
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = Fa
         parts.append(read_state(spark, read, span.state, place, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = feed.tasks(table, span)
-    scans.add(seen)
+    scan_metrics.add(seen)
     if tasks.size():
         rows = staged(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows

@@ -16,9 +16,9 @@ from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.modes import Delete, Overwrite, Upsert
 from helios.plan.target import existing
 from helios.spark import modes, upsert
-from helios.spark import write as writing
 from helios.spark.commit import Commit
 from helios.spark.fit import columns_of
+from helios.spark.iceberg import tables as writing
 from helios.spark.ledger import reads
 from helios.spark.maintain import Upkeep
 from helios.spark.quarantine import Quarantine

@@ -12,11 +12,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
-from helios.spark import partitions, scans
 from helios.spark import place as places
-from helios.spark.staged import planned, staged
+from helios.spark.iceberg import partitions, scan_metrics
+from helios.spark.iceberg.scan_tasks import planned, staged
+from helios.spark.iceberg.tables import load_table, target_schema
 from helios.spark.steps import quoted
-from helios.spark.write import load_table, target_schema
 
 ROW_ID = "_row_id"
 """The metadata column by which rows of format v3 are known."""
@@ -91,7 +91,7 @@ def read_state(
     names = target_schema(spark, table).names
     if not tasks.size():
         return read_state(spark, read, None).select(*map(quoted, names))
-    scans.add(scans.Scanned(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),)))
+    scan_metrics.add(scan_metrics.Scanned(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),)))
     df = staged(spark, table, tasks, vector=vector_of(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return place(df, names) if place else df.select(*map(quoted, names))
@@ -106,7 +106,7 @@ def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
     table = source_table(spark, read)
     files = places.state(table, read, snapshot).files
     scan = table.newScan().useSnapshot(snapshot)
-    scans.add(scans.Scanned(total=files, whole=(lambda: partitions.count(table, planned(spark, scan)),)))
+    scan_metrics.add(scan_metrics.Scanned(total=files, whole=(lambda: partitions.count(table, planned(spark, scan)),)))
 
 
 def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:

@@ -14,12 +14,13 @@ from helios.plan.checks.merge import inserts_only
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
-from helios.spark import modes, replicas
-from helios.spark import write as writing
+from helios.spark import modes
 from helios.spark.checkpoint import Checkpoint, Lease
 from helios.spark.commit import Commit, Terms
-from helios.spark.failures import is_away
 from helios.spark.fit import Fit, columns_of
+from helios.spark.iceberg import freshness
+from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg.failures import is_away
 from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Ledger
 from helios.spark.maintain import Maintainer, Upkeep
@@ -163,7 +164,7 @@ class TableTarget:
             aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
             self.site.rejected(aside)
         commit = self._commit(work)
-        replicas.seen(self.name, self.table)
+        freshness.seen(self.name, self.table)
         if commit is not None and not commit.again:
             self.site.rejected(work.dropped())
         return commit

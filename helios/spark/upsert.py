@@ -22,9 +22,9 @@ from pyspark.sql.types import (
 
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
+from helios.spark.iceberg.transaction import Bound, Reach
 from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
-from helios.spark.view import Bound, Reach
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"

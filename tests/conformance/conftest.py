@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 from helios import Pipeline, where
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint import Checkpoint
+from helios.spark.iceberg.tables import load_table
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.route import RoutedTarget
 from helios.spark.run import PipelineRun
 from helios.spark.target import Site, TableTarget, Target, Work
-from helios.spark.view import Transaction
-from helios.spark.write import load_table
 from tests.conformance import cases
 from tests.streaming.conftest import World, shared_spark, world
 

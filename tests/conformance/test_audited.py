@@ -12,7 +12,7 @@ import pytest
 from helios import Memory
 from helios.errors import HeliosError, RunError
 from helios.spark.audit import AuditedTarget
-from helios.spark.view import Transaction
+from helios.spark.iceberg.transaction import Transaction
 
 pytestmark = pytest.mark.parametrize("name", ["audit"])
 

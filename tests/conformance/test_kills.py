@@ -28,7 +28,7 @@ import threading
 from itertools import count
 
 from helios import Iceberg
-from helios.spark.view import Transaction
+from helios.spark.iceberg.transaction import Transaction
 
 moment, _, number = os.environ.get("KILLED", "never:0").partition(":")
 commits, real, one = count(1), Transaction.commit, threading.Lock()

@@ -23,7 +23,7 @@ import os
 import signal
 
 from helios import Iceberg
-from helios.spark.view import Transaction
+from helios.spark.iceberg.transaction import Transaction
 
 if os.environ.get("KILLED"):
     real = Transaction.commit

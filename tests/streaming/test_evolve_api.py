@@ -17,8 +17,8 @@ from helios.plan.evolution.changes import Change, Drop, Policy
 from helios.plan.evolution.evolve import evolve
 from helios.plan.evolution.fields import from_pyiceberg, promotions
 from helios.plan.typing.types import parse_type
-from helios.spark.evolve import align, apply_changes, null_refused, schema_of, target_of
-from helios.spark.write import load_table, target_schema
+from helios.spark.iceberg.schema import align, apply_changes, null_refused, schema_of, target_of
+from helios.spark.iceberg.tables import load_table, target_schema
 
 FULL = Policy(mode="full")
 

@@ -14,9 +14,9 @@ import pytest
 from helios import Pipeline, dedupe, where
 from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
 from helios.spark.checkpoint import Checkpoint, Lease
+from helios.spark.iceberg.tables import load_table
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.ledger import Ledger
-from helios.spark.view import Transaction
-from helios.spark.write import load_table
 from helios.table.ledger import Record
 
 Forget = Callable[[Path, int], None]

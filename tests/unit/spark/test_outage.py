@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from helios import Catalog
-from helios.spark import outage, replicas
+from helios.spark import outage
+from helios.spark.iceberg import freshness
+from helios.spark.iceberg.freshness import Mark
 from helios.spark.outage import Outage
-from helios.spark.replicas import Mark
 
 
 @pytest.fixture
@@ -96,6 +97,6 @@ def test_catalogs_that_share_a_replica_are_watched_together(monkeypatch: pytest.
     a, b, c = (f"https://{name}.example.com" for name in "abc")
     first, second = Catalog.rest("prod", uri=[a, b]), Catalog.rest("prod", uri=[b, c])
     for one in (first, second):
-        replicas._watch(one)
-    assert len({id(watch) for watch in replicas._WATCHES.values()}) == 1
-    assert len(replicas._WATCHES) == 5
+        freshness._watch(one)
+    assert len({id(watch) for watch in freshness._WATCHES.values()}) == 1
+    assert len(freshness._WATCHES) == 5

@@ -16,8 +16,8 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from helios.spark import landing, scans
-from helios.spark.history import History
+from helios.spark.iceberg import commit, scan_metrics
+from helios.spark.iceberg.history import History
 from helios.spark.jvm.classes import classes
 
 ALWAYS = {
@@ -161,7 +161,7 @@ class Transaction:
 
     def begin(self) -> None:
         """Begins, and forgets what was done before."""
-        self._operations, self._pending = landing.begin(self.table)
+        self._operations, self._pending = commit.begin(self.table)
         self._before = self._head()
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
         before = self._before if minor(self.spark) == "4.1" else None
@@ -210,7 +210,7 @@ class Transaction:
             self._view.within = self._within(target, reach.bounds)
             self._share(target, reach.rows)
             plan = self._narrowed(plan, reach.narrow)
-        scans.ran(self._rows(plan))
+        scan_metrics.ran(self._rows(plan))
 
     # its end
 
@@ -226,7 +226,7 @@ class Transaction:
         self._pending.updateProperties().set(key, value).commit()
 
     def commit(self) -> None:
-        landing.commit(self.table, self._pending, self._operations)
+        commit.commit(self.table, self._pending, self._operations)
 
     def _head(self) -> Any | None:
         pending = self._pending.table()
@@ -253,7 +253,7 @@ class Transaction:
         scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
         plans: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
         plan = getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map)
-        scans.ran(self._rows(plan))
+        scan_metrics.ran(self._rows(plan))
 
     def _rows(self, plan: Any) -> Any:
         """Runs a command at once; a query is only analyzed."""

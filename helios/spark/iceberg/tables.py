@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from helios.config import TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
-from helios.spark import replicas
+from helios.spark.iceberg import freshness
 from helios.spark.jvm.classes import classes
 from helios.spark.ledger import java_class
 from helios.spark.listed import listed
@@ -32,7 +32,7 @@ def load_table(spark: SparkSession, table: TableName) -> Any | None:
     except Py4JJavaError as error:
         if java_class(error) not in ("NoSuchTableException", "NoSuchNamespaceException"):
             raise
-    replicas.seen(table, found)
+    freshness.seen(table, found)
     return found
 
 

@@ -14,9 +14,9 @@ from helios.errors import HeliosError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.nodes import Plan
-from helios.spark.evolve import null_refused
+from helios.spark.iceberg.freshness import Stale
+from helios.spark.iceberg.schema import null_refused
 from helios.spark.ledger import java_class, java_message
-from helios.spark.replicas import Stale
 from helios.spark.steps import FAILED, refusal
 
 AWAY = (

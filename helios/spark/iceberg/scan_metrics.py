@@ -11,7 +11,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from helios.spark import partitions
+from helios.spark.iceberg import partitions
 
 MOST_FILES = 10_000
 """Where the sources of a batch have more, partitions are not counted: that reads what is known of every file."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from helios.spark.iceberg.transaction import minor
 from helios.spark.jvm.classes import classes
-from helios.spark.view import minor
 
 _OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("helios_staged", default=None)
 

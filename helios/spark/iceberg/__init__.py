@@ -1,0 +1,1 @@
+"""Iceberg's Java API: tables, transactions, validators, scan tasks and schema changes."""
