@@ -22,7 +22,7 @@ from helios.plan.views import view_of
 from helios.spark import groups
 from helios.spark import read as reading
 from helios.spark.begin import beginnings, declared
-from helios.spark.checkpoint import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
 from helios.spark.feed import Feed, Stream

@@ -11,7 +11,7 @@ from helios.errors import CheckpointError, LedgerError
 from helios.model.source import IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
-from helios.spark.checkpoint import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.place import Place, head
 from helios.spark.tables import source_table
 

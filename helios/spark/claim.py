@@ -13,7 +13,7 @@ from helios.model.source import IcebergSource
 from helios.plan.checks.sinks import left_out, stores
 from helios.plan.nodes import ReadPath
 from helios.spark.audit import AuditedTarget
-from helios.spark.checkpoint import Checkpoint, Identity, Lease
+from helios.spark.checkpoint.files import Checkpoint, Identity, Lease
 from helios.spark.fit import Fit, columns_of
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.history import History

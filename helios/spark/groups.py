@@ -19,8 +19,8 @@ from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan
 from helios.plan.typing.determinism import changing
 from helios.plan.views import View
+from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import target_schema
-from helios.spark.keys import DELETED
 from helios.spark.read import Built, narrowed
 from helios.spark.steps import Scope, apply, quoted
 from helios.spark.tables import count_state, read_state, source_table

@@ -27,8 +27,8 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.spark import upsert
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Reach, Transaction
-from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
 
 Write: TypeAlias = Callable[[Transaction], None]

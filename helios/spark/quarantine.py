@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from helios.config import TableName
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan
-from helios.spark.checkpoint import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.commit import Commit, Terms
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.transaction import Transaction

@@ -30,12 +30,12 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.spark import read as reading
 from helios.spark.attempt import keeps_state
 from helios.spark.audit import AuditedTarget
-from helios.spark.checkpoint import Checkpoint, Files, Lease
+from helios.spark.checkpoint.files import Checkpoint, Files, Lease
+from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.commit import Terms
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import plain
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Ledger
 from helios.spark.payload import Payloads, unparsed
 from helios.spark.quarantine import COEXIST, COLUMNS, NAMES

@@ -15,13 +15,13 @@ from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
 from helios.spark import modes
-from helios.spark.checkpoint import Checkpoint, Lease
+from helios.spark.checkpoint.files import Checkpoint, Lease
+from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.commit import Commit, Terms
 from helios.spark.fit import Fit, columns_of
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import is_away
-from helios.spark.keys import KeyMemory
 from helios.spark.ledger import Ledger
 from helios.spark.maintain import Maintainer, Upkeep
 from helios.spark.quarantine import Quarantine

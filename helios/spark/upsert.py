@@ -22,8 +22,8 @@ from pyspark.sql.types import (
 
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Bound, Reach
-from helios.spark.keys import DELETED, ORDER, KeyMemory
 from helios.spark.steps import POSITION, quoted
 
 HELPERS = (ORDER, DELETED)

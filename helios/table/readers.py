@@ -1,7 +1,7 @@
 """Who reads a table, and where each reader stands: told from checkpoints, without a JVM.
 
 A reader's next batch begins at the snapshot that its last committed batch ended at. It is found as Spark and Helios
-leave it (`helios.spark.checkpoint` writes it):
+leave it (`helios.spark.checkpoint.files` writes it):
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order

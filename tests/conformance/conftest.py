@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from helios import Pipeline, where
 from helios.spark.audit import AuditedTarget
-from helios.spark.checkpoint import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.route import RoutedTarget

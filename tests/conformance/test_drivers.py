@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helios.errors import LeaseError, RunError
-from helios.spark.checkpoint import Checkpoint, Lease
+from helios.spark.checkpoint.files import Checkpoint, Lease
 
 
 def looked_up(scene: Any, number: int = 2) -> tuple[Any, Any]:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from helios.errors import HeliosError, RunError
-from helios.spark import keys
 
 
 def die() -> None:

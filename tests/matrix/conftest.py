@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 from helios import Catalog, Pipeline
 from helios.catalog.conf import warehouse
 from helios.model.values import Secret
-from helios.spark.checkpoint import Files
+from helios.spark.checkpoint.files import Files
 from helios.table.snapshots import Table
 from tests.matrix import table
 from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination

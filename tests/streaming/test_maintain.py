@@ -17,7 +17,7 @@ from helios.errors import DeclarationError, InputError, RunError
 from helios.model.maintenance import Maintenance
 from helios.spark import compact as compacting
 from helios.spark import maintain
-from helios.spark.checkpoint import Files
+from helios.spark.checkpoint.files import Files
 from helios.spark.compact import compact
 from helios.spark.maintain import Maintainer
 from helios.table.compaction import DataFile, off

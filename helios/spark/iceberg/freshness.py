@@ -22,7 +22,7 @@ from helios.config import TableName
 from helios.errors import RunError
 from helios.plan.nodes import Plan
 from helios.spark import session as sessions
-from helios.spark.checkpoint import Files
+from helios.spark.checkpoint.files import Files
 
 SEEN = "helios/seen.json"
 

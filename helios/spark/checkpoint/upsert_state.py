@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from helios.errors import CheckpointError, Origin
-from helios.spark.checkpoint import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.steps import quoted
 
 ORDER, DELETED = "__helios_order", "__helios_deleted"
