@@ -79,7 +79,7 @@ class DefaultEngine:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         from helios.spark.run import PipelineRun
-        from helios.spark.usercode import ship_declared
+        from helios.spark.session.user_code import ship_declared
 
         session = self._session(context.config, [plan], spark)
         ship_declared(pipeline.origin.file, session)
@@ -113,6 +113,6 @@ class DefaultEngine:
         return context_for(flow.origin.file, {**module_catalogs(), **catalogs_in(flow)})
 
     def _session(self, config: Config, plans: list[Plan], spark: SparkSession | None) -> SparkSession:
-        from helios.spark import session
+        from helios.spark.session.session import session
 
         return session.for_run(config, plans, spark)

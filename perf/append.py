@@ -46,8 +46,8 @@ from helios.catalog.conf import spark_conf
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
-from helios.spark import session
 from helios.spark.run import PipelineRun
+from helios.spark.session.session import session
 
 CONTENDERS = ("docs", "helios", "pyiceberg", "arrow")
 BASE = "docs"

@@ -22,8 +22,8 @@ from helios import Catalog, Iceberg
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
-from helios.spark import session
 from helios.spark.run import Event, PipelineRun
+from helios.spark.session.session import session
 
 
 def main() -> int:

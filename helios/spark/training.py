@@ -18,8 +18,8 @@ from helios.model.memory import Memory
 from helios.model.partition import bucket
 from helios.model.steps import aggregate, join, where
 from helios.plan import Context, compile_pipelines
-from helios.spark import session
 from helios.spark.run import PipelineRun
+from helios.spark.session.session import session
 
 
 def main(archive: str) -> None:

@@ -17,8 +17,8 @@ from helios import Catalog, Iceberg, Pipeline
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark import session
 from helios.spark.run import Event, PipelineRun
+from helios.spark.session.session import session
 from tests.services.fixtures import named_skip
 from tests.services.proxy import FaultProxy
 from tests.services.rest import Rest

@@ -19,9 +19,9 @@ from helios.config import load
 from helios.engine import runnable
 from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark import session
 from helios.spark.run import Event, PipelineRun
 from helios.spark.runner import Runner
+from helios.spark.session.session import session
 from helios.table.snapshots import Table
 
 

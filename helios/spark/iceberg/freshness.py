@@ -21,8 +21,8 @@ from helios.catalog.spec import Catalog
 from helios.config import TableName
 from helios.errors import RunError
 from helios.plan.nodes import Plan
-from helios.spark import session as sessions
 from helios.spark.checkpoint.files import Files
+from helios.spark.session.session import session as sessions
 
 SEEN = "helios/seen.json"
 

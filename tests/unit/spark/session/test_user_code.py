@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helios.spark.usercode import _reachable
+from helios.spark.session.user_code import _reachable
 
 FILES = {
     "pipeline.py": "import os, helios, rules\n",
