@@ -97,7 +97,7 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
         from helios.spark.iceberg.scan_tasks import staging
-        from helios.spark.read import build, read_batch
+        from helios.spark.sources.readers import build, read_batch
 
         session = self._session(context.config, [plan], spark)
         with staging():

@@ -28,10 +28,10 @@ from helios import Catalog, Iceberg
 from helios.catalog.conf import spark_conf
 from helios.config import TableName, load
 from helios.plan.nodes import ReadPlan
-from helios.spark.changes import read_changes
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.session.session import session
-from helios.spark.tables import source_table
+from helios.spark.sources.changelog import read_changes
+from helios.spark.sources.snapshot import source_table
 
 Rows: TypeAlias = "Counter[tuple[Any, ...]]"
 

@@ -45,11 +45,11 @@ from helios.config import load
 from helios.engine import runnable
 from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark.feed import Feed
 from helios.spark.iceberg.filters import expression
-from helios.spark.place import Place, between
 from helios.spark.run import PipelineRun
 from helios.spark.session.session import session
+from helios.spark.sources.iceberg import Feed
+from helios.spark.sources.offsets import Place, between
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}
 CONTENDERS = ("docs", "helios", "docs batch", "helios batch")

@@ -20,21 +20,21 @@ from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark import groups
-from helios.spark import read as reading
-from helios.spark.begin import beginnings, declared
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
-from helios.spark.feed import Feed, Stream
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import Scanned, counting
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
 from helios.spark.maintain import Upkeep
-from helios.spark.place import Place, Range, Unit, between, lag
-from helios.spark.read import Built
+from helios.spark.sources import readers as reading
+from helios.spark.sources.iceberg import Feed, Stream
+from helios.spark.sources.offsets import Place, Range, Unit, between, lag
+from helios.spark.sources.readers import Built
+from helios.spark.sources.snapshot import is_there, source_table
+from helios.spark.sources.starting_offsets import beginnings, declared
 from helios.spark.steps import CARRYING, refusal
-from helios.spark.tables import is_there, source_table
 from helios.spark.target import Site, Work
 from helios.table.ledger import Record
 

@@ -21,9 +21,9 @@ from helios.plan.typing.determinism import changing
 from helios.plan.views import View
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import target_schema
-from helios.spark.read import Built, narrowed
+from helios.spark.sources.readers import Built, narrowed
+from helios.spark.sources.snapshot import count_state, read_state, source_table
 from helios.spark.steps import Scope, apply, quoted
-from helios.spark.tables import count_state, read_state, source_table
 
 ROW_BY_ROW = (
     "Filter",

@@ -15,8 +15,8 @@ from helios.model import steps as s
 from helios.model.flow import Flow, flows
 from helios.model.modes import Delete, Upsert
 from helios.plan.nodes import Plan, ReadPlan
-from helios.spark import read as reading
 from helios.spark.route import VALUE
+from helios.spark.sources import readers as reading
 from helios.spark.steps import Scope, apply, quoted, rejected
 from helios.spark.upsert import null_key
 

@@ -27,7 +27,6 @@ from helios.config import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.nodes import Plan, ReadPath
-from helios.spark import read as reading
 from helios.spark.attempt import keeps_state
 from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint.files import Checkpoint, Files, Lease
@@ -40,6 +39,7 @@ from helios.spark.ledger import Ledger
 from helios.spark.payload import Payloads, unparsed
 from helios.spark.quarantine import COEXIST, COLUMNS, NAMES
 from helios.spark.route import RoutedTarget
+from helios.spark.sources import readers as reading
 from helios.spark.target import Site, TableTarget, Work
 from helios.table.ledger import REPLAY, Record
 

@@ -1,4 +1,4 @@
-"""Row-level changes of Iceberg tables, read with `helios.spark.changes`."""
+"""Row-level changes of Iceberg tables, read with `helios.spark.sources.changelog`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from helios.config import TableName
 from helios.errors import InputError, LedgerError
 from helios.plan.nodes import ReadPlan
-from helios.spark.changes import read_changes, state_as_changes
-from helios.spark.tables import read_state, source_table
+from helios.spark.sources.changelog import read_changes, state_as_changes
+from helios.spark.sources.snapshot import read_state, source_table
 
 MODES = ("delete", "update", "merge")
 

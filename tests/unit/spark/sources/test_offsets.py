@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.spark.place import Place, Range, Unit, between, lag, step
+from helios.spark.sources.offsets import Place, Range, Unit, between, lag, step
 
 
 @dataclass(frozen=True)

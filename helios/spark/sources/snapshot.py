@@ -12,10 +12,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
-from helios.spark import place as places
 from helios.spark.iceberg import partitions, scan_metrics
 from helios.spark.iceberg.scan_tasks import planned, staged
 from helios.spark.iceberg.tables import load_table, target_schema
+from helios.spark.sources import offsets as places
 from helios.spark.steps import quoted
 
 ROW_ID = "_row_id"

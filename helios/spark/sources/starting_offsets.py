@@ -12,8 +12,8 @@ from helios.model.source import IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.place import Place, head
-from helios.spark.tables import source_table
+from helios.spark.sources.offsets import Place, head
+from helios.spark.sources.snapshot import source_table
 
 
 def declared(source: IcebergSource) -> str:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
 from helios.spark.jvm.classes import classes
-from helios.spark.place import expired
+from helios.spark.sources.offsets import expired
 
 APPEND, REPLACE = "append", "replace"
 

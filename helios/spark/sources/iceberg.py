@@ -18,14 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.plan.nodes import ReadPlan
-from helios.spark import place as places
 from helios.spark.iceberg import filters
 from helios.spark.iceberg import partitions as counted
 from helios.spark.iceberg.scan_metrics import Scanned, few
 from helios.spark.iceberg.scan_tasks import partitions, planned
 from helios.spark.jvm.classes import classes
-from helios.spark.place import Place, Range, Unit
-from helios.spark.tables import ROW_ID, columns, source_table, vector_of
+from helios.spark.sources import offsets as places
+from helios.spark.sources.offsets import Place, Range, Unit
+from helios.spark.sources.snapshot import ROW_ID, columns, source_table, vector_of
 
 SPARK = "org.apache.spark.sql.connector"
 

@@ -21,16 +21,25 @@ from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.typing.determinism import changing
-from helios.spark.changes import read_changes, state_as_changes
-from helios.spark.feed import Feed, Stream
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import staged
 from helios.spark.iceberg.tables import target_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
-from helios.spark.place import Range
+from helios.spark.sources.changelog import read_changes, state_as_changes
+from helios.spark.sources.iceberg import Feed, Stream
+from helios.spark.sources.offsets import Range
+from helios.spark.sources.snapshot import (
+    ROW_ID,
+    Placing,
+    columns,
+    count_state,
+    head,
+    read_state,
+    source_table,
+    vector_of,
+)
 from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
-from helios.spark.tables import ROW_ID, Placing, columns, count_state, head, read_state, source_table, vector_of
 
 
 @dataclass(frozen=True)

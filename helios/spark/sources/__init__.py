@@ -1,0 +1,1 @@
+"""Sources: offsets, and the rows between two of them as DataFrames."""
