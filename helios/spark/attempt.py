@@ -19,7 +19,6 @@ from helios.model.source import IcebergSource
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
-from helios.spark import groups
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.claim import Claim, Claimed
 from helios.spark.commit import Commit
@@ -34,7 +33,7 @@ from helios.spark.sources.offsets import Place, Range, Unit, between, lag
 from helios.spark.sources.readers import Built
 from helios.spark.sources.snapshot import is_there, source_table
 from helios.spark.sources.starting_offsets import beginnings, declared
-from helios.spark.steps import CARRYING, refusal
+from helios.spark.steps.steps import CARRYING, materialized_view, refusal
 from helios.spark.target import Site, Work
 from helios.table.ledger import Record
 
@@ -113,7 +112,7 @@ class Attempt:
                 return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
         view = view_of(self.plan.declared)
         if view is not None:
-            return groups.empty(self.spark, self.plan, view)
+            return materialized_view.empty(self.spark, self.plan, view)
         df = reading.build(
             self.plan,
             lambda index, read: (
@@ -234,7 +233,11 @@ class Attempt:
                 return None
             if view is not None:
                 [(index, part)] = parts.items()
-                return groups.recomputed(spark, self.plan, view, part, spans[index].to) if part is not None else None
+                return (
+                    materialized_view.recomputed(spark, self.plan, view, part, spans[index].to)
+                    if part is not None
+                    else None
+                )
 
             def of(index: int, read: ReadPlan) -> DataFrame:
                 if not read.source.streaming:

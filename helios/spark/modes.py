@@ -29,7 +29,7 @@ from helios.model.modes import (
 from helios.spark import upsert
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Reach, Transaction
-from helios.spark.steps import POSITION, quoted
+from helios.spark.steps.steps import POSITION, quoted
 
 Write: TypeAlias = Callable[[Transaction], None]
 

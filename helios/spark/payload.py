@@ -17,7 +17,7 @@ from helios.model.modes import Delete, Upsert
 from helios.plan.nodes import Plan, ReadPlan
 from helios.spark.route import VALUE
 from helios.spark.sources import readers as reading
-from helios.spark.steps import Scope, apply, quoted, rejected
+from helios.spark.steps.steps import Scope, apply, quoted, rejected
 from helios.spark.upsert import null_key
 
 ROW, ASIDE = "__helios_row", "__helios_aside"

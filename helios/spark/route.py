@@ -22,7 +22,7 @@ from helios.spark.iceberg import tables as writing
 from helios.spark.ledger import reads
 from helios.spark.maintain import Upkeep
 from helios.spark.quarantine import Quarantine
-from helios.spark.steps import POSITION, payload
+from helios.spark.steps.steps import POSITION, payload
 from helios.spark.target import Site, TableTarget, Work, create, ensure_branch, placed, shape
 from helios.table.ledger import Record
 

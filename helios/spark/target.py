@@ -25,7 +25,7 @@ from helios.spark.iceberg.failures import is_away
 from helios.spark.ledger import Ledger
 from helios.spark.maintain import Maintainer, Upkeep
 from helios.spark.quarantine import Quarantine
-from helios.spark.steps import rejected
+from helios.spark.steps.steps import rejected
 from helios.spark.upsert import unplaced
 from helios.table.ledger import Record
 

@@ -24,7 +24,7 @@ from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Bound, Reach
-from helios.spark.steps import POSITION, quoted
+from helios.spark.steps.steps import POSITION, quoted
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"

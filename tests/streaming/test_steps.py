@@ -23,7 +23,7 @@ from helios import (
     with_columns,
 )
 from helios.model import steps as declared
-from helios.spark.steps import LOWERED
+from helios.spark.steps.steps import LOWERED
 
 ROWS = [{"id": i, "kind": "ab"[i % 2], "unit price": float(i)} for i in range(6)]
 

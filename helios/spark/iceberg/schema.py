@@ -21,7 +21,7 @@ from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm.classes import classes
 from helios.spark.ledger import java_class, java_message
 from helios.spark.listed import listed
-from helios.spark.steps import quoted
+from helios.spark.steps.steps import quoted
 
 AGAIN = ("CommitFailedException", "CommitStateUnknownException")
 """Failures after which the table is read and compared anew: another writer was faster, or the commit may be there."""

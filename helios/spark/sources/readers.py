@@ -39,7 +39,7 @@ from helios.spark.sources.snapshot import (
     source_table,
     vector_of,
 )
-from helios.spark.steps import POSITION, Scope, apply, quoted, refusal
+from helios.spark.steps.steps import POSITION, Scope, apply, quoted, refusal
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import target_schema
 from helios.spark.sources.readers import Built, narrowed
 from helios.spark.sources.snapshot import count_state, read_state, source_table
-from helios.spark.steps import Scope, apply, quoted
+from helios.spark.steps.steps import Scope, apply, quoted
 
 ROW_BY_ROW = (
     "Filter",

@@ -1,0 +1,1 @@
+"""Steps: each declared step on a DataFrame, and materialized views."""
