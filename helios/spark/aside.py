@@ -7,9 +7,9 @@ from pyspark.sql import SparkSession
 
 from helios.config import TableName
 from helios.errors import RunError
-from helios.spark.audit import audit_branch
 from helios.spark.iceberg.tables import load_table
-from helios.spark.ledger import CONFLICTS, Ledger, java_class, java_message
+from helios.spark.sinks.audit import audit_branch
+from helios.spark.sinks.ledger import CONFLICTS, Ledger, java_class, java_message
 from helios.table.ledger import Record, parse
 from helios.table.quarantine import Aside
 

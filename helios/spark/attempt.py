@@ -21,12 +21,13 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.claim import Claim, Claimed
-from helios.spark.commit import Commit
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import Scanned, counting
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
 from helios.spark.maintain import Upkeep
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.table import Site, Work
 from helios.spark.sources import readers as reading
 from helios.spark.sources.iceberg import Feed, Stream
 from helios.spark.sources.offsets import Place, Range, Unit, between, lag
@@ -34,7 +35,6 @@ from helios.spark.sources.readers import Built
 from helios.spark.sources.snapshot import is_there, source_table
 from helios.spark.sources.starting_offsets import beginnings, declared
 from helios.spark.steps.steps import CARRYING, materialized_view, refusal
-from helios.spark.target import Site, Work
 from helios.table.ledger import Record
 
 STATEFUL_OPERATORS = (

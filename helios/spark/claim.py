@@ -12,18 +12,18 @@ from helios.errors import CheckpointError, InputError
 from helios.model.source import IcebergSource
 from helios.plan.checks.sinks import left_out, stores
 from helios.plan.nodes import ReadPath
-from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint.files import Checkpoint, Identity, Lease
-from helios.spark.fit import Fit, columns_of
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes
 from helios.spark.iceberg.validators import COMPACTION
-from helios.spark.ledger import Ledger
-from helios.spark.modes import stored_schema
-from helios.spark.quarantine import Quarantine
-from helios.spark.route import RoutedTarget
-from helios.spark.target import Site, TableTarget, Target, create, memory, shape
+from helios.spark.sinks.alignment import Fit, columns_of
+from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.modes import stored_schema
+from helios.spark.sinks.quarantine import Quarantine
+from helios.spark.sinks.route import RoutedTarget
+from helios.spark.sinks.table import Site, TableTarget, Target, create, memory, shape
 from helios.table.ledger import Record
 
 

@@ -23,8 +23,8 @@ from helios.errors import NotFound, RunError
 from helios.model.values import caller
 from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes
-from helios.spark.ledger import CONFLICTS
 from helios.spark.listed import listed
+from helios.spark.sinks.ledger import CONFLICTS
 from helios.table.compaction import DataFile, off, pack
 
 TARGET_SIZE = "write.target-file-size-bytes"

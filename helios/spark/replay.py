@@ -28,19 +28,19 @@ from helios.errors import CheckpointError, HeliosError, InputError, LedgerError,
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.nodes import Plan, ReadPath
 from helios.spark.attempt import keeps_state
-from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint.files import Checkpoint, Files, Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
-from helios.spark.commit import Terms
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import plain
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.ledger import Ledger
 from helios.spark.payload import Payloads, unparsed
-from helios.spark.quarantine import COEXIST, COLUMNS, NAMES
-from helios.spark.route import RoutedTarget
+from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.options import Terms
+from helios.spark.sinks.quarantine import COEXIST, COLUMNS, NAMES
+from helios.spark.sinks.route import RoutedTarget
+from helios.spark.sinks.table import Site, TableTarget, Work
 from helios.spark.sources import readers as reading
-from helios.spark.target import Site, TableTarget, Work
 from helios.table.ledger import REPLAY, Record
 
 

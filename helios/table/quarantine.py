@@ -15,7 +15,7 @@ from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
 from helios.table.snapshots import Table
 
 COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
-"""Of a quarantine table, which `helios.spark.quarantine` writes."""
+"""Of a quarantine table, which `helios.spark.sinks.quarantine` writes."""
 
 TAG = "helios_quarantine_"
 """The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was set aside."""

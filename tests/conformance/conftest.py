@@ -21,13 +21,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from helios import Pipeline, where
-from helios.spark.audit import AuditedTarget
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.route import RoutedTarget
 from helios.spark.run import PipelineRun
-from helios.spark.target import Site, TableTarget, Target, Work
+from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.route import RoutedTarget
+from helios.spark.sinks.table import Site, TableTarget, Target, Work
 from tests.conformance import cases
 from tests.streaming.conftest import World, shared_spark, world
 

@@ -11,8 +11,8 @@ import pytest
 
 from helios import Memory
 from helios.errors import HeliosError, RunError
-from helios.spark.audit import AuditedTarget
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.sinks.audit import AuditedTarget
 
 pytestmark = pytest.mark.parametrize("name", ["audit"])
 

@@ -16,7 +16,7 @@ from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
 from helios.spark.checkpoint.files import Checkpoint, Lease
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.ledger import Ledger
+from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record
 
 Forget = Callable[[Path, int], None]

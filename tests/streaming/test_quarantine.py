@@ -28,8 +28,8 @@ from helios import (
 )
 from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunError
 from helios.spark import aside
-from helios.spark.audit import AuditedTarget
 from helios.spark.replay import Replay, Replayed
+from helios.spark.sinks.audit import AuditedTarget
 from helios.table.quarantine import groups, planned, rows, set_aside
 
 QUARANTINE = expect({"small": "id < 2"}, on_fail="quarantine")
@@ -250,7 +250,7 @@ def test_a_replay_that_died_before_its_commit_begins_anew(world: Any, monkeypatc
         )
         return made
 
-    from helios.spark.target import TableTarget
+    from helios.spark.sinks.table import TableTarget
 
     world.run(pipeline(2))
     with monkeypatch.context() as patched:

@@ -16,7 +16,7 @@ from helios.model.steps import Expect
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.freshness import Stale
 from helios.spark.iceberg.schema import null_refused
-from helios.spark.ledger import java_class, java_message
+from helios.spark.sinks.ledger import java_class, java_message
 from helios.spark.steps.steps import FAILED, refusal
 
 AWAY = (

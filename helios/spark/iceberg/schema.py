@@ -19,8 +19,8 @@ from helios.plan.evolution.evolve import Policy, Target, evolve
 from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, shown
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm.classes import classes
-from helios.spark.ledger import java_class, java_message
 from helios.spark.listed import listed
+from helios.spark.sinks.ledger import java_class, java_message
 from helios.spark.steps.steps import quoted
 
 AGAIN = ("CommitFailedException", "CommitStateUnknownException")

@@ -15,8 +15,8 @@ from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
 from helios.spark.jvm.classes import classes
-from helios.spark.ledger import java_class
 from helios.spark.listed import listed
+from helios.spark.sinks.ledger import java_class
 
 
 def load_table(spark: SparkSession, table: TableName) -> Any | None:

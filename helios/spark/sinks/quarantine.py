@@ -15,10 +15,10 @@ from helios.config import TableName
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.commit import Commit, Terms
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.ledger import Ledger, reads
+from helios.spark.sinks.ledger import Ledger, reads
+from helios.spark.sinks.options import Commit, Terms
 from helios.table.ledger import Record
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")

@@ -21,12 +21,12 @@ from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
-from helios.spark.commit import Commit, Terms, counted
 from helios.spark.iceberg import commit
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Added, Transaction, changes
 from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
 from helios.spark.jvm.classes import classes
+from helios.spark.sinks.options import Commit, Terms, counted
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
 

@@ -15,15 +15,15 @@ from helios.config import TableName
 from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.modes import Delete, Overwrite, Upsert
 from helios.plan.target import existing
-from helios.spark import modes, upsert
-from helios.spark.commit import Commit
-from helios.spark.fit import columns_of
 from helios.spark.iceberg import tables as writing
-from helios.spark.ledger import reads
 from helios.spark.maintain import Upkeep
-from helios.spark.quarantine import Quarantine
+from helios.spark.sinks import merge, modes
+from helios.spark.sinks.alignment import columns_of
+from helios.spark.sinks.ledger import reads
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.quarantine import Quarantine
+from helios.spark.sinks.table import Site, TableTarget, Work, create, ensure_branch, placed, shape
 from helios.spark.steps.steps import POSITION, payload
-from helios.spark.target import Site, TableTarget, Work, create, ensure_branch, placed, shape
 from helios.table.ledger import Record
 
 ROUTE = "__helios_route"
@@ -141,7 +141,7 @@ class RoutedTarget:
         write = self.site.plan.write
         mode, where = write.mode, write.sink.origin
         if isinstance(mode, (Upsert, Delete)):
-            upsert.look_over(rows, mode, write.table.text, where, also=(ROUTE,))
+            merge.look_over(rows, mode, write.table.text, where, also=(ROUTE,))
         elif isinstance(mode, Overwrite) and mode.filter is not None:
             try:
                 modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.filter, write.table.text, where)

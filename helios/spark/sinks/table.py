@@ -14,19 +14,19 @@ from helios.plan.checks.merge import inserts_only
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
-from helios.spark import modes
 from helios.spark.checkpoint.files import Checkpoint, Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
-from helios.spark.commit import Commit, Terms
-from helios.spark.fit import Fit, columns_of
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import is_away
-from helios.spark.ledger import Ledger
 from helios.spark.maintain import Maintainer, Upkeep
-from helios.spark.quarantine import Quarantine
+from helios.spark.sinks import modes
+from helios.spark.sinks.alignment import Fit, columns_of
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.merge import unplaced
+from helios.spark.sinks.options import Commit, Terms
+from helios.spark.sinks.quarantine import Quarantine
 from helios.spark.steps.steps import rejected
-from helios.spark.upsert import unplaced
 from helios.table.ledger import Record
 
 

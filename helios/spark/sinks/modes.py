@@ -26,9 +26,9 @@ from helios.model.modes import (
     OverwritePartitions,
     Upsert,
 )
-from helios.spark import upsert
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Reach, Transaction
+from helios.spark.sinks import merge
 from helios.spark.steps.steps import POSITION, quoted
 
 Write: TypeAlias = Callable[[Transaction], None]
@@ -132,7 +132,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
     if outside:
         raise RunError(
             f"overwrite({condition!r}): the batch for {table} has a row that the filter does not name: "
-            f"{upsert.shown(outside[0].asDict())}; nothing was written.",
+            f"{merge.shown(outside[0].asDict())}; nothing was written.",
             where=where,
             fix=f"leave such rows out with where({condition!r}).",
         )
@@ -151,7 +151,7 @@ def _delete(batch: Batch) -> Iterator[Write]:
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
     with _kept(rows):
-        reach = upsert.look_over(rows, batch.mode, batch.table, batch.where)
+        reach = merge.look_over(rows, batch.mode, batch.table, batch.where)
         yield lambda pending: pending.sql(text, rows, reach)
 
 
@@ -165,16 +165,16 @@ def _merge_sql(batch: Batch) -> Iterator[Write]:
 def _upsert(batch: Batch) -> Iterator[Write]:
     mode: Upsert = batch.mode
     keys = mode.keys
-    rows = upsert.marked(batch.df, mode)
+    rows = merge.marked(batch.df, mode)
     if mode.order_by:
-        rows = upsert.newest(rows, keys, *([ORDER] if mode.history else []))
+        rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
     rows = rows.drop(POSITION)
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _kept(rows) as rows:
-        reach = upsert.look_over(rows, mode, batch.table, batch.where)
-        given = [c for c in rows.columns if c not in upsert.HELPERS and c not in batch.left_out]
-        fitted = batch.fit(rows.drop(*batch.left_out), upsert.HELPERS)
+        reach = merge.look_over(rows, mode, batch.table, batch.where)
+        given = [c for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out]
+        fitted = batch.fit(rows.drop(*batch.left_out), merge.HELPERS)
         write = _write_versions if mode.history else _write_newest
         yield write(batch, fitted, {name.lower() for name in given}, reach)
 
@@ -182,34 +182,34 @@ def _upsert(batch: Batch) -> Iterator[Write]:
 def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
     mode: Upsert = batch.mode
     keys = mode.keys
-    columns = [c for c in rows.columns if c not in upsert.HELPERS]
+    columns = [c for c in rows.columns if c not in merge.HELPERS]
     # An order that the target stores is compared there; else every key's order is remembered.
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
     if mode.order_by and (mode.delete_when or stored is None):
-        batch.memory.agree(upsert.terms(rows, mode), batch.table, batch.where)
-        rows = upsert.without_late(rows, batch.memory, batch.number, keys)
+        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
+        rows = merge.without_late(rows, batch.memory, batch.number, keys)
         touched = rows if stored is None else rows.where(DELETED)
         batch.memory.remember(touched, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"
     # A column that the stream does not carry keeps its value in a row that is there.
     updated = [c for c in columns if c.lower() in given]
-    text = upsert.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
+    text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
     return lambda pending: pending.sql(text, rows, reach)
 
 
 def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
     mode: Upsert = batch.mode
-    columns = [c for c in rows.columns if c not in upsert.HELPERS]
+    columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
     if mode.delete_when:
         # Every delete, not the newest alone: a late row is ended by the first one behind it.
         each = (*mode.keys, ORDER)
-        batch.memory.agree(upsert.terms(rows, mode), batch.table, batch.where)
+        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
         remembered = batch.memory.before(rows.sparkSession, batch.number, each)
         batch.memory.remember(rows.where(DELETED), batch.number, each)
-    text = upsert.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
-    return lambda pending: pending.sql(text, upsert.versions(rows, pending.read(), mode.keys, remembered), reach)
+    text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
+    return lambda pending: pending.sql(text, merge.versions(rows, pending.read(), mode.keys, remembered), reach)
 
 
 @contextmanager
@@ -217,7 +217,7 @@ def _groups(batch: Batch) -> Iterator[Write]:
     with _kept(batch.df) as rows:
         fitted = batch.fit(rows, (DELETED,))
         columns = [c for c in fitted.columns if c != DELETED]
-        text = upsert.merge_text(batch.mode.keys, columns, columns, newer="TRUE", deletes=True, equal="<=>")
+        text = merge.merge_text(batch.mode.keys, columns, columns, newer="TRUE", deletes=True, equal="<=>")
         yield lambda pending: pending.sql(text, fitted)
 
 

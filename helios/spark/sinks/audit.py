@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import RunError
-from helios.spark import modes
-from helios.spark.commit import Commit
 from helios.spark.iceberg.history import History
-from helios.spark.ledger import ATTEMPT, CONFLICTS, java_class
-from helios.spark.target import TableTarget, Work
+from helios.spark.sinks import modes
+from helios.spark.sinks.ledger import ATTEMPT, CONFLICTS, java_class
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.table import TableTarget, Work
 
 
 def audit_branch(pipeline: str) -> str:

@@ -1,0 +1,1 @@
+"""Sinks: where batches are found, staged and committed exactly once."""
