@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg, aggregate
-from helios.spark import maintain
+from helios.spark.maintenance import maintain
 from helios.spark.run import PipelineRun
 
 SOURCE = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("text", pa.string())])

@@ -237,7 +237,7 @@ def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
 def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
     from helios.catalog.conf import components
     from helios.environment import jars
-    from helios.spark import maintain
+    from helios.spark.maintenance import maintain
 
     version, _ = jars.installed_spark()
     tell = partial(click.echo, err=True)

@@ -25,7 +25,7 @@ from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import Scanned, counting
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
-from helios.spark.maintain import Upkeep
+from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.table import Site, Work
 from helios.spark.sources import readers as reading

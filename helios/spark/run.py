@@ -19,7 +19,7 @@ from helios.spark.attempt import Attempt, Stopped
 from helios.spark.iceberg.failures import away, expired, plain
 from helios.spark.iceberg.freshness import Choice
 from helios.spark.iceberg.scan_metrics import Scanned
-from helios.spark.maintain import Upkeep
+from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.outage import Outage, blamed
 from helios.spark.session.executors import PATIENCE, Executors
 from helios.spark.sinks.options import Commit

@@ -15,11 +15,11 @@ import pytest
 from helios.config import TableName
 from helios.errors import DeclarationError, InputError, RunError
 from helios.model.maintenance import Maintenance
-from helios.spark import compact as compacting
-from helios.spark import maintain
 from helios.spark.checkpoint.files import Files
-from helios.spark.compact import compact
-from helios.spark.maintain import Maintainer
+from helios.spark.maintenance import compact as compacting
+from helios.spark.maintenance import maintain
+from helios.spark.maintenance.compact import compact
+from helios.spark.maintenance.maintain import Maintainer
 from helios.table.compaction import DataFile, off
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses

@@ -11,7 +11,7 @@ import pytest
 
 from helios import Memory, Pipeline, expect, where, with_columns
 from helios.errors import CheckFailed, CheckpointError, HeliosError, InputError, RunError
-from helios.spark.maintain import orphans
+from helios.spark.maintenance.maintain import orphans
 from helios.spark.sinks.table import TableTarget
 from helios.table.quarantine import set_aside
 

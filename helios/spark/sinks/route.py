@@ -16,7 +16,7 @@ from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.modes import Delete, Overwrite, Upsert
 from helios.plan.target import existing
 from helios.spark.iceberg import tables as writing
-from helios.spark.maintain import Upkeep
+from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks import merge, modes
 from helios.spark.sinks.alignment import columns_of
 from helios.spark.sinks.ledger import reads

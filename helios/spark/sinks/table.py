@@ -19,7 +19,7 @@ from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import is_away
-from helios.spark.maintain import Maintainer, Upkeep
+from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import Fit, columns_of
 from helios.spark.sinks.ledger import Ledger

@@ -21,7 +21,16 @@ from helios.config import Config, TableName
 from helios.errors import HeliosError, InputError, RunError
 from helios.model.maintenance import Maintenance, orphan_age
 from helios.model.values import caller
-from helios.spark.compact import Compaction, actions, compact, conflict, failed, head_of, opened, target_size
+from helios.spark.maintenance.compact import (
+    Compaction,
+    actions,
+    compact,
+    conflict,
+    failed,
+    head_of,
+    opened,
+    target_size,
+)
 from helios.spark.session.session import session
 from helios.table.compaction import MIN_INPUT_FILES
 from helios.table.maintenance import Expiry, planned_among

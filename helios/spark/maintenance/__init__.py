@@ -1,0 +1,1 @@
+"""Maintenance of tables: compaction, expiry, orphan files, manifests."""
