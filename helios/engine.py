@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from helios.spark.run import PipelineRun
+    from helios.spark.run.run import PipelineRun
 
 
 def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, profile: str | None = None) -> Context:
@@ -78,7 +78,7 @@ class DefaultEngine:
     def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
-        from helios.spark.run import PipelineRun
+        from helios.spark.run.run import PipelineRun
         from helios.spark.session.user_code import ship_declared
 
         session = self._session(context.config, [plan], spark)

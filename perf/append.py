@@ -46,7 +46,7 @@ from helios.catalog.conf import spark_conf
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
-from helios.spark.run import PipelineRun
+from helios.spark.run.run import PipelineRun
 from helios.spark.session.session import session
 
 CONTENDERS = ("docs", "helios", "pyiceberg", "arrow")

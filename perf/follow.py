@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg, aggregate
 from helios.spark.maintenance import maintain
-from helios.spark.run import PipelineRun
+from helios.spark.run.run import PipelineRun
 
 SOURCE = pa.schema([("id", pa.int64()), ("key", pa.int64()), ("text", pa.string())])
 

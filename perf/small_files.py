@@ -22,7 +22,7 @@ from helios import Catalog, Iceberg
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
-from helios.spark.run import Event, PipelineRun
+from helios.spark.run.run import Event, PipelineRun
 from helios.spark.session.session import session
 
 

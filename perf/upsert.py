@@ -38,7 +38,7 @@ from helios.catalog.conf import spark_conf
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
-from helios.spark.run import Event, PipelineRun
+from helios.spark.run.run import Event, PipelineRun
 from helios.spark.session.session import session
 
 CONF = {

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg, Memory
-from helios.spark.run import PipelineRun
+from helios.spark.run.run import PipelineRun
 
 SOURCE = pa.schema(
     [

@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from helios.spark.run import Event
+    from helios.spark.run.run import Event
 
 ENDS = ("finished", "stopped", "failed")
 

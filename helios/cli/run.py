@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from helios.metrics.endpoint import Endpoint
     from helios.plan import Plan
-    from helios.spark.run import PipelineRun
-    from helios.spark.runner import Runner
+    from helios.spark.run.run import PipelineRun
+    from helios.spark.run.scheduler import Runner
 
 SHOW_CURSOR = "\x1b[?25h"
 
@@ -100,7 +100,7 @@ def run(
             shown.hide()
         raise
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
-    from helios.spark.runner import Runner
+    from helios.spark.run.scheduler import Runner
 
     runner = Runner(
         plans,

@@ -61,7 +61,7 @@ def _train(archive: Path, java: Java) -> None:
         draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:
             subprocess.run(
-                [sys.executable, "-m", "helios.spark.training", str(draft)],
+                [sys.executable, "-m", "helios.spark.run.training", str(draft)],
                 cwd=folder,
                 env={**os.environ, **environment(java)},
                 check=True,

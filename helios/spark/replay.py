@@ -27,13 +27,13 @@ from helios.config import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.nodes import Plan, ReadPath
-from helios.spark.attempt import keeps_state
 from helios.spark.checkpoint.files import Checkpoint, Files, Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import plain
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.payload import Payloads, unparsed
+from helios.spark.run.query import keeps_state
 from helios.spark.sinks.audit import AuditedTarget
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Terms

@@ -24,7 +24,7 @@ from helios import Pipeline, where
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.run import PipelineRun
+from helios.spark.run.run import PipelineRun
 from helios.spark.sinks.audit import AuditedTarget
 from helios.spark.sinks.route import RoutedTarget
 from helios.spark.sinks.table import Site, TableTarget, Target, Work

@@ -19,8 +19,8 @@ from helios.config import load
 from helios.engine import runnable
 from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark.run import Event, PipelineRun
-from helios.spark.runner import Runner
+from helios.spark.run.run import Event, PipelineRun
+from helios.spark.run.scheduler import Runner
 from helios.spark.session.session import session
 from helios.table.snapshots import Table
 

@@ -19,7 +19,7 @@ STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, 
 
 @dataclass(frozen=True)
 class Event:
-    """The fields of `helios.spark.run.Event`, whose module needs a JVM's Python."""
+    """The fields of `helios.spark.run.run.Event`, whose module needs a JVM's Python."""
 
     pipeline: str
     kind: str

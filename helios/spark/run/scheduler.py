@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
-from helios.spark.run import Event, PipelineRun
+from helios.spark.run.run import Event, PipelineRun
 
 
 class Runner:

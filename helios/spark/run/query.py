@@ -20,12 +20,12 @@ from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.claim import Claim, Claimed
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import Scanned, counting
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
 from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.run.startup import Claim, Claimed
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.table import Site, Work
 from helios.spark.sources import readers as reading

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from helios import Catalog
-from helios.spark import outage
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg.freshness import Mark
-from helios.spark.outage import Outage
+from helios.spark.run.backoff import Outage
+from helios.spark.run.run import backoff
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(outage.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(backoff.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -1,0 +1,1 @@
+"""Running pipelines: startup validation, batches, restarts, and the handle."""
