@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from helios.config import Config, TableName
-    from helios.spark.replay import Replayed
+    from helios.spark.replay.replay import Replayed
     from helios.table.quarantine import Aside
     from helios.table.snapshots import Table
 
@@ -129,7 +129,7 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
     except EngineNeeded:
         aside, record = planned(table, batch, pipeline)
         with _spark(config, found) as spark:
-            from helios.spark.aside import commit
+            from helios.spark.replay.discard import commit
 
             commit(spark, found, aside, record)
         return aside
@@ -184,7 +184,7 @@ def replay(
     launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
     plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
-    from helios.spark.replay import Replay
+    from helios.spark.replay.replay import Replay
 
     done: list[Replayed] = []
     failed: list[tuple[str, HeliosError]] = []

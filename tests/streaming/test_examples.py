@@ -15,7 +15,7 @@ import pytest
 
 from helios.errors import RunError
 from helios.script import load_script
-from helios.spark.replay import Replay
+from helios.spark.replay.replay import Replay
 from helios.table.quarantine import groups, set_aside
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -27,8 +27,7 @@ from helios import (
     with_columns,
 )
 from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunError
-from helios.spark import aside
-from helios.spark.replay import Replay, Replayed
+from helios.spark.replay.replay import Replay, Replayed, discard
 from helios.spark.sinks.audit import AuditedTarget
 from helios.table.quarantine import groups, planned, rows, set_aside
 
@@ -162,9 +161,9 @@ def test_a_table_of_format_3_is_changed_by_spark(world: Any) -> None:
         set_aside(table, 0)
     name = world.plan(pipeline).write.table
     found, written = planned(table, 0, None)
-    aside.commit(world.spark, name, found, written)
+    discard.commit(world.spark, name, found, written)
     with pytest.raises(RunError, match="was changed by somebody else"):
-        aside.commit(world.spark, name, found, written)
+        discard.commit(world.spark, name, found, written)
     world.fill("a.s", [1])
     world.run(pipeline)
     assert world.ids("a.t") == [1]

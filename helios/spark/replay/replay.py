@@ -32,7 +32,7 @@ from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import plain
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.payload import Payloads, unparsed
+from helios.spark.replay.payload import Payloads, unparsed
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.audit import AuditedTarget
 from helios.spark.sinks.ledger import Ledger

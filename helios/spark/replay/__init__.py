@@ -1,0 +1,1 @@
+"""Rejected rows: replaying them from the quarantine, and discarding an audited batch."""
