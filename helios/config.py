@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.home import CONFIG_FILE, find_config
 from helios.catalog.keys import complete, problem
+from helios.catalog.names import TableName
 from helios.catalog.rows import CatalogRow, StorageRow
 from helios.catalog.spec import Catalog, name_problem, not_a_type
 from helios.catalog.storage import Storage
@@ -54,36 +55,6 @@ class Config:
     master: str
     spark_conf: dict[str, str] = field(repr=False)
     profile: str | None
-
-
-@dataclass(frozen=True)
-class TableName:
-    """A table in its catalog.
-
-    Examples:
-        >>> name = TableName(Catalog.local(path="/data"), ("sales", "eu"), "orders")
-        >>> name.text, name.within, name.sql
-        ('local.sales.eu.orders', 'sales.eu.orders', '`local`.`sales`.`eu`.`orders`')
-    """
-
-    catalog: Catalog
-    namespace: tuple[str, ...]
-    table: str
-
-    @property
-    def text(self) -> str:
-        """Dotted, catalog first; a part with a dot stands in backticks."""
-        return f"{self.catalog.name}.{self.within}"
-
-    @property
-    def within(self) -> str:
-        """ "namespace.table", as the catalog's own operations take it."""
-        return str(Identifier((*self.namespace, self.table)))
-
-    @property
-    def sql(self) -> str:
-        """Every part in backticks, for Spark."""
-        return ".".join(f"`{p.replace('`', '``')}`" for p in (self.catalog.name, *self.namespace, self.table))
 
 
 def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.environ) -> Config:

@@ -97,7 +97,8 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
         from helios.spark.iceberg.scan_tasks import staging
-        from helios.spark.sources.readers import build, read_batch
+        from helios.spark.sources.readers import read_batch
+        from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
         with staging():
@@ -113,6 +114,6 @@ class DefaultEngine:
         return context_for(flow.origin.file, {**module_catalogs(), **catalogs_in(flow)})
 
     def _session(self, config: Config, plans: list[Plan], spark: SparkSession | None) -> SparkSession:
-        from helios.spark.session.session import session
+        from helios.spark.session import session
 
         return session.for_run(config, plans, spark)

@@ -47,7 +47,7 @@ from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
-from helios.spark.session.session import session
+from helios.spark.session import session
 
 CONTENDERS = ("docs", "helios", "pyiceberg", "arrow")
 BASE = "docs"

@@ -26,10 +26,11 @@ from pyspark.sql import SparkSession
 
 from helios import Catalog, Iceberg
 from helios.catalog.conf import spark_conf
-from helios.config import TableName, load
+from helios.catalog.names import TableName
+from helios.config import load
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg.scan_tasks import staging
-from helios.spark.session.session import session
+from helios.spark.session import session
 from helios.spark.sources.changelog import read_changes
 from helios.spark.sources.snapshot import source_table
 

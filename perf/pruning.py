@@ -47,7 +47,7 @@ from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.iceberg.filters import expression
 from helios.spark.run.run import PipelineRun
-from helios.spark.session.session import session
+from helios.spark.session import session
 from helios.spark.sources.iceberg import Feed
 from helios.spark.sources.offsets import Place, between
 

@@ -18,7 +18,8 @@ from helios.errors import RunError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from helios.config import Config, TableName
+    from helios.catalog.names import TableName
+    from helios.config import Config
     from helios.model.source import Point
     from helios.table.maintenance import Expiry
     from helios.table.refs import RefChange

@@ -19,7 +19,8 @@ from helios.errors import HeliosError, InputError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from helios.config import Config, TableName
+    from helios.catalog.names import TableName
+    from helios.config import Config
     from helios.spark.replay.replay import Replayed
     from helios.table.quarantine import Aside
     from helios.table.snapshots import Table

@@ -165,7 +165,7 @@ class Launch:
     def session(self, plans: list[Plan]) -> SparkSession:
         """Waits for the session, and declares the plans' catalogs and the script's functions in it."""
         from helios.environment import jars, java
-        from helios.spark.session.session import session
+        from helios.spark.session import session
         from helios.spark.session.user_code import ship
 
         notice = java.find_java().notice
@@ -182,7 +182,7 @@ class Launch:
 
     def _run(self) -> None:
         from helios.environment import class_archive, jars, java
-        from helios.spark.session.session import session
+        from helios.spark.session import session
 
         try:
             version, _ = jars.installed_spark()

@@ -22,6 +22,9 @@ STARTS = ("current", "latest", "earliest")
 CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 """The columns that row-level changes have behind those of the table."""
 
+POSITION = "__helios_position"
+"""Hidden column with a row's source position: it tells which of two equal rows came later."""
+
 Point: TypeAlias = "int | str | datetime"
 """A snapshot as a user names it: an id; a time (a datetime or ISO text); any other text is a branch or a tag."""
 

@@ -16,10 +16,11 @@ from helios.catalog.conf import (
     pyiceberg_properties,
     warehouse,
 )
+from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
-from helios.config import Config, TableName, resolve
+from helios.config import Config, resolve
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows

@@ -10,8 +10,8 @@ from itertools import takewhile
 from typing import Any
 
 from helios.catalog.conf import shown_spark_conf
+from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
-from helios.config import TableName
 from helios.errors import Origin
 from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows

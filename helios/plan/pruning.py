@@ -1,7 +1,7 @@
 """Predicates as PyIceberg takes them: which files a scan will not open, told without a JVM.
 
-The counterpart of `helios.spark.iceberg.filters`, which decides what a run leaves out: a conjunct that is not understood here
-leaves nothing out, so that a figure is too high rather than too low.
+The counterpart of `helios.spark.iceberg.filters`, which decides what a run leaves out. A conjunct that is not known
+here leaves nothing out: a figure is too high rather than too low.
 """
 
 from __future__ import annotations

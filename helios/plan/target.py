@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
-from helios.config import TableName
 from helios.errors import DeclarationError, HeliosError
 from helios.model.modes import OverwritePartitions
 from helios.model.partition import PartitionField

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from helios.errors import LeaseError, RunError
-from helios.spark.checkpoint.files import Checkpoint, Lease
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
 
 
 def looked_up(scene: Any, number: int = 2) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from helios.errors import HeliosError, RunError
+from helios.spark.checkpoint import upsert_state
 
 
 def die() -> None:
@@ -127,7 +128,7 @@ def test_a_new_checkpoint_remembers_the_deletes_of_the_old_one(scene: Any) -> No
 
 @pytest.mark.parametrize("name", ["upsert", "upsert-history"])
 def test_a_driver_that_dies_after_it_folded_what_it_remembers(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "FOLD_AFTER", 1)
+    monkeypatch.setattr(upsert_state, "FOLD_AFTER", 1)
     scene.at_commit(monkeypatch, before=die)
     scene.feed(2)
     with pytest.raises(HeliosError, match="the driver died"):

@@ -18,7 +18,7 @@ from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.run.run import Event, PipelineRun
-from helios.spark.session.session import session
+from helios.spark.session import session
 from tests.services.fixtures import named_skip
 from tests.services.proxy import FaultProxy
 from tests.services.rest import Rest

@@ -21,7 +21,7 @@ from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.run.run import Event, PipelineRun
 from helios.spark.run.scheduler import Runner
-from helios.spark.session.session import session
+from helios.spark.session import session
 from helios.table.snapshots import Table
 
 

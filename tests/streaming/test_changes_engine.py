@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import InputError, LedgerError
 from helios.plan.nodes import ReadPlan
 from helios.spark.sources.changelog import read_changes, state_as_changes

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import CheckFailed, InputError, RunError
 from helios.plan.evolution.changes import Change, Drop, Policy
 from helios.plan.evolution.evolve import evolve

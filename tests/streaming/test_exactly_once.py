@@ -13,7 +13,8 @@ import pytest
 
 from helios import Pipeline, dedupe, where
 from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
-from helios.spark.checkpoint.files import Checkpoint, Lease
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.sinks.ledger import Ledger

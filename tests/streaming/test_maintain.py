@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import DeclarationError, InputError, RunError
 from helios.model.maintenance import Maintenance
 from helios.spark.checkpoint.files import Files

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.keys import Key
+from helios.catalog.names import TableName
 from helios.catalog.rows import CatalogRow
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
-from helios.config import Config, TableName, expand, load, merge, resolve
+from helios.config import Config, expand, load, merge, resolve
 from helios.errors import ConfigError, NotFound, Origin
 from helios.model.values import Identifier, Secret
 

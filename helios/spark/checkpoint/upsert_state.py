@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from helios.errors import CheckpointError, Origin
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.steps.steps import quoted
+from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED = "__helios_order", "__helios_deleted"
 FOLD_AFTER = 10

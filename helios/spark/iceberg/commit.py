@@ -13,8 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from helios.spark.jvm.classes import classes
-from helios.spark.listed import listed
+from helios.spark.jvm.classes import classes, listed
 
 CONFLICT = "CommitFailedException"
 

@@ -16,8 +16,8 @@ from helios.model.steps import Expect
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.freshness import Stale
 from helios.spark.iceberg.schema import null_refused
-from helios.spark.sinks.ledger import java_class, java_message
-from helios.spark.steps.steps import FAILED, refusal
+from helios.spark.jvm.errors import FAILED, java_class, java_message
+from helios.spark.jvm.sql import refusal
 
 AWAY = (
     "ConnectException",

@@ -18,10 +18,9 @@ from helios.plan.evolution.changes import Add, Change, Drop, Relax, Rename, Wide
 from helios.plan.evolution.evolve import Policy, Target, evolve
 from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, shown
 from helios.plan.typing.types import SparkType, TypeProblem, parse_type
-from helios.spark.jvm.classes import classes
-from helios.spark.listed import listed
-from helios.spark.sinks.ledger import java_class, java_message
-from helios.spark.steps.steps import quoted
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.errors import java_class, java_message
+from helios.spark.jvm.sql import quoted
 
 AGAIN = ("CommitFailedException", "CommitStateUnknownException")
 """Failures after which the table is read and compared anew: another writer was faster, or the commit may be there."""

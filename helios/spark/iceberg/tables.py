@@ -10,13 +10,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
-from helios.spark.jvm.classes import classes
-from helios.spark.listed import listed
-from helios.spark.sinks.ledger import java_class
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.errors import java_class
 
 
 def load_table(spark: SparkSession, table: TableName) -> Any | None:

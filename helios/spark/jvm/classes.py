@@ -34,3 +34,11 @@ class Package:
             raise AttributeError(name)
         full = f"{self._name}.{name}" if self._name else name
         return (JavaClass if name[0].isupper() else Package)(full, self._client)
+
+
+def listed(collection: Any) -> list[Any]:
+    """The elements of a Java collection.
+
+    Python's own loop over one ends with a Java exception, which pyspark asks a dozen times what it is.
+    """
+    return list(collection.toArray())

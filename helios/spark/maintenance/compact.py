@@ -17,14 +17,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
-from helios.config import TableName
 from helios.errors import NotFound, RunError
 from helios.model.values import caller
 from helios.spark.iceberg.tables import load_table
-from helios.spark.jvm.classes import classes
-from helios.spark.listed import listed
-from helios.spark.sinks.ledger import CONFLICTS
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.errors import CONFLICTS
 from helios.table.compaction import DataFile, off, pack
 
 TARGET_SIZE = "write.target-file-size-bytes"

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.conf import components, spark_conf, warehouse
 from helios.catalog.connections import prepare
+from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
-from helios.config import Config, TableName
+from helios.config import Config
 from helios.errors import HeliosError, InputError, RunError
 from helios.model.maintenance import Maintenance, orphan_age
 from helios.model.values import caller
@@ -31,7 +32,7 @@ from helios.spark.maintenance.compact import (
     opened,
     target_size,
 )
-from helios.spark.session.session import session
+from helios.spark.session import session
 from helios.table.compaction import MIN_INPUT_FILES
 from helios.table.maintenance import Expiry, planned_among
 from helios.table.readers import warehouses

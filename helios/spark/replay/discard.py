@@ -5,11 +5,12 @@ from __future__ import annotations
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.spark.iceberg.tables import load_table
+from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.sinks.audit import audit_branch
-from helios.spark.sinks.ledger import CONFLICTS, Ledger, java_class, java_message
+from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record, parse
 from helios.table.quarantine import Aside
 

@@ -15,10 +15,11 @@ from helios.model import steps as s
 from helios.model.flow import Flow, flows
 from helios.model.modes import Delete, Upsert
 from helios.plan.nodes import Plan, ReadPlan
+from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
 from helios.spark.sources import readers as reading
-from helios.spark.steps.steps import Scope, apply, quoted, rejected
+from helios.spark.steps.steps import Scope, apply, rejected
 
 ROW, ASIDE = "__helios_row", "__helios_aside"
 """The parsed payload, and the row of the quarantine that it came from."""

@@ -23,11 +23,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.nodes import Plan, ReadPath
-from helios.spark.checkpoint.files import Checkpoint, Files, Lease
+from helios.spark.checkpoint.files import Checkpoint, Files
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.failures import plain
@@ -41,6 +42,7 @@ from helios.spark.sinks.quarantine import COEXIST, COLUMNS, NAMES
 from helios.spark.sinks.route import RoutedTarget
 from helios.spark.sinks.table import Site, TableTarget, Work
 from helios.spark.sources import readers as reading
+from helios.spark.steps.build import build
 from helios.table.ledger import REPLAY, Record
 
 
@@ -124,7 +126,7 @@ class Replay:
 
     def _as_stream(self) -> DataFrame:
         read = {True: reading.as_stream, False: reading.read_batch}
-        return reading.build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
+        return build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
 
     def run(self) -> Replayed:
         """Replays what is there.

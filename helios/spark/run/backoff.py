@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from helios.catalog.conf import storage_of
 from helios.errors import RunError
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.freshness import Choice
+from helios.spark.run.failover import Choice
 
 FIRST_SECONDS = 0.5
 """The pause before the first new start; each later one is twice as long."""

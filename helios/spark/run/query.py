@@ -24,6 +24,7 @@ from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import Scanned, counting
 from helios.spark.iceberg.scan_tasks import staging
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.sql import refusal
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.startup import Claim, Claimed
 from helios.spark.sinks.options import Commit
@@ -31,10 +32,11 @@ from helios.spark.sinks.table import Site, Work
 from helios.spark.sources import readers as reading
 from helios.spark.sources.iceberg import Feed, Stream
 from helios.spark.sources.offsets import Place, Range, Unit, between, lag
-from helios.spark.sources.readers import Built
 from helios.spark.sources.snapshot import is_there, source_table
 from helios.spark.sources.starting_offsets import beginnings, declared
-from helios.spark.steps.steps import CARRYING, materialized_view, refusal
+from helios.spark.steps import materialized_view
+from helios.spark.steps.build import Built, build
+from helios.spark.steps.steps import CARRYING
 from helios.table.ledger import Record
 
 STATEFUL_OPERATORS = (
@@ -109,11 +111,11 @@ class Attempt:
         """
         if self.plan.path is ReadPath.BATCH:
             with staging():
-                return reading.build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
+                return build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
         view = view_of(self.plan.declared)
         if view is not None:
             return materialized_view.empty(self.spark, self.plan, view)
-        df = reading.build(
+        df = build(
             self.plan,
             lambda index, read: (
                 self._stream_of(index, read) if read.source.streaming else reading.read_batch(self.spark, read)
@@ -204,9 +206,7 @@ class Attempt:
         def work() -> Commit | None:
             position = {"sources": sources}
             found = target.find(number, position, planned=True)
-            return found or self._write(
-                reading.build(plan, lambda index, _: read[index][0]), number, position, planned=True
-            )
+            return found or self._write(build(plan, lambda index, _: read[index][0]), number, position, planned=True)
 
         return self.handle.batch(number, work)
 
@@ -245,7 +245,7 @@ class Attempt:
                 part = parts[index]
                 return part if part is not None else reading.narrowed(reading.nothing(spark, read), read)
 
-            return reading.build(self.plan, of)
+            return build(self.plan, of)
 
         self._forget_lost(feeds, position)
         tickers = [Stream(feed, delivers=False) for feed in feeds.values()]
@@ -268,7 +268,7 @@ class Attempt:
         stream = reading.read_stream(self.spark, self.followed[0])
 
         def rows(raw: DataFrame, number: int, pins: Pins) -> Built:
-            return reading.build(
+            return build(
                 self.plan,
                 lambda index, read: raw if read.source.streaming else self._still(raw.sparkSession, index, read, pins),
             )

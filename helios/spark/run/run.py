@@ -16,10 +16,10 @@ from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.failures import away, expired, plain
-from helios.spark.iceberg.freshness import Choice
 from helios.spark.iceberg.scan_metrics import Scanned
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, blamed
+from helios.spark.run.failover import Choice
 from helios.spark.run.query import Attempt, Stopped
 from helios.spark.session.executors import PATIENCE, Executors
 from helios.spark.sinks.options import Commit

@@ -12,7 +12,8 @@ from helios.errors import CheckpointError, InputError
 from helios.model.source import IcebergSource
 from helios.plan.checks.sinks import left_out, stores
 from helios.plan.nodes import ReadPath
-from helios.spark.checkpoint.files import Checkpoint, Identity, Lease
+from helios.spark.checkpoint.files import Checkpoint, Identity
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes

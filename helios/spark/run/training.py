@@ -1,4 +1,4 @@
-"""`python -m helios.spark.run.training ARCHIVE`: a small pipeline in the working directory, whose JVM archives its classes.
+"""`python -m helios.spark.run.training ARCHIVE`: a small pipeline whose JVM archives its classes.
 
 What runs here decides which classes later starts find: a batch, a followed table, a join, a filter and an aggregate.
 """
@@ -19,7 +19,7 @@ from helios.model.partition import bucket
 from helios.model.steps import aggregate, join, where
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
-from helios.spark.session.session import session
+from helios.spark.session import session
 
 
 def main(archive: str) -> None:

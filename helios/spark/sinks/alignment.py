@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import CheckFailed
 from helios.plan.checks.sinks import sort_terms
 from helios.plan.evolution import evolve

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from helios.errors import RunError
 from helios.spark.iceberg.history import History
+from helios.spark.jvm.errors import CONFLICTS, java_class
 from helios.spark.sinks import modes
-from helios.spark.sinks.ledger import ATTEMPT, CONFLICTS, java_class
+from helios.spark.sinks.ledger import ATTEMPT
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.table import TableTarget, Work
 

@@ -26,12 +26,10 @@ from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Added, Transaction, changes
 from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.sinks.options import Commit, Terms, counted
 from helios.table.ledger import Record, parse
 from helios.table.refs import LEDGER
-
-CONFLICTS = ("ValidationException", "CommitFailedException")
-"""How Iceberg says that others have committed what does not go together with a change."""
 
 ATTEMPT = "helios.attempt"
 """The stamp by which the snapshots of one transaction are known."""
@@ -372,17 +370,6 @@ class Ledger:
 def reads(position: Mapping[str, Any] | None) -> object:
     """The part of a position that tells two batches apart: what the followed sources gave."""
     return (position or {}).get("sources")
-
-
-def java_class(error: Py4JJavaError) -> str:
-    """The simple class name of the Java exception behind an error."""
-    return str(error.java_exception.getClass().getSimpleName())
-
-
-def java_message(error: Py4JJavaError) -> str:
-    """The first line of the Java exception's message."""
-    text = str(error.java_exception.getMessage() or java_class(error))
-    return text.splitlines()[0]
 
 
 def _util() -> Any:

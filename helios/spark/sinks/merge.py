@@ -22,9 +22,10 @@ from pyspark.sql.types import (
 
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
+from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Bound, Reach
-from helios.spark.steps.steps import POSITION, quoted
+from helios.spark.jvm.sql import quoted
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"

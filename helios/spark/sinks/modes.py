@@ -26,10 +26,11 @@ from helios.model.modes import (
     OverwritePartitions,
     Upsert,
 )
+from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Reach, Transaction
+from helios.spark.jvm.sql import quoted
 from helios.spark.sinks import merge
-from helios.spark.steps.steps import POSITION, quoted
 
 Write: TypeAlias = Callable[[Transaction], None]
 

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint

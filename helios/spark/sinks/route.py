@@ -11,9 +11,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.modes import Delete, Overwrite, Upsert
+from helios.model.source import POSITION
 from helios.plan.target import existing
 from helios.spark.iceberg import tables as writing
 from helios.spark.maintenance.maintain import Upkeep
@@ -23,7 +24,7 @@ from helios.spark.sinks.ledger import reads
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.quarantine import Quarantine
 from helios.spark.sinks.table import Site, TableTarget, Work, create, ensure_branch, placed, shape
-from helios.spark.steps.steps import POSITION, payload
+from helios.spark.steps.steps import payload
 from helios.table.ledger import Record
 
 ROUTE = "__helios_route"

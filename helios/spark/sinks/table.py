@@ -8,13 +8,14 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.config import TableName
+from helios.catalog.names import TableName
 from helios.model.modes import Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.plan.checks.merge import inserts_only
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
-from helios.spark.checkpoint.files import Checkpoint, Lease
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg import tables as writing

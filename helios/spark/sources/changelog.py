@@ -32,10 +32,10 @@ from helios.spark.iceberg.scan_tasks import staged
 from helios.spark.iceberg.tables import target_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
+from helios.spark.jvm.sql import quoted
 from helios.spark.sources.changelog_files import FileState, Label, Touched, ordinal_of, tasks
 from helios.spark.sources.offsets import commits
 from helios.spark.sources.snapshot import ROW_ID, read_state, source_table, vector_of
-from helios.spark.steps.steps import quoted
 
 TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
 INSERT, DELETE, UPDATE_BEFORE, UPDATE_AFTER = "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import NotFound
 from helios.model.files import FilesSource
-from helios.model.flow import Flow
 from helios.model.memory import MemorySource
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS, POSITION, IcebergSource
 from helios.plan.history import settle
-from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.nodes import ReadPlan
 from helios.plan.typing.determinism import changing
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import staged
 from helios.spark.iceberg.tables import target_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
+from helios.spark.jvm.sql import quoted, refusal
 from helios.spark.sources.changelog import read_changes, state_as_changes
 from helios.spark.sources.iceberg import Feed, Stream
 from helios.spark.sources.offsets import Range
@@ -39,41 +39,6 @@ from helios.spark.sources.snapshot import (
     source_table,
     vector_of,
 )
-from helios.spark.steps.steps import POSITION, Scope, apply, quoted, refusal
-
-
-@dataclass(frozen=True)
-class Built:
-    """A pipeline's rows, and what its expectations kept out.
-
-    Attributes:
-        df: The rows.
-        rejected: Rows for the quarantine.
-        counted: Counts of the rows that were left out, each known when the rows have been written.
-    """
-
-    df: DataFrame
-    rejected: list[DataFrame] = field(default_factory=list)
-    counted: list[Observation] = field(default_factory=list)
-
-    def dropped(self) -> int:
-        """How many rows were left out, once the rows have been written."""
-        # Without waiting: Spark tells nothing of a part that it did not have to compute.
-        found = [observation._jo.getOrEmpty() for observation in self.counted if observation._jo is not None]
-        return sum(int(one.head()._2()) for one in found if one.nonEmpty())
-
-
-def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
-    """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
-    numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
-
-    def flow(declared: Flow) -> DataFrame:
-        df = rows(*next(numbered))
-        return apply(df, declared.steps, scope)
-
-    scope = Scope(flow)
-    return Built(flow(plan.stream), scope.rejected, scope.counted)
-
 
 # once
 

@@ -15,8 +15,8 @@ from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import partitions, scan_metrics
 from helios.spark.iceberg.scan_tasks import planned, staged
 from helios.spark.iceberg.tables import load_table, target_schema
+from helios.spark.jvm.sql import quoted
 from helios.spark.sources import offsets as places
-from helios.spark.steps.steps import quoted
 
 ROW_ID = "_row_id"
 """The metadata column by which rows of format v3 are known."""

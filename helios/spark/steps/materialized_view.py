@@ -21,9 +21,11 @@ from helios.plan.typing.determinism import changing
 from helios.plan.views import View
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import target_schema
-from helios.spark.sources.readers import Built, narrowed
+from helios.spark.jvm.sql import quoted
+from helios.spark.sources.readers import narrowed
 from helios.spark.sources.snapshot import count_state, read_state, source_table
-from helios.spark.steps.steps import Scope, apply, quoted
+from helios.spark.steps.build import Built
+from helios.spark.steps.steps import Scope, apply
 
 ROW_BY_ROW = (
     "Filter",

@@ -17,15 +17,12 @@ from pyspark.sql import functions as F
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
 from helios.model.flow import Call, Flow, Step
-
-POSITION = "__helios_position"
-"""A hidden column where a row's source position is known: it tells which of two equal rows came later."""
+from helios.model.source import POSITION
+from helios.spark.jvm.errors import FAILED
+from helios.spark.jvm.sql import quoted, refusal
 
 CARRYING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that keep the hidden column; a callable, or SQL, would see it."""
-
-FAILED = "helios: expectation failed: "
-"""What the message of a failed expectation begins with, inside Spark's own."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,6 @@ def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
         except AnalysisException as error:
             raise refusal(step.text(), error, step.origin) from error
     return df
-
-
-def refusal(what: str, error: AnalysisException, where: Origin | None) -> InputError:
-    """Spark's refusal of something declared, without its query context and stack."""
-    text = (error.getMessage() or str(error)).split("; line ")[0].splitlines()[0]
-    return InputError(f"{what}: {text}", where=where)
 
 
 def _call(df: DataFrame, step: Call, scope: Scope) -> DataFrame:
@@ -220,11 +211,6 @@ ON_FAIL: dict[str, Callable[[DataFrame, s.Expect, Scope, Met, Column], DataFrame
     "drop": _leave_out,
     "quarantine": _set_aside,
 }
-
-
-def quoted(column: str) -> str:
-    """A column name that may hold spaces or dots, as Spark parses it."""
-    return f"`{column.replace('`', '``')}`"
 
 
 LOWERED: dict[type[Step], Callable[[DataFrame, Any, Scope], DataFrame]] = {

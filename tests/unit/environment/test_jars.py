@@ -156,7 +156,7 @@ def test_the_installed_spark_is_found_without_importing_it() -> None:
 
 def test_a_missing_pyspark_names_the_command(tmp_path: Path) -> None:
     code = (
-        "import sys; from helios.spark import jars\n"
+        "import sys; from helios.environment import jars\n"
         "sys.path[:] = [p for p in sys.path if 'site-packages' not in p]\n"
         "try: jars.installed_spark()\n"
         "except jars.EnvironmentProblem as problem: print(problem)"

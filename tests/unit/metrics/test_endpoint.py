@@ -21,9 +21,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
 from helios.errors import EnvironmentProblem, InputError, RunError
+from helios.metrics import endpoint as module
 from helios.metrics.endpoint import Endpoint
 from helios.metrics.metrics import Metrics
-from helios.metrics.metrics import endpoint as module
 from helios.metrics.prometheus import exposition
 
 

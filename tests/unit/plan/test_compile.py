@@ -159,7 +159,7 @@ def test_every_problem_is_told_at_once_with_its_line(context: Context) -> None:
         "Did you mean 'local'?",
     ):
         assert expected in text, expected
-    assert all("test_lower.py:" in problem for problem in problems)
+    assert all("test_compile.py:" in problem for problem in problems)
 
 
 def test_existing_targets_are_compared(context: Context) -> None:

@@ -68,7 +68,8 @@ def test_every_error_of_the_page_is_one_that_is_told() -> None:
     )
     code = (
         "".join(
-            re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in (PAGE.parents[1] / "helios" / "plan").glob("*.py")
+            re.sub(r'"\s*\n\s*f?"', "", file.read_text())
+            for file in (PAGE.parents[1] / "helios" / "plan").rglob("*.py")
         )
         + (PAGE.parents[1] / "helios" / "table" / "snapshots.py").read_text()
     )

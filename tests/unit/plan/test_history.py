@@ -55,7 +55,7 @@ class World:
             self.settle(source)
         assert type(error.value) is kind
         text = str(error.value)
-        for part in (*parts, "test_reading.py:", "Fix: "):
+        for part in (*parts, "test_history.py:", "Fix: "):
             assert part in text, text
 
 

@@ -10,8 +10,8 @@ import pytest
 from helios import Catalog
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg.freshness import Mark
+from helios.spark.run import backoff
 from helios.spark.run.backoff import Outage
-from helios.spark.run.run import backoff
 
 
 @pytest.fixture
@@ -93,10 +93,10 @@ def test_what_a_replica_shows_is_older_or_not(shown: Any, older: bool) -> None:
 
 
 def test_catalogs_that_share_a_replica_are_watched_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replicas, "_WATCHES", {})
+    monkeypatch.setattr(freshness, "WATCHES", {})
     a, b, c = (f"https://{name}.example.com" for name in "abc")
     first, second = Catalog.rest("prod", uri=[a, b]), Catalog.rest("prod", uri=[b, c])
     for one in (first, second):
-        freshness._watch(one)
-    assert len({id(watch) for watch in freshness._WATCHES.values()}) == 1
-    assert len(freshness._WATCHES) == 5
+        freshness.watch_replicas(one)
+    assert len({id(watch) for watch in freshness.WATCHES.values()}) == 1
+    assert len(freshness.WATCHES) == 5

@@ -1,0 +1,45 @@
+"""A pipeline's DataFrame: its steps over the rows of its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation
+
+from helios.model.flow import Flow
+from helios.plan.nodes import Plan, ReadPlan
+from helios.spark.steps.steps import Scope, apply
+
+
+@dataclass(frozen=True)
+class Built:
+    """A pipeline's rows, and what its expectations kept out.
+
+    Attributes:
+        df: The rows.
+        rejected: Rows for the quarantine.
+        counted: Counts of the rows that were left out, each known when the rows have been written.
+    """
+
+    df: DataFrame
+    rejected: list[DataFrame] = field(default_factory=list)
+    counted: list[Observation] = field(default_factory=list)
+
+    def dropped(self) -> int:
+        """How many rows were left out, once the rows have been written."""
+        # Without waiting: Spark tells nothing of a part that it did not have to compute.
+        found = [observation._jo.getOrEmpty() for observation in self.counted if observation._jo is not None]
+        return sum(int(one.head()._2()) for one in found if one.nonEmpty())
+
+
+def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
+    """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
+    numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
+
+    def flow(declared: Flow) -> DataFrame:
+        df = rows(*next(numbered))
+        return apply(df, declared.steps, scope)
+
+    scope = Scope(flow)
+    return Built(flow(plan.stream), scope.rejected, scope.counted)
