@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Self
+from typing import ClassVar, Self
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -19,16 +19,16 @@ DEFAULT_OPTIONS = {"csv": (("header", "true"),)}
 class FilesSource(Source):
     """Files of one format under a path, read once or followed. Made by `Files.source`."""
 
+    kind: ClassVar[str] = "files"
+
     path: str
     format: str
     declared_schema: str | None = None
-    poll: float | None = None
-    max_files: int | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     @property
-    def streaming(self) -> bool:
-        return self.poll is not None
+    def ledger_name(self) -> str:
+        return self.path
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
         """Follows the folder: the files there now, then every new one, each once.

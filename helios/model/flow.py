@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, overload
 
 from helios.errors import DeclarationError, Origin
 from helios.model.engine import engine
@@ -123,7 +123,22 @@ class Flow(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Flow):
-    """Where rows come from; the concrete ones are in the module of their system."""
+    """Where rows come from; the concrete ones are in the module of their system.
+
+    Attributes:
+        kind: The name of its kind, in plans and stamps.
+        poll: Seconds between looks for what is new; None for a source that is read once.
+        max_rows: About how many rows a batch reads at most.
+        max_files: How many files a batch reads at most.
+        conditions: Predicates that its rows meet.
+    """
+
+    kind: ClassVar[str] = ""
+
+    poll: float | None = None
+    max_rows: int | None = None
+    max_files: int | None = None
+    conditions: tuple[str, ...] = ()
 
     @property
     def source(self) -> Source:
@@ -132,7 +147,17 @@ class Source(Flow):
     @property
     def streaming(self) -> bool:
         """Whether the source is followed, rather than read once."""
+        return self.poll is not None
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether row-level changes are read, rather than rows."""
         return False
+
+    @property
+    def ledger_name(self) -> str:
+        """What the ledger calls the source; a table is called by its resolved name instead."""
+        return self.label()
 
     def label(self) -> str:
         raise NotImplementedError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from helios.errors import DeclarationError
 from helios.model.flow import Source
@@ -15,9 +15,15 @@ from helios.model.values import caller
 class MemorySource(Source):
     """Rows in memory, read once. Made by `Memory.source`."""
 
+    kind: ClassVar[str] = "memory"
+
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = field(repr=False)
     declared_schema: str | None = None
+
+    @property
+    def ledger_name(self) -> str:
+        return "memory"  # rows in memory have no name of their own
 
     def label(self) -> str:
         return f"Memory.source({len(self.rows)} rows)"

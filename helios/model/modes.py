@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from helios.model.values import show_seconds
@@ -11,12 +12,60 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What a write mode demands and permits: a row of `MODES`.
+
+    Attributes:
+        reruns: Whether a batch pipeline that is run again writes identical inputs again.
+        stores: Whether the target gets the stream's columns.
+        erases: Whether it replaces rows that other writers may have committed, so that it must have seen them.
+        idempotent: Whether rows that arrive again do no harm.
+        keyed: Whether every row needs a key that is not null.
+        upserts: Whether rows are merged by their keys.
+        clears: Whether a routed table whose value no longer comes is cleared too.
+        partitioned: Whether the target needs partitions.
+        routable: Whether `.route` can name the table.
+    """
+
+    reruns: bool = True
+    stores: bool = True
+    erases: bool = False
+    idempotent: bool = False
+    keyed: bool = False
+    upserts: bool = False
+    clears: bool = False
+    partitioned: bool = False
+    routable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode; `reruns` says whether a batch pipeline writes identical inputs again."""
+    """A write mode. The attributes are those of all modes, empty where a mode does not know them.
+
+    Attributes:
+        keys: The key columns.
+        filter: The rows that are overwritten, as an SQL condition.
+        order_by: SQL expression by which the newest row is told; None: rows of a later batch win.
+        delete_when: SQL condition of rows that delete their key.
+        tombstones: Seconds for which a delete is remembered.
+        history: Whether versions are kept, from `valid_from` to `valid_to`.
+    """
+
+    keys: tuple[str, ...] = ()
+    filter: str | None = None
+    order_by: str | None = None
+    delete_when: str | None = None
+    tombstones: float = 0.0
+    history: bool = False
 
     @property
-    def reruns(self) -> bool:
-        return True
+    def traits(self) -> Traits:
+        return MODES[type(self)]
+
+    @property
+    def whole(self) -> bool:
+        """Whether it replaces the whole table."""
+        return self.traits.clears and self.filter is None
 
     def text(self) -> str:
         """The mode as the plan shows it."""
@@ -27,10 +76,6 @@ class Mode:
 class Append(Mode):
     """Adds the rows."""
 
-    @property
-    def reruns(self) -> bool:
-        return False
-
     def text(self) -> str:
         return "append"
 
@@ -38,8 +83,6 @@ class Append(Mode):
 @dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
     """Replaces the rows that a filter names; all of them without one."""
-
-    filter: str | None = None
 
     def text(self) -> str:
         return f"overwrite where {self.filter}" if self.filter else "overwrite"
@@ -55,21 +98,10 @@ class OverwritePartitions(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
-    """Keeps the newest row per key, or all its versions.
-
-    Attributes:
-        keys: The key columns.
-        order_by: SQL expression by which the newest row is told; None: rows of a later batch win.
-        delete_when: SQL condition of rows that delete their key.
-        tombstones: Seconds for which a delete is remembered.
-        history: Whether versions are kept, from `valid_from` to `valid_to`.
-    """
+    """Keeps the newest row per key, or all its versions."""
 
     keys: tuple[str, ...]
-    order_by: str | None = None
-    delete_when: str | None = None
     tombstones: float = 7 * 86400.0
-    history: bool = False
 
     def text(self) -> str:
         parts = [f"upsert by {', '.join(self.keys)}"]
@@ -102,11 +134,7 @@ class MergeSql(Mode):
         return f"merge_sql({' '.join(self.query.split())})"
 
 
-MODES: tuple[type[Mode], ...] = (Append, Overwrite, OverwritePartitions, Upsert, Delete, MergeSql)
-"""Every mode that a writer must know."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
     """Keeps the groups of a materialized view, of which a null is one; a run makes it of the view's upsert."""
 
@@ -114,3 +142,15 @@ class Groups(Mode):
 
     def text(self) -> str:
         return f"the groups of {', '.join(self.keys)}"
+
+
+MODES: Mapping[type[Mode], Traits] = {
+    Append: Traits(reruns=False),
+    Overwrite: Traits(erases=True, idempotent=True, clears=True),
+    OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True),
+    Upsert: Traits(idempotent=True, keyed=True, upserts=True),
+    Delete: Traits(stores=False, keyed=True),
+    MergeSql: Traits(stores=False, routable=False),
+    Groups: Traits(idempotent=True),
+}
+"""Every write mode: one row each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -78,38 +78,32 @@ class IcebergSource(Source):
     Attributes:
         table: Its name.
         catalog: The catalog, or its name, when given.
-        poll: Seconds between looks for new snapshots; None for a table that is read once.
         start: Where a followed table begins; None where nothing was said.
         at: The state that is read, or that a followed table begins with; None for the current one.
         between_points: The history that is read, instead of a state.
         changed: What tells that row-level changes are read rather than rows.
-        max_rows: About how many rows a batch has at most.
-        max_files: How many files a batch reads at most.
-        conditions: Predicates that the rows meet.
         columns: The columns that are read; all when empty.
         overwrites: What is done with commits that overwrite or delete.
         expired: What is done when the next snapshot has expired.
         vector: Rows of a vectorized read batch; None for Iceberg's own.
     """
 
+    kind: ClassVar[str] = "iceberg"
+
     table: Identifier
     catalog: Catalog | str | None = None
-    poll: float | None = None
     start: int | str | None = None
     at: At | None = None
     between_points: Between | None = None
     changed: Changes | None = None
-    max_rows: int | None = None
-    max_files: int | None = None
-    conditions: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     overwrites: OnOverwrite = "fail"
     expired: OnExpired = "fail"
     vector: int | None = None
 
     @property
-    def streaming(self) -> bool:
-        return self.poll is not None
+    def reads_changes(self) -> bool:
+        return self.changed is not None
 
     # what is read
 

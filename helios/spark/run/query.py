@@ -192,7 +192,7 @@ class Attempt:
         record = target.last()
         read = [reading.read_pinned(self.spark, one) for one in plan.reads]
         sources = [position for _, position in read]
-        if record is not None and not plan.write.mode.reruns and reading_same(record, sources):
+        if record is not None and not plan.write.mode.traits.reruns and reading_same(record, sources):
             if record.steps != plan.fingerprint:
                 raise InputError(
                     f"{plan.write.table.text} holds the rows that {plan.pipeline} made from these inputs with "
@@ -486,7 +486,7 @@ def _with_groups(plan: Plan) -> Plan:
     mode = plan.write.mode
     if view_of(plan.declared) is None or not isinstance(mode, Upsert):
         return plan
-    return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(mode.keys))))
+    return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(keys=mode.keys))))
 
 
 def reading_same(record: Record, sources: list[dict[str, Any]]) -> bool:

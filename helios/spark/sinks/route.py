@@ -166,7 +166,7 @@ class RoutedTarget:
         if not self.site.plan.streaming:
             # A batch pipeline has no numbers of its own: each table counts what it was given.
             record = target.last()
-            again = self.site.plan.write.mode.reruns
+            again = self.site.plan.write.mode.traits.reruns
             if record is not None and not again and reads(record.position) == reads(work.position):
                 return Part(target, work, Commit(snapshot=record.snapshot, again=True))
             work = replace(work, number=record.batch + 1 if record is not None else 0)
@@ -179,7 +179,7 @@ class RoutedTarget:
             InputError: Some of the tables have such rows, and others wait for theirs.
         """
         plan = self.site.plan
-        if not work.planned or (not plan.streaming and plan.write.mode.reruns):
+        if not work.planned or (not plan.streaming and plan.write.mode.traits.reruns):
             return
         branch = plan.write.sink.branch_name
         tables = {value: writing.load_table(self.site.spark, name) for value, name in self._known().items()}

@@ -36,7 +36,7 @@ from helios import (
 from helios.errors import DeclarationError, near_miss
 from helios.model import values
 from helios.model.maintenance import Maintenance
-from helios.model.modes import MODES, Append, Delete, Groups, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
 from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
@@ -229,13 +229,13 @@ def test_builders_return_new_values() -> None:
 def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
     assert sink.mode == mode
     assert sink.mode.text() == text
-    assert sink.mode.reruns == (not isinstance(mode, Append))
+    assert sink.mode.traits.reruns == (not isinstance(mode, Append))
     assert SINK.mode == Append()
 
 
 def test_every_mode_is_known() -> None:
     # A run makes the groups of a view's upsert.
-    assert {*MODES, Groups} == set(Mode.__subclasses__())
+    assert set(MODES) == set(Mode.__subclasses__())
 
 
 @pytest.mark.parametrize(
