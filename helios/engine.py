@@ -97,12 +97,14 @@ class DefaultEngine:
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
         from helios.spark.iceberg.scan_tasks import staging
-        from helios.spark.sources.readers import read_batch
+        from helios.spark.sources.context import SourceContext
+        from helios.spark.sources.protocol import current_rows
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
         with staging():
-            df = build(plan, lambda _, read: read_batch(session, read)).df
+            sources = SourceContext(plan=plan, spark=session)
+            df = build(plan, lambda index, _: current_rows(sources, index)).df
             return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:

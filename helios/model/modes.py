@@ -49,6 +49,7 @@ class Mode:
         delete_when: SQL condition of rows that delete their key.
         tombstones: Seconds for which a delete is remembered.
         history: Whether versions are kept, from `valid_from` to `valid_to`.
+        query: The user's own MERGE.
     """
 
     keys: tuple[str, ...] = ()
@@ -57,6 +58,7 @@ class Mode:
     delete_when: str | None = None
     tombstones: float = 0.0
     history: bool = False
+    query: str | None = None
 
     @property
     def traits(self) -> Traits:

@@ -7,7 +7,7 @@ read as `{"sources": [entry, ...], "pins": {...}}`, one entry per source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from helios.table.offsets import IcebergOffset
@@ -61,6 +61,19 @@ class Batch:
         return {"sources": self.sources} | ({"pins": dict(self.pins)} if self.pins is not None else {})
 
 
+@dataclass(frozen=True)
+class Lag:
+    """How far a pipeline is behind its sources.
+
+    Attributes:
+        snapshots: How many snapshots wait.
+        seconds: The age of the oldest of them.
+    """
+
+    snapshots: int
+    seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
     """A source's entry in a recorded position.
@@ -75,7 +88,7 @@ class Recorded:
     source: str
     branch: str | None = None
     changes: bool = False
-    offset: IcebergOffset | None = field(default=None)
+    offset: IcebergOffset | None = None
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:

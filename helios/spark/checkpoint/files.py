@@ -8,6 +8,7 @@
   helios/pins/N.json                  the snapshots that batch N read, written before it is
   helios/seen.json                    what replicas of a catalog have shown (see freshness.py)
   helios/tables.json                  the tables that its rows were routed into
+  helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/keys/                        what an upsert remembers of its keys (see upsert_state.py)
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,7 @@ from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.jvm.classes import classes
 
+KEYS = "helios/keys"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
 WHOLE_OBJECTS = ("s3a", "gs")
@@ -198,14 +201,21 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/tables.json", "helios/keys"):
+        for name in (
+            *SPARKS_OWN,
+            "helios/start.json",
+            "helios/pins",
+            "helios/routes",
+            "helios/tables.json",
+            KEYS,
+        ):
             self.files.delete(name)
 
     def rewind(self) -> None:
         """Forgets where Spark stood; what was learned of keys and tables stays."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins"):
+        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes"):
             self.files.delete(name)
-        for target in self.files.names("helios/keys"):
+        for target in self.files.names(KEYS):
             self._push_back(f"helios/keys/{target}")
 
     def _push_back(self, memory: str) -> None:
@@ -283,6 +293,17 @@ class Checkpoint:
     def write_tables(self, names: list[str]) -> None:
         self.files.write("helios/tables.json", json.dumps(names))
 
+    def routes(self, batch: int) -> dict[str, Any] | None:
+        """The manifest of a routed batch: what it read, its steps, and the values that name its tables."""
+        text = self.files.read(f"helios/routes/{batch}.json")
+        return json.loads(text) if text else None
+
+    def write_routes(self, batch: int, sources: Sequence[Mapping[str, Any]], steps: str, values: Sequence[str]) -> None:
+        """Records which tables a batch writes, before the first of them is committed."""
+        manifest = {"v": VERSION, "sources": sources, "steps": steps, "values": values}
+        self.files.write(f"helios/routes/{batch}.json", json.dumps(manifest))
+        self._drop_older("helios/routes", batch)
+
     # pins
 
     def pins(self, batch: int) -> dict[str, Any] | None:
@@ -292,8 +313,12 @@ class Checkpoint:
     def pin(self, batch: int, pins: dict[str, Any]) -> None:
         """Records what a batch reads before it is read; older pins than Spark's own logs keep are dropped."""
         self.files.write(f"helios/pins/{batch}.json", json.dumps(pins))
+        self._drop_older("helios/pins", batch)
+
+    def _drop_older(self, folder: str, batch: int) -> None:
+        """Deletes the files of batches that Spark's own logs no longer keep."""
         if batch >= 100 and batch % 20 == 0:
-            for name in self.files.names("helios/pins"):
+            for name in self.files.names(folder):
                 number = name.removesuffix(".json")
                 if number.isdigit() and int(number) < batch - 100:
-                    self.files.delete(f"helios/pins/{name}")
+                    self.files.delete(f"{folder}/{name}")

@@ -13,12 +13,12 @@ from pyspark.sql.types import DataType, MapType, StringType, StructType
 from helios.errors import InputError, RunError, near_miss
 from helios.model import steps as s
 from helios.model.flow import Flow, flows
-from helios.model.modes import Delete, Upsert
-from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.nodes import Plan
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
-from helios.spark.sources import readers as reading
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.protocol import current_rows
 from helios.spark.steps.steps import Scope, apply, rejected
 
 ROW, ASIDE = "__helios_row", "__helios_aside"
@@ -47,12 +47,13 @@ class Payloads:
         self.spark = spark
         self.steps = plan.stream.steps
         self._quarantine = plan.write.quarantine.text if plan.write.quarantine else ""
+        self._sources = SourceContext(plan=plan, spark=spark)
         self._known = list(self._schemas())
         self._places: dict[str, int] = {}
 
     def _schemas(self) -> Iterator[StructType]:
         """The columns in front of each step, and behind the last one."""
-        df = reading.read_batch(self.spark, self.plan.reads[0]).limit(0)
+        df = current_rows(self._sources, 0).limit(0)
         reads = self._reads_behind(0)
         for step in self.steps:
             yield df.schema
@@ -182,16 +183,17 @@ class Payloads:
                 fix="read the quarantine in a pipeline of your own.",
             )
 
-    def _reads_behind(self, at: int) -> Iterator[ReadPlan]:
-        """The sources that the joins and unions from a step on bring in."""
+    def _reads_behind(self, at: int) -> Iterator[int]:
+        """The numbers of the sources that the joins and unions from a step on bring in."""
         before = [step.other for step in self.steps[:at] if isinstance(step, (s.Join, s.Union))]
-        return iter(self.plan.reads[1 + sum(len(list(flows(other))) for other in before) :])
+        first = 1 + sum(len(list(flows(other))) for other in before)
+        return iter(range(first, len(self.plan.reads)))
 
-    def _reader(self, reads: Iterator[ReadPlan], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
+    def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
         """Gives the other side of a join or union as it is now, or its columns only."""
 
         def flow(declared: Flow) -> DataFrame:
-            return apply(reading.read_batch(self.spark, next(reads)), declared.steps, Scope(flow))
+            return apply(current_rows(self._sources, next(reads)), declared.steps, Scope(flow))
 
         return (lambda declared: flow(declared).limit(0)) if empty else flow
 
@@ -213,7 +215,7 @@ def fails_at_the_end(plan: Plan) -> tuple[Column, Column]:
     """Whether a row cannot be written for its key or its route, and the reason."""
     bad, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
-    if isinstance(mode, (Upsert, Delete)):
+    if mode.traits.keyed:
         names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
         bad = bad | null_key(mode.keys)
         reasons.append(F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names))))

@@ -25,25 +25,29 @@ from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
-from helios.model.modes import Overwrite, OverwritePartitions, Upsert
-from helios.plan.nodes import Plan, ReadPath
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.spark.checkpoint.files import Checkpoint, Files
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import KeyMemory
-from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg import tables
 from helios.spark.iceberg.failures import plain
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.payload import Payloads, unparsed
 from helios.spark.run.query import keeps_state
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.options import Terms
+from helios.spark.sinks.options import Commit, CommitOptions
+from helios.spark.sinks.protocol import Found, Sink
 from helios.spark.sinks.quarantine import COEXIST, COLUMNS, NAMES
-from helios.spark.sinks.route import RoutedTarget
-from helios.spark.sinks.table import Site, TableTarget, Work
-from helios.spark.sources import readers as reading
-from helios.spark.steps.build import build
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.protocol import current_rows, open_source
+from helios.spark.steps.build import Built, build
 from helios.table.ledger import REPLAY, Record
+from helios.table.positions import Batch, Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,11 @@ class State:
     steps: str
     stayed: int
 
+    @property
+    def batch(self) -> Batch:
+        spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
+        return Batch(self.number, spans, replayed=True)
+
 
 class Replay:
     """The replay of one pipeline's quarantine.
@@ -113,7 +122,7 @@ class Replay:
         why = None
         if plan.path is ReadPath.STREAM:
             why = f"it is a stateful stream ({plan.why}), whose state the rows would not meet"
-        elif isinstance(mode, (Overwrite, OverwritePartitions)):
+        elif mode.traits.erases:
             why = f"its mode is {mode.text()}: the rows would take the place of those that are there"
         elif plan.streaming and keeps_state(self._as_stream()):
             why = "a callable keeps state between batches, which the rows would not meet"
@@ -125,8 +134,12 @@ class Replay:
             )
 
     def _as_stream(self) -> DataFrame:
-        read = {True: reading.as_stream, False: reading.read_batch}
-        return build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
+        context = SourceContext(plan=self.plan, spark=self.spark)
+
+        def rows(index: int, read: ReadPlan) -> DataFrame:
+            return open_source(context, index).stream() if read.source.streaming else current_rows(context, index)
+
+        return build(self.plan, rows).df
 
     def run(self) -> Replayed:
         """Replays what is there.
@@ -164,7 +177,7 @@ class Replay:
 
     def _replay(self, lease: Lease, checkpoint: Checkpoint) -> Replayed:
         plan = self.plan
-        table = writing.load_table(self.spark, self.quarantine)
+        table = tables.load_table(self.spark, self.quarantine)
         if table is None:
             raise NotFound(
                 f"there is no table {self.quarantine.text} yet: {plan.pipeline} has set no rows aside.",
@@ -176,16 +189,16 @@ class Replay:
         number = self._number(ledger)
         if begun is not None and begun.number != number:
             begun = None  # the quarantine is up to it: it died between that and the end
-        target = self._target(ledger, lease, checkpoint, notes)
-        found = target.find(number, begun.position, planned=True) if begun is not None else None
+        sink = self._sink(ledger, lease, checkpoint, notes)
+        found = self._found(sink, begun) if begun is not None else None
         payloads = None
-        if begun is None or (found is None and isinstance(target, TableTarget)):
+        if begun is None or (found is None and isinstance(sink, TableSink)):
             # The target has nothing of it: what is taken is told anew, by the steps as they are now.
             payloads = Payloads(plan, self.spark)
-            begun = self._begin(target, notes, payloads, self._blank(ledger, table, number), again=begun is not None)
+            begun = self._begin(sink, notes, payloads, self._blank(ledger, table, number), again=begun is not None)
             if not notes.begun:
                 return self._done(begun)
-            target.find(number, begun.position, planned=True)
+            self._found(sink, begun)
         elif found is None and begun.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
@@ -197,7 +210,8 @@ class Replay:
         if found is None:
             good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
             notes.reject(moved)
-            commit = target.write(Work(df=good, number=number, position=begun.position, planned=True))
+            with sink.stage(begun.batch, Built(good)) as staged:
+                commit = sink.commit(staged)
         self._finish(ledger, begun, notes, lease)
         done = replace(
             self._done(begun),
@@ -208,6 +222,10 @@ class Replay:
         )
         notes.clear()
         return done
+
+    def _found(self, sink: Sink, begun: State) -> Commit | None:
+        outcome = sink.find(begun.batch)
+        return outcome.commit if isinstance(outcome, Found) else None
 
     def _done(self, begun: State) -> Replayed:
         plan = self.plan
@@ -226,16 +244,14 @@ class Replay:
             ledger.claim(record)
         return record.batch + 1
 
-    def _blank(self, ledger: Ledger, table: Any, number: int) -> State:
+    def _blank(self, ledger: Ledger, table: JavaTable, number: int) -> State:
         table.refresh()
         head = table.currentSnapshot()
         at = int(head.snapshotId()) if head is not None else None
         position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
-    def _begin(
-        self, target: TableTarget | RoutedTarget, notes: Notes, payloads: Payloads, blank: State, *, again: bool
-    ) -> State:
+    def _begin(self, sink: Sink, notes: Notes, payloads: Payloads, blank: State, *, again: bool) -> State:
         """Notes the rows that pass now where they failed; nothing where none do."""
         notes.clear()
         rows = self._rows(blank)
@@ -247,8 +263,8 @@ class Replay:
         if not taken:
             notes.clear()
             return state
-        if not again and isinstance(target, TableTarget):
-            self._announce(target, blank)
+        if not again and isinstance(sink, TableSink):
+            self._announce(sink, blank)
         notes.begin(state)
         return state
 
@@ -271,24 +287,24 @@ class Replay:
             )
         return rows.where(F.col("step").isin(chosen))
 
-    def _announce(self, target: TableTarget, blank: State) -> None:
+    def _announce(self, sink: TableSink, blank: State) -> None:
         """Prepares the target for a replay that it knows nothing of."""
-        ledger = target.ledger
+        ledger = sink.ledger
         record = ledger.load()
         if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= blank.number:
             raise LedgerError(
-                f"{target.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
+                f"{sink.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
                 f"{self.quarantine.text}: which ones they are was noted beside the checkpoint, and is lost.",
                 where=self.plan.origin,
-                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {target.name.text} holds, "
-                f"and then remove the table property {ledger.key} of {target.name.text}.",
+                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {sink.name.text} holds, "
+                f"and then remove the table property {ledger.key} of {sink.name.text}.",
             )
         # Earlier replays are over, whatever became of their snapshots since.
         ledger.claim(Record(checkpoint=ledger.checkpoint, batch=blank.number - 1, steps=ledger.steps))
 
     def _finish(self, ledger: Ledger, begun: State, notes: Notes, lease: Lease) -> None:
         """Brings the quarantine up to the target, once: the taken rows go, the rejected ones come."""
-        if ledger.find(begun.number, begun.position, planned=True) is not None:
+        if ledger.find(begun.batch) is not None:
             return
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
@@ -308,14 +324,14 @@ class Replay:
             if some:
                 pending.append(coming)
 
-        terms = Terms(before=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
-        if ledger.commit(self.spark, write, begun.number, begun.position, terms) is None:
+        options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
+        if ledger.commit(self.spark, write, begun.batch, options) is None:
             # Somebody has deleted the rows already: that is what was to be done.
             ledger.claim(Record(checkpoint=ledger.checkpoint, batch=begun.number, position=begun.position))
 
     # the target
 
-    def _target(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableTarget | RoutedTarget:
+    def _sink(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableSink | RoutedSink:
         """The pipeline's own target, written under the replay's name."""
         plan = self.plan
         renamed = replace(
@@ -325,46 +341,47 @@ class Replay:
             path=ReadPath.MICRO_BATCHES,  # replays have numbers, which a batch pipeline lacks
             write=replace(plan.write, quarantine=None),
         )
-        site = Site(
+        context = SinkContext(
             plan=renamed,
             spark=self.spark,
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
             lease=lease,
         )
-
-        def remembering(target: TableTarget) -> TableTarget:
-            names = [name for name in (plan.pipeline, plan.was) if name]
-            records = [Ledger(target.table, name, "", "", target.branch).load() for name in names]
-            # A batch that changed nothing in the table is in Spark's log alone.
-            last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
-            for record in records:
-                if record is not None and record.aside:
-                    target.memory.forget(record.batch)
-            target.memory = Keys(checkpoint, target, last)
-            return target
-
         if plan.write.sink.routing is not None:
-            return Routed(site, remembering)
-        table = writing.load_table(self.spark, plan.write.table)
+            return Routed(context, lambda sink: self._remembering(sink, checkpoint))
+        table = tables.load_table(self.spark, plan.write.table)
         if table is None:
             raise NotFound(
                 f"table {plan.write.table.text} does not exist.",
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        made = AuditedTarget if plan.write.sink.audits else TableTarget
-        return remembering(made(site, plan.write.table, table, plan.write.sink.branch_name))
+        made = AuditedSink if plan.write.sink.audits else TableSink
+        sink = made(context, plan.write.table, table, plan.write.sink.branch_name)
+        return self._remembering(sink, checkpoint)
+
+    def _remembering(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
+        """The sink with the upsert state of its pipeline."""
+        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
+        records = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
+        # A batch that changed nothing in the table is in Spark's log alone.
+        last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
+        for record in records:
+            if record is not None and record.aside:
+                sink.upsert_state.forget(record.batch)
+        sink.upsert_state = Keys(checkpoint, sink, last)
+        return sink
 
 
-class Routed(RoutedTarget):
+class Routed(RoutedSink):
     """Routed tables, each of which remembers the keys that its pipeline does."""
 
-    def __init__(self, site: Site, remembering: Callable[[TableTarget], TableTarget]) -> None:
-        super().__init__(site)
+    def __init__(self, context: SinkContext, remembering: Callable[[TableSink], TableSink]) -> None:
+        super().__init__(context)
         self._remembering = remembering
 
-    def _table(self, name: TableName, table: Any | None, rows: DataFrame) -> TableTarget:
+    def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return self._remembering(super()._table(name, table, rows))
 
 
@@ -373,14 +390,13 @@ class Keys(KeyMemory):
 
     Args:
         checkpoint: The pipeline's checkpoint.
-        target: The table.
+        sink: The table.
         last: The last batch that the pipeline has dealt with.
     """
 
-    def __init__(self, checkpoint: Checkpoint, target: TableTarget, last: int) -> None:
-        mode = target.site.plan.write.mode
-        name = f"{target.name.text}@{target.branch}" if target.branch else target.name.text
-        super().__init__(checkpoint, name, mode.tombstones if isinstance(mode, Upsert) else 0.0)
+    def __init__(self, checkpoint: Checkpoint, sink: TableSink, last: int) -> None:
+        name = f"{sink.name.text}@{sink.branch}" if sink.branch else sink.name.text
+        super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones)
         self._checkpoint = checkpoint
         self._last = last
 

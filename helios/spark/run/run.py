@@ -20,9 +20,11 @@ from helios.spark.iceberg.scan_metrics import Scanned
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, blamed
 from helios.spark.run.failover import Choice
-from helios.spark.run.query import Attempt, Stopped
+from helios.spark.run.job import Stopped, StreamingQuery
+from helios.spark.run.query import PipelineQuery
 from helios.spark.session.executors import PATIENCE, Executors
 from helios.spark.sinks.options import Commit
+from helios.table.positions import Lag
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class PipelineRun:
         self._served = False  # whether the services have ever answered
         self._uncommitted = False  # whether a batch waits for a service that is away
         self._told = ""
+        self._lags: dict[int, Lag] = {}
         self._keep: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
@@ -196,18 +199,18 @@ class PipelineRun:
         self._executors.look()
         if self._stop.is_set():
             raise Stopped
-        attempt = Attempt(self, location)
-        self._keep = partial(self._choice.keep, attempt.checkpoint.files)
-        self._choice.recall(attempt.checkpoint.files)
-        df = attempt.declare()
-        lease = attempt.claim(df).lease
+        query = PipelineQuery(self.plan, self.spark, self, location)
+        self._keep = partial(self._choice.keep, query.checkpoint.files)
+        self._choice.recall(query.checkpoint.files)
+        df = query.declare()
+        job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh)
         try:
             self.state = "running"
             self._say("started")
-            attempt.run(df)
+            query.execute(job, df)
             self._well()
         finally:
-            lease.release()
+            job.lease.release()
 
     def _well(self) -> None:
         """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
@@ -224,7 +227,7 @@ class PipelineRun:
     def _say(self, kind: str, **details: Any) -> None:
         self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
-    def follow(self, query: Any) -> None:
+    def follow(self, query: StreamingQuery) -> None:
         """Waits for a streaming query, and stops it between batches when asked to."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
             # A look at the sources has ended well.
@@ -244,30 +247,32 @@ class PipelineRun:
         if rows:
             self._metrics.records_rejected(rows)
 
-    def gave_up(self) -> None:
+    def commit_failed(self) -> None:
         """Counts a commit that failed for good."""
         self._metrics.failed()
 
-    def put_off(self) -> None:
+    def commit_postponed(self) -> None:
         """Counts a commit that failed because a service is away, and will be tried again."""
         self._uncommitted = True
         self._metrics.retried()
 
-    def tended(self, done: Upkeep) -> None:
-        """Tells of upkeep between two batches."""
+    def maintained(self, done: Upkeep) -> None:
+        """Tells of maintenance between two batches."""
         self._say("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _told(done))
 
-    def lag(self, snapshots: int, seconds: float) -> None:
-        """Notes how far the target is behind its sources."""
-        self._metrics.lag(snapshots=snapshots, seconds=seconds)
+    def lagging(self, source: int, lag: Lag) -> None:
+        """Notes how far the target is behind its sources together."""
+        self._lags[source] = lag
+        lags = self._lags.values()
+        self._metrics.lag(snapshots=sum(one.snapshots for one in lags), seconds=max(one.seconds for one in lags))
 
-    def scanned(self, seen: Scanned) -> None:
+    def scanned(self, metrics: Scanned) -> None:
         """Counts the files and partitions that a batch read and left out."""
-        matched, skipped = seen.partitions()
+        matched, skipped = metrics.partitions()
         self._metrics.scanned(
-            matched=seen.matched,
-            skipped=seen.skipped,
-            bytes=seen.bytes,
+            matched=metrics.matched,
+            skipped=metrics.skipped,
+            bytes=metrics.bytes,
             partitions_matched=matched,
             partitions_skipped=skipped,
         )

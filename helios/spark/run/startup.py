@@ -4,71 +4,73 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from helios.errors import CheckpointError, InputError
-from helios.model.source import IcebergSource
-from helios.plan.checks.sinks import left_out, stores
+from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import ReadPath
+from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes
 from helios.spark.iceberg.validators import COMPACTION
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import Fit, columns_of
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import stored_schema
-from helios.spark.sinks.quarantine import Quarantine
-from helios.spark.sinks.route import RoutedTarget
-from helios.spark.sinks.table import Site, TableTarget, Target, create, memory, shape
+from helios.spark.sinks.protocol import Sink
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink, create, shape
 from helios.table.ledger import Record
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """What a pipeline holds while it runs.
+class Started:
+    """A validated start.
 
     Attributes:
         lease: Its lease on the checkpoint.
-        target: Where its batches go.
+        sink: Where its batches go.
         planned: The last batch that an earlier process may have written; -1 for none.
     """
 
     lease: Lease
-    target: Target
+    sink: Sink
     planned: int
 
 
-class Claim:
+class StartupValidator:
     """Matches the parts, and makes what is new: the checkpoint's identity, the table, the record in it.
 
     Args:
-        site: What is to run, and where; the lease and the checkpoint's id are found here.
-        anew: Whether a new checkpoint is to resume at the position that the target remembers.
-        refresh: Whether the target is to be emptied, and filled from the beginning.
+        context: What is to run, and where; the lease and the checkpoint's id are found here.
+        new_checkpoint: Whether a new checkpoint is to resume at the position that the target remembers.
+        full_refresh: Whether the target is to be emptied, and filled from the beginning.
     """
 
-    def __init__(self, site: Site, *, anew: bool, refresh: bool) -> None:
-        plan = site.plan
-        self.site = site
+    def __init__(self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool) -> None:
+        plan = context.plan
+        self.context = context
         self.plan = plan
-        self.spark = site.spark
-        self.checkpoint = site.checkpoint
-        self.anew = anew
-        self.refresh = refresh
+        self.spark = context.spark
+        self.checkpoint = context.checkpoint
+        self.anew = new_checkpoint
+        self.refresh = full_refresh
         self.routed = plan.write.sink.routing is not None
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
-        # Rows in memory have no name; a batch pipeline is told apart by all that it reads.
-        read = tuple("memory" if r.kind == "memory" else r.name for r in plan.reads)
+        # A batch pipeline is told apart by all that it reads.
+        read = tuple(r.name if r.table is not None else r.source.ledger_name for r in plan.reads)
         self.sources = self.followed if plan.streaming else read
 
-    def take(self, df: DataFrame) -> Claimed:
-        """Takes the claim; the caller releases the lease.
+    def start(self, df: DataFrame) -> Started:
+        """Validates the start and takes the lease, which the caller releases.
 
         Args:
             df: What will be written, of which only the schema is looked at.
@@ -89,7 +91,7 @@ class Claim:
             self._refuse_foreign(existing)
         existing = None if replaced else existing
         # Routed tables are looked at when a value brings them up.
-        table = writing.load_table(self.spark, plan.write.table) if not self.routed else None
+        table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if existing is not None:
             self._compare(existing, table)
         elif table is not None and not replaced:
@@ -98,7 +100,7 @@ class Claim:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_misfit(table, df)
-        elif not self.routed and not (plan.write.sink.creates and stores(plan.write.mode)):
+        elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         lease = Lease(self.checkpoint)
         lease.acquire()
@@ -110,11 +112,11 @@ class Claim:
 
     # what is refused
 
-    def _refuse_misfit(self, table: Any, df: DataFrame) -> None:
+    def _refuse_misfit(self, table: JavaTable, df: DataFrame) -> None:
         """A batch that the table cannot take is refused before anything is touched."""
         write = self.plan.write
-        if stores(write.mode):
-            out = left_out(write.sink, columns_of(df.schema), columns_of(writing.target_schema(self.spark, table)))
+        if write.mode.traits.stores:
+            out = left_out(write.sink, columns_of(df.schema), columns_of(tables.target_schema(self.spark, table)))
             Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_anew(self) -> None:
@@ -128,7 +130,7 @@ class Claim:
         if self.refresh:
             return
         followed = [read for read in self.plan.reads if read.source.streaming]
-        resumable = self.plan.path is ReadPath.RANGES and all(isinstance(r.source, IcebergSource) for r in followed)
+        resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in followed)
         if followed and not resumable:
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources "
@@ -163,7 +165,7 @@ class Claim:
                 fix="give this pipeline a name of its own.",
             )
 
-    def _compare(self, existing: Identity, table: Any | None) -> None:
+    def _compare(self, existing: Identity, table: JavaTable | None) -> None:
         plan, location = self.plan, self.checkpoint.location
         uuid_now = str(table.uuid()) if table is not None else None
         if existing.target_uuid and uuid_now != existing.target_uuid:
@@ -197,7 +199,7 @@ class Claim:
                 fix="put the steps back, or give the pipeline a new name and a new target.",
             )
 
-    def _refuse_others(self, table: Any) -> None:
+    def _refuse_others(self, table: JavaTable) -> None:
         """Emptying a table must not take the rows of others along."""
         table.refresh()
         names = {name for name in (self.plan.pipeline, self.plan.was) if name}
@@ -218,7 +220,7 @@ class Claim:
             fix="delete the pipeline's own rows by hand, or run under a new name into a new table.",
         )
 
-    def _refuse_lost(self, table: Any) -> None:
+    def _refuse_lost(self, table: JavaTable) -> None:
         plan = self.plan
         record = self._remembered(table)
         if record is not None and record.position is not None:
@@ -242,9 +244,43 @@ class Claim:
 
     # what is made
 
-    def _settle(self, lease: Lease, existing: Identity | None, table: Any | None, df: DataFrame) -> Claimed:
+    def _settle(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
-        identity = existing or Identity(
+        identity = existing or self._new_identity()
+        old = self._remembered(table) if table is not None and not self.refresh else None
+        if table is not None:
+            shape(self.spark, plan, table)
+        if existing is None:
+            self._replace(lease, identity, old, table)
+            # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
+            self.checkpoint.create(identity)
+        context = replace(self.context, lease=lease, checkpoint_id=identity.id)
+        planned = self.checkpoint.batches("offsets")
+        last = planned[-1] if planned else -1
+        if self.routed:
+            if identity.pipeline != plan.pipeline:
+                self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
+            return Started(lease=lease, sink=RoutedSink(context), planned=last)
+        # A new checkpoint keeps what the old one read, by which a batch pipeline knows identical inputs.
+        claim = Record(
+            checkpoint=identity.id,
+            position=old.position if old else None,
+            steps=old.steps if old else plan.fingerprint,
+        )
+        if table is None:
+            table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
+            shape(self.spark, plan, table)
+        ledger = context.ledger(table, self.branch)
+        self._record(ledger, identity, claim)
+        if identity.pipeline != plan.pipeline or not identity.target_uuid:
+            self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
+        self._refuse_behind(ledger, last)
+        sink = AuditedSink if plan.write.sink.audits else TableSink
+        return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+
+    def _new_identity(self) -> Identity:
+        plan = self.plan
+        return Identity(
             id=uuid.uuid4().hex,
             pipeline=plan.pipeline,
             target=plan.write.table.text,
@@ -253,50 +289,24 @@ class Claim:
             state=plan.state,
             path=plan.path.value,
         )
-        old = self._remembered(table) if table is not None and not self.refresh else None
-        quarantine = Quarantine.of(plan, self.spark, self.checkpoint, lease.verify)
-        if table is not None:
-            shape(self.spark, plan, table)
-        if existing is None:
-            if self.anew:
-                self._begin_anew(old, table)
-                if quarantine is not None:
-                    quarantine.rewind(old)
-            elif self.refresh:
-                # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
-                if table is not None:
-                    self._refuse_others(table)
-                    Ledger(table, plan.pipeline, identity.id, plan.fingerprint, self.branch).empty()
-                if quarantine is not None:
-                    quarantine.empty(identity.id)
-                self.checkpoint.clear()
-            # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
-            self.checkpoint.create(identity)
-        # A new checkpoint keeps what the old one read, by which a batch pipeline knows identical inputs.
-        claim = Record(
-            checkpoint=identity.id,
-            position=old.position if old else None,
-            steps=old.steps if old else plan.fingerprint,
-        )
-        site = replace(self.site, lease=lease, checkpoint_id=identity.id)
-        planned = self.checkpoint.batches("offsets")
-        last = planned[-1] if planned else -1
-        if self.routed:
-            if identity.pipeline != plan.pipeline:
-                self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Claimed(lease=lease, target=RoutedTarget(site), planned=last)
-        if table is None:
-            table = create(self.spark, plan, plan.write.table, df, {site.ledger(None).key: claim.as_json()})
-            shape(self.spark, plan, table)
-        ledger = site.ledger(table, self.branch)
-        self._record(ledger, identity, claim)
-        if identity.pipeline != plan.pipeline or not identity.target_uuid:
-            self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
-        self._refuse_behind(ledger, last)
-        made = AuditedTarget if plan.write.sink.audits else TableTarget
-        return Claimed(lease=lease, target=made(site, plan.write.table, table, self.branch), planned=last)
 
-    def _remembered(self, table: Any) -> Record | None:
+    def _replace(self, lease: Lease, identity: Identity, old: Record | None, table: JavaTable | None) -> None:
+        """Makes room for a checkpoint that is begun anew; nothing for one that was never there."""
+        quarantine = QuarantineSink.of(replace(self.context, lease=lease))
+        if self.anew:
+            self._begin_anew(old, table)
+            if quarantine is not None:
+                quarantine.rewind(old)
+        elif self.refresh:
+            # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
+            if table is not None:
+                self._refuse_others(table)
+                Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch).empty()
+            if quarantine is not None:
+                quarantine.empty(identity.id)
+            self.checkpoint.clear()
+
+    def _remembered(self, table: JavaTable) -> Record | None:
         """The target's record of the pipeline, or of its old name."""
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
         found = (Ledger(table, name, "", "", self.branch).load() for name in names)
@@ -320,7 +330,7 @@ class Claim:
             if record is None or record.checkpoint != identity.id:
                 ledger.claim(claim, forget=was)
 
-    def _begin_anew(self, old: Record | None, table: Any | None) -> None:
+    def _begin_anew(self, old: Record | None, table: JavaTable | None) -> None:
         """Empties the checkpoint, and notes where the target says that the pipeline stood."""
         stood = list(old.position["sources"]) if old and old.position else []
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
@@ -342,7 +352,7 @@ class Claim:
                 fix="put the sources back, or run under a new name into a new target.",
             )
         if old is not None and old.aside:
-            memory(self.site, self.plan.write.table, self.branch).forget(old.batch)
+            self.context.upsert_state(self.plan.write.table, self.branch).forget(old.batch)
         self.checkpoint.rewind()
         if stood and self.followed:
             self.checkpoint.write_start(

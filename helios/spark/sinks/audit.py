@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
@@ -13,10 +12,13 @@ from pyspark.sql import functions as F
 from helios.errors import RunError
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class
-from helios.spark.sinks import modes
-from helios.spark.sinks.ledger import ATTEMPT
-from helios.spark.sinks.options import Commit
-from helios.spark.sinks.table import TableTarget, Work
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.jvm.types.java import JavaMap
+from helios.spark.sinks.ledger import ATTEMPT, Conflict
+from helios.spark.sinks.options import Commit, CommitOptions
+from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
+from helios.spark.sinks.table import TableSink
+from helios.table.positions import Batch
 
 
 def audit_branch(pipeline: str) -> str:
@@ -24,49 +26,74 @@ def audit_branch(pipeline: str) -> str:
     return f"helios_audit_{pipeline}"
 
 
-class AuditedTarget(TableTarget):
+class AuditedSink(TableSink):
     """A table whose main shows only batches that passed their audit."""
 
-    def _commit(self, work: Work) -> Commit | None:
-        terms = self.site.terms()
+    def find(self, batch: Batch) -> Outcome:
+        """Looks a batch up in main; one that waits on the audit branch is there in part."""
+        outcome = super().find(batch)
+        if isinstance(outcome, Absent):
+            staged = self.table.refs().get(self._branch)
+            made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
+            stamps = made.summary() if made is not None else None
+            if stamps is not None and stamps.get("helios.batch") == str(batch.number) and self._mine(stamps):
+                return Partial((self._branch,))
+        return outcome
+
+    @property
+    def _branch(self) -> str:
+        return audit_branch(self.context.plan.pipeline)
+
+    def _mine(self, stamps: JavaMap[str, str]) -> bool:
+        return stamps.get("helios.checkpoint") == self.ledger.checkpoint
+
+    def _commit(self, staged: Staged) -> Commit | None:
+        batch, options = staged.batch, self.context.options()
         record = self.ledger.load()
         if record is not None and record.aside:
-            self.memory.forget(record.batch)  # of whose rows main never got one
-        staging = self.site.ledger(self.table, audit_branch(self.site.plan.pipeline))
-        for tried in range(terms.retry.retries + 1):
-            if tried:
-                terms.retried()
-                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
+            self.upsert_state.forget(record.batch)  # of whose rows main never got one
+        for tried in options.tries():
             seen = self.ledger.seen
-            self._branch_off(str(staging.branch))
-            if not terms.yields and not self._stands(seen):
-                raise self._unseen(work, "main moved before the batch was staged")
-            staging.find(work.number, work.position, planned=True)
-            with modes.writer(self._batch(work)) as write:
-                staged = self._commit_with(staging, write, work, recorded=False)
-            if staged is None or staged.again or staged.snapshot is None:
-                return staged
-            self._audit(work.df.sparkSession, staged.snapshot, work.number)
-            if self._publish(str(staging.branch), staged, work):
-                return staged
-            found = self.find(work.number, work.position, planned=True)
+            made = self._publish_once(staged, options, seen)
+            if not isinstance(made, Conflict):
+                return replace(made, retries=tried) if made is not None and not made.again else made
+            found = self.ledger.find(replace(batch, replayed=True))
             if found is not None:
                 return found
-            if not terms.yields and not self._stands(seen):
-                raise self._unseen(work, "main moved before the batch was published")
-        self.site.gave_up()
+            if not options.yields and not self._stands(seen):
+                raise self._unseen(batch, "main moved before the batch was published")
+        self.context.observer.commit_failed()
         raise RunError(
-            f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
-            f"under each of {terms.retry.retries + 1} tries; main holds nothing of it.",
+            f"batch {batch.number} of {self.context.plan.pipeline} could not be published: main of {self.name.text} "
+            f"moved under each of {options.retry.retries + 1} tries; main holds nothing of it.",
             fix="run again when the table is quieter.",
         )
 
-    def _unseen(self, work: Work, why: str) -> RunError:
-        self.site.gave_up()
-        return self.ledger.unseen(work.number, why)
+    def _publish_once(
+        self, staged: Staged, options: CommitOptions, seen: JavaSnapshot | None
+    ) -> Commit | Conflict | None:
+        """One try: stages the batch on the audit branch, audits it there and publishes it."""
+        batch, spark = staged.batch, staged.rows.df.sparkSession
+        assert staged.write is not None
+        staging = self.context.ledger(self.table, self._branch)
+        self._branch_off()
+        if not options.yields and not self._stands(seen):
+            raise self._unseen(batch, "main moved before the batch was staged")
+        staging.find(replace(batch, replayed=True))
+        with self._failures_observed():
+            made = staging.try_commit(spark, staged.write, batch, options, recorded=False)
+        if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
+            return made
+        self._audit(spark, made.snapshot, batch.number)
+        return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 
-    def _branch_off(self, branch: str) -> None:
+    def _unseen(self, batch: Batch, why: str) -> RunError:
+        self.context.observer.commit_failed()
+        return self.ledger.unseen(batch.number, why)
+
+    def _branch_off(self) -> None:
         """Sets the branch to where main is."""
+        branch = self._branch
         self.table.refresh()
         head = self.ledger.head()
         refs = self.table.manageSnapshots()
@@ -85,7 +112,7 @@ class AuditedTarget(TableTarget):
         Raises:
             RunError: One does not hold; main is as it was.
         """
-        sink = self.site.plan.write.sink
+        sink = self.context.plan.write.sink
         rows = self._added(spark, snapshot)
         named = [F.expr(condition).alias(f"c{i}") for i, (_, condition) in enumerate(sink.audits)]
         row = rows.agg(*named).collect()[0]
@@ -94,8 +121,8 @@ class AuditedTarget(TableTarget):
         ]
         if failed:
             raise RunError(
-                f"batch {number} of {self.site.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
-                f"are on the branch {audit_branch(self.site.plan.pipeline)} of {self.name.text}; main is as it was.",
+                f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
+                f"are on the branch {self._branch} of {self.name.text}; main is as it was.",
                 where=sink.origin,
                 fix="mend the source and run again, which audits again; or set the batch aside with "
                 f"`helios quarantine {self.name.text} --batch {number}`.",
@@ -104,18 +131,20 @@ class AuditedTarget(TableTarget):
     def _added(self, spark: SparkSession, snapshot: int) -> DataFrame:
         """The rows in the data files that a snapshot added."""
         self.table.refresh()
-        files = [str(f.location()) for f in self.table.snapshot(snapshot).addedDataFiles(self.table.io())]
+        made = self.table.snapshot(snapshot)
+        assert made is not None
+        files = [str(f.location()) for f in made.addedDataFiles(self.table.io())]
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
         return rows.where(F.col("_file").isin(files))
 
-    def _stands(self, seen: Any | None) -> bool:
+    def _stands(self, seen: JavaSnapshot | None) -> bool:
         """Whether main holds the rows that it held when the batch was looked up."""
         head = self.ledger.head()
         return head is None if seen is None else self.ledger.only_compacted(seen)
 
-    def _alone(self, branch: str, snapshot: int) -> bool:
+    def _alone(self, snapshot: int) -> bool:
         """Whether main and the branch differ by this batch's own snapshots, and not by those of a zombie."""
-        ref = self.table.refs().get(branch)
+        ref = self.table.refs().get(self._branch)
         head, one = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or one is None or ref.snapshotId() != snapshot:
             return False
@@ -124,18 +153,18 @@ class AuditedTarget(TableTarget):
         # A branch of an empty table begins with an empty snapshot of its own.
         return below is not None and (head is None or below.snapshotId() == head.snapshotId())
 
-    def _publish(self, branch: str, staged: Commit, work: Work) -> bool:
+    def _publish(self, snapshot: int, batch: Batch) -> bool:
         """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""
-        self.site.verify()
+        self.context.verify()
         # First of all: what is committed after this makes the transaction fail, what came before it is looked at.
         transaction = self.table.newTransaction()
-        if self.find(work.number, work.position, planned=True) is not None:
-            return False  # the batch was set aside meanwhile, or its replacement has published it
-        if not self._alone(branch, int(staged.snapshot or 0)):
+        if self.ledger.find(replace(batch, replayed=True)) is not None:
+            return False  # the batch was discarded meanwhile, or its replacement has published it
+        if not self._alone(snapshot):
             return False
         try:
-            transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
-            record = self.ledger.record_of(work.number, work.position, int(staged.snapshot or 0))
+            transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
+            record = self.ledger.record_of(batch, snapshot)
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
         except IllegalArgumentException:
@@ -143,7 +172,6 @@ class AuditedTarget(TableTarget):
         except Py4JJavaError as error:
             if java_class(error) in CONFLICTS:
                 return False
-            found = self.ledger.look_again(error, work.number, work.position)
-            return found is not None
+            return self.ledger.look_again(error, batch) is not None
         self.table.refresh()
         return True

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
@@ -27,8 +26,12 @@ from helios.spark.iceberg.transaction import Added, Transaction, changes
 from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
-from helios.spark.sinks.options import Commit, Terms, counted
+from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
+from helios.spark.jvm.types.updates import JavaSnapshotUpdate
+from helios.spark.sinks.options import Commit, CommitOptions, counted
 from helios.table.ledger import Record, parse
+from helios.table.positions import Batch, same_sources
 from helios.table.refs import LEDGER
 
 ATTEMPT = "helios.attempt"
@@ -36,6 +39,19 @@ ATTEMPT = "helios.attempt"
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A try that lost against another writer.
+
+    Attributes:
+        error: What Iceberg said; None where it said nothing.
+        write_seconds: How long Spark wrote in vain.
+    """
+
+    error: Py4JJavaError | None
+    write_seconds: float
 
 
 class Ledger:
@@ -49,21 +65,21 @@ class Ledger:
         branch: The branch that it writes; None for main.
     """
 
-    def __init__(self, table: Any, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
+    def __init__(self, table: JavaTable, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
         self.table = table
         self.branch = branch
         self.pipeline = pipeline
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = LEDGER + pipeline
-        self._head: Any = None  # the snapshot at which a batch was last looked up
+        self._head: JavaSnapshot | None = None  # the snapshot at which a batch was last looked up
 
-    def head(self) -> Any | None:
+    def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
         return _util().latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     @property
-    def seen(self) -> Any | None:
+    def seen(self) -> JavaSnapshot | None:
         """The newest snapshot when a batch was last looked up; None for an empty branch."""
         return self._head
 
@@ -121,13 +137,8 @@ class Ledger:
 
     # looking up a batch
 
-    def find(self, batch: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
+    def find(self, batch: Batch) -> Commit | None:
         """Looks a batch up in the target; None when it is not there.
-
-        Args:
-            batch: The batch's number.
-            position: What it reads.
-            planned: Whether an earlier process may have written it already.
 
         Raises:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
@@ -135,10 +146,10 @@ class Ledger:
         record = self.load()
         self._head = self.head()
         if record is None:
-            if planned:
+            if batch.replayed:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
-                    f"batch {batch} is absent; nothing was written.",
+                    f"batch {batch.number} is absent; nothing was written.",
                     fix=f"restore the table property {self.key} from an older metadata file, or fill the target anew "
                     "with `helios run --full-refresh`.",
                 )
@@ -150,12 +161,12 @@ class Ledger:
                 fix="stop one of the two, and give each pipeline one checkpoint.",
             )
         self.refuse_rollback(record)
-        if record.batch < batch:
+        if record.batch < batch.number:
             return None
-        same = record.batch == batch and reads(record.position) == reads(position)
-        if not same and (record.batch == batch or not planned):
+        same = record.batch == batch.number and same_sources(record.position, batch)
+        if not same and (record.batch == batch.number or not batch.replayed):
             raise self.behind(record)
-        return Commit(snapshot=record.snapshot if record.batch == batch else None, again=True)
+        return Commit(snapshot=record.snapshot if record.batch == batch.number else None, again=True)
 
     def refuse_rollback(self, record: Record) -> None:
         """Stops when the target no longer holds the last batch that its record names.
@@ -189,24 +200,15 @@ class Ledger:
     # committing
 
     def commit(
-        self,
-        spark: SparkSession,
-        write: Callable[[Transaction], None],
-        batch: int,
-        position: Mapping[str, Any],
-        terms: Terms | None = None,
-        *,
-        recorded: bool = True,
+        self, spark: SparkSession, write: Callable[[Transaction], None], batch: Batch, options: CommitOptions
     ) -> Commit | None:
         """Writes a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
             spark: The session of the batch.
             write: Writes the batch into a transaction on the table; called again where a conflict is tried again.
-            batch: The batch's number.
-            position: What it read.
-            terms: How it is committed.
-            recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
+            batch: The batch.
+            options: How it is committed.
 
         Returns:
             The commit; None when the batch changes nothing.
@@ -215,81 +217,110 @@ class Ledger:
             LeaseError: Another driver has committed for this pipeline since the look-up.
             RunError: The commit failed, or its outcome stays unknown.
         """
-        terms = terms or Terms()
         conflict: Py4JJavaError | None = None
         started, writing = time.monotonic(), 0.0
-        for tried in range(terms.retry.retries + 1):
-            if tried:
-                terms.retried()
-                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
-            terms.before()
-            seen = self._head
-            pending = self.begin(spark, batch, position, terms)
-            began = time.monotonic()
-            try:
-                write(pending)
-            except Py4JJavaError as error:
-                if java_class(error) not in CONFLICTS:
-                    raise
-                conflict = error
-                if (found := self.find(batch, position, planned=True)) is not None:
-                    return found
-                self._refuse_conflict(error, batch, terms, seen)
+        for tried in options.tries():
+            made = self.try_commit(spark, write, batch, options)
+            if isinstance(made, Conflict):
+                conflict, writing = made.error, writing + made.write_seconds
                 continue
-            finally:
-                writing += time.monotonic() - began
-            made = pending.made
-            if not made or self._discarded(made, terms):
-                return None
-            newest = int(made[0].snapshotId())
-            files = Added(self.table, made)
-            try:
-                if recorded:
-                    pending.record(self.key, self.record_of(batch, position, newest).as_json())
-                pending.commit()
-            except Py4JJavaError as error:
-                found = self.look_again(error, batch, position)
-                landed = found is not None and found.snapshot == newest
-                if not landed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
-                    files.delete()  # of any other failure nobody can tell that they are in no snapshot
-                if found is None:
-                    conflict = error
-                    self._refuse_conflict(error, batch, terms, seen)
-                    continue
-                if not landed:
-                    return found
-            self.table.refresh()
-            done = time.monotonic() - started - writing
-            return replace(counted(made, pending.rows), retries=tried, write_seconds=writing, commit_seconds=done)
-        why = f": {java_message(conflict)}" if conflict is not None else ""
-        raise RunError(
-            f"batch {batch} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
-            f"{terms.retry.retries + 1} tries; nothing was written{why}",
-            fix="run again when the table is quieter, or allow more tries with .retry(retries=).",
-        ) from conflict
+            if made is None or made.again:
+                return made
+            seconds = time.monotonic() - started - writing - made.write_seconds
+            return replace(
+                made, retries=tried, write_seconds=writing + made.write_seconds, commit_seconds=max(0.0, seconds)
+            )
+        raise self._conflicted(batch, options, conflict) from conflict
 
-    def begin(
-        self, spark: SparkSession, batch: int, position: Mapping[str, Any], terms: Terms | None = None
-    ) -> Transaction:
-        """A transaction on the table as it was when the batch was looked up: its operations are stamped and fenced."""
-        terms = terms or Terms()
+    def try_commit(
+        self,
+        spark: SparkSession,
+        write: Callable[[Transaction], None],
+        batch: Batch,
+        options: CommitOptions,
+        *,
+        recorded: bool = True,
+    ) -> Commit | Conflict | None:
+        """One try of `commit`.
+
+        Args:
+            spark: The session of the batch.
+            write: Writes the batch into a transaction.
+            batch: The batch.
+            options: How it is committed.
+            recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
+        """
+        seen = self._head
+        pending = self.begin(spark, batch, options)
+        began = time.monotonic()
+        try:
+            write(pending)
+        except Py4JJavaError as error:
+            if java_class(error) not in CONFLICTS:
+                raise
+            found = self.find(replace(batch, replayed=True))
+            return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        made = pending.made
+        if not made or self._discarded(made, options):
+            return None
+        newest = int(made[0].snapshotId())
+        files = Added(self.table, made)
+        try:
+            if recorded:
+                pending.record(self.key, self.record_of(batch, newest).as_json())
+            pending.commit()
+        except Py4JJavaError as error:
+            found = self.look_again(error, batch)
+            landed = found is not None and found.snapshot == newest
+            if not landed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+                files.delete()  # of any other failure nobody can tell that they are in no snapshot
+            if found is None:
+                return self._conflict(error, batch, options, seen, seconds)
+            if not landed:
+                return found
+        self.table.refresh()
+        return replace(counted(made, pending.rows), write_seconds=seconds)
+
+    def _conflict(
+        self, error: Py4JJavaError, batch: Batch, options: CommitOptions, seen: JavaSnapshot | None, seconds: float
+    ) -> Conflict:
+        """A conflict that may be tried again.
+
+        Raises:
+            RunError: The batch would overwrite what it has not seen.
+        """
+        if not options.yields and not self.only_compacted(seen):
+            raise self.unseen(batch.number, java_message(error)) from error
+        return Conflict(error, seconds)
+
+    def _conflicted(self, batch: Batch, options: CommitOptions, conflict: Py4JJavaError | None) -> RunError:
+        why = f": {java_message(conflict)}" if conflict is not None else ""
+        return RunError(
+            f"batch {batch.number} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
+            f"{options.retry.retries + 1} tries; nothing was written{why}",
+            fix="run again when the table is quieter, or allow more tries with .retry(retries=).",
+        )
+
+    def begin(self, spark: SparkSession, batch: Batch, options: CommitOptions) -> Transaction:
+        """A transaction on the table as it was at the look-up, whose operations are stamped and validated."""
         summary = {
-            **terms.stamps,
+            **options.stamps,
             "helios.v": str(VERSION),
             "helios.pipeline": self.pipeline,
-            "helios.batch": str(batch),
-            "helios.position": json.dumps(position, separators=(",", ":")),
-            "helios.sources": json.dumps(terms.sources, separators=(",", ":")),
+            "helios.batch": str(batch.number),
+            "helios.position": json.dumps(batch.position, separators=(",", ":")),
+            "helios.sources": json.dumps(options.sources, separators=(",", ":")),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
             ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None
 
-        def prepare() -> Callable[[Any], None]:
-            fences = [Ancestry(self.pipeline, self.checkpoint, head, terms.alone)]
+        def prepare() -> Callable[[JavaSnapshotUpdate], None]:
+            fences = [Ancestry(self.pipeline, self.checkpoint, head, options.alone)]
 
-            def prepared(operation: Any) -> None:
+            def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
                 if fences:  # a second operation of the batch stands on the first, which has its stamps
@@ -297,23 +328,19 @@ class Ledger:
 
             return prepared
 
-        return Transaction(spark, self.table, prepare, self.branch, terms.properties)
+        return Transaction(spark, self.table, prepare, self.branch, options.properties)
 
-    def record_of(self, batch: int, position: Mapping[str, Any], snapshot: int) -> Record:
+    def record_of(self, batch: Batch, snapshot: int) -> Record:
         """The record of a batch that was looked up."""
         head = self._head
         return Record(
             checkpoint=self.checkpoint,
-            batch=batch,
-            position=position,
+            batch=batch.number,
+            position=batch.position,
             snapshot=snapshot,
             sequence=(head.sequenceNumber() + 1) if head is not None and head.sequenceNumber() else 0,
             steps=self.steps,
         )
-
-    def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms, seen: Any | None) -> None:
-        if not terms.yields and not self.only_compacted(seen):
-            raise self.unseen(batch, java_message(error)) from error
 
     def unseen(self, batch: int, why: str) -> RunError:
         """The refusal of an overwrite that would erase what others have written."""
@@ -323,58 +350,57 @@ class Ledger:
             fix="look at what was written meanwhile; run again to replace it too.",
         )
 
-    def only_compacted(self, seen: Any | None) -> bool:
+    def only_compacted(self, seen: JavaSnapshot | None) -> bool:
         """Whether every commit since a snapshot is a compaction, which changes no rows."""
         self.table.refresh()
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
 
-    def _discarded(self, made: Sequence[Any], terms: Terms) -> bool:
+    def _discarded(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
         """Whether snapshots that change no file are not committed; their lists then go."""
-        if terms.counts_empty or any(map(changes, made)):
+        if options.counts_empty or any(map(changes, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())
         return True
 
-    def look_again(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
+    def look_again(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
         """What a failed commit means: found after all, worth another try (None), or an error to raise."""
+        batch = replace(batch, replayed=True)
         kind = java_class(error)
         message = java_message(error)
         if kind in CONFLICTS:
             # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone. A
             # request that was sent twice is also told to have failed, when its first sending went through.
-            found = self.find(batch, position, planned=True)
+            found = self.find(batch)
             return Commit(snapshot=found.snapshot, again=True) if found else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
-                f"batch {batch} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was written.",
+                f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "
+                "written.",
                 fix="run again: the batch is written once.",
             ) from error
         for pause in LOOKUP_SECONDS:
             time.sleep(pause)
             try:
-                found = self.find(batch, position, planned=True)
+                found = self.find(batch)
             except Py4JError:
                 continue  # the catalog is still away; the last word is below
             if found is not None:
                 made = self.table.snapshot(found.snapshot) if found.snapshot is not None else None
                 return counted([made]) if made is not None else found
         raise RunError(
-            f"the outcome of batch {batch} of {self.pipeline} is unknown: {kind}: {message}. The batch is not in "
-            f"{self.table.name()} now.",
+            f"the outcome of batch {batch.number} of {self.pipeline} is unknown: {kind}: {message}. The batch is not "
+            f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
 
 
-def reads(position: Mapping[str, Any] | None) -> object:
-    """The part of a position that tells two batches apart: what the followed sources gave."""
-    return (position or {}).get("sources")
+def _util() -> JavaSnapshotUtil:
+    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
+    return util
 
 
-def _util() -> Any:
-    return classes().org.apache.iceberg.util.SnapshotUtil
-
-
-def _always_true() -> Any:
-    return classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+def _always_true() -> JavaExpression:
+    expression: JavaExpression = classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    return expression

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from helios.errors import Origin, RunError
-from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
+from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Bound, Reach
@@ -42,14 +42,14 @@ BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
 """Types of keys whose bounds skip files of the target, and how Iceberg takes a value of each."""
 
 
-def marked(df: DataFrame, mode: Upsert) -> DataFrame:
+def marked(df: DataFrame, mode: Mode) -> DataFrame:
     """The rows with their order and whether they delete their key."""
     order = F.expr(mode.order_by) if mode.order_by else F.lit(None).cast("bigint")
     deleted = F.coalesce(F.expr(mode.delete_when), F.lit(False)) if mode.delete_when else F.lit(False)
     return df.withColumns({ORDER: order, DELETED: deleted})
 
 
-def terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
+def terms(rows: DataFrame, mode: Mode) -> dict[str, object]:
     """What tells whether two remembered orders of a key can be compared."""
     kind = rows.schema[ORDER].dataType
     wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
@@ -93,19 +93,17 @@ def null_key(keys: Iterable[str]) -> Column:
     return condition
 
 
-def unplaced(mode: Upsert | Delete) -> Column:
+def unplaced(mode: Mode) -> Column:
     """Why a row has no place in the target: a null in its key, or a null order where versions are kept; else null."""
     names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
     reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
-    if isinstance(mode, Upsert) and mode.history:
+    if mode.history:
         reason = reason.when(F.expr(str(mode.order_by)).isNull(), F.lit(f"null order: {mode.order_by}"))
     return reason
 
 
-def look_over(
-    df: DataFrame, mode: Upsert | Delete, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
-) -> Reach:
-    """Looks at the keys of a batch before it is written, in one pass.
+def validate_keys(df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()) -> Reach:
+    """Validates the keys of a batch before it is written, in one pass.
 
     Args:
         df: The batch; without an order, each key may be there once.
@@ -121,7 +119,7 @@ def look_over(
         RunError: A key is null, or there twice; or a version has no order; with a row.
     """
     keys = mode.keys
-    ordered = isinstance(mode, Delete) or mode.order_by is not None
+    ordered = not mode.traits.upserts or mode.order_by is not None
     reason = unplaced(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
@@ -136,7 +134,7 @@ def look_over(
     if most is not None and most > 1:
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
-    stored = (rows or 0) if isinstance(mode, Upsert) else 0
+    stored = (rows or 0) if mode.traits.upserts else 0
     return Reach(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -31,12 +30,11 @@ from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
 from helios.spark.iceberg.transaction import Reach, Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks import merge
-
-Write: TypeAlias = Callable[[Transaction], None]
+from helios.spark.sinks.protocol import Write
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class ModeBatch:
     """One batch on its way into one table.
 
     Attributes:
@@ -52,7 +50,7 @@ class Batch:
 
     df: DataFrame
     number: int
-    mode: Any
+    mode: Mode
     table: str
     where: Origin | None
     left_out: tuple[str, ...]
@@ -68,15 +66,15 @@ def stored_schema(df: DataFrame, mode: Mode, left_out: tuple[str, ...]) -> Struc
     """The columns of a new table for a batch's rows."""
     hidden = {name.lower() for name in (*left_out, POSITION)}
     fields = [field for field in df.schema.fields if field.name.lower() not in hidden]
-    if isinstance(mode, Upsert) and mode.history:
+    if mode.history:
         kind = df.select(F.expr(str(mode.order_by))).schema.fields[0].dataType
         fields += [StructField(name, kind) for name in (VALID_FROM, VALID_TO)]
     return StructType(fields)
 
 
 @contextmanager
-def writer(batch: Batch) -> Iterator[Write]:
-    """Looks a batch over, and gives what writes it into a transaction; the rows may be kept in memory meanwhile.
+def writer(batch: ModeBatch) -> Iterator[Write]:
+    """Validates a batch and gives what writes it into a transaction; the rows may be kept in memory meanwhile.
 
     Raises:
         RunError: The batch cannot be written in its mode.
@@ -86,7 +84,7 @@ def writer(batch: Batch) -> Iterator[Write]:
 
 
 @contextmanager
-def _append(batch: Batch) -> Iterator[Write]:
+def _append(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
     yield lambda pending: pending.append(rows)
 
@@ -98,7 +96,7 @@ def _unseen(pending: Transaction) -> dict[str, str]:
 
 
 @contextmanager
-def _overwrite(batch: Batch) -> Iterator[Write]:
+def _overwrite(batch: ModeBatch) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
         # Before the table gets columns for the rows.
@@ -140,31 +138,31 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
 
 
 @contextmanager
-def _overwrite_partitions(batch: Batch) -> Iterator[Write]:
+def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
     yield lambda pending: pending.overwrite_partitions(rows, _unseen(pending))
 
 
 @contextmanager
-def _delete(batch: Batch) -> Iterator[Write]:
+def _delete(batch: ModeBatch) -> Iterator[Write]:
     keys = batch.mode.keys
     rows = batch.df.select(*map(quoted, keys)).distinct()
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
     with _kept(rows):
-        reach = merge.look_over(rows, batch.mode, batch.table, batch.where)
+        reach = merge.validate_keys(rows, batch.mode, batch.table, batch.where)
         yield lambda pending: pending.sql(text, rows, reach)
 
 
 @contextmanager
-def _merge_sql(batch: Batch) -> Iterator[Write]:
+def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
     with _kept(batch.df.drop(POSITION)) as rows:
-        yield lambda pending: pending.sql(batch.mode.query, rows)
+        yield lambda pending: pending.sql(str(batch.mode.query), rows)
 
 
 @contextmanager
-def _upsert(batch: Batch) -> Iterator[Write]:
-    mode: Upsert = batch.mode
+def _upsert(batch: ModeBatch) -> Iterator[Write]:
+    mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
     if mode.order_by:
@@ -173,15 +171,15 @@ def _upsert(batch: Batch) -> Iterator[Write]:
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
     with _kept(rows) as rows:
-        reach = merge.look_over(rows, mode, batch.table, batch.where)
+        reach = merge.validate_keys(rows, mode, batch.table, batch.where)
         given = [c for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out]
         fitted = batch.fit(rows.drop(*batch.left_out), merge.HELPERS)
         write = _write_versions if mode.history else _write_newest
         yield write(batch, fitted, {name.lower() for name in given}, reach)
 
 
-def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
-    mode: Upsert = batch.mode
+def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
+    mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     # An order that the target stores is compared there; else every key's order is remembered.
@@ -199,8 +197,8 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) 
     return lambda pending: pending.sql(text, rows, reach)
 
 
-def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
-    mode: Upsert = batch.mode
+def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
+    mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
     if mode.delete_when:
@@ -214,7 +212,7 @@ def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach
 
 
 @contextmanager
-def _groups(batch: Batch) -> Iterator[Write]:
+def _groups(batch: ModeBatch) -> Iterator[Write]:
     with _kept(batch.df) as rows:
         fitted = batch.fit(rows, (DELETED,))
         columns = [c for c in fitted.columns if c != DELETED]
@@ -232,7 +230,7 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-WRITERS: dict[type[Mode], Any] = {
+WRITERS: Mapping[type[Mode], Callable[[ModeBatch], AbstractContextManager[Write]]] = {
     Append: _append,
     Overwrite: _overwrite,
     OverwritePartitions: _overwrite_partitions,
@@ -241,4 +239,4 @@ WRITERS: dict[type[Mode], Any] = {
     MergeSql: _merge_sql,
     Groups: _groups,
 }
-"""By mode: a context that looks a batch over and gives what writes it."""
+"""By mode: a context that validates a batch and gives what writes it."""

@@ -1,17 +1,19 @@
-"""How a batch is committed, and what came of it."""
+"""Commit options and result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from helios.model.sink import Retry
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.observer import Observer, Silent
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is in the target.
+    """A committed batch.
 
     Attributes:
         snapshot: Its snapshot; None when that has expired.
@@ -35,7 +37,7 @@ class Commit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class CommitOptions:
     """How a batch is committed.
 
     Attributes:
@@ -46,8 +48,8 @@ class Terms:
         counts_empty: Whether a batch that changes no file is committed, so that it counts.
         alone: Whether any change of other writers since the look-up is a conflict, as Spark's own writer may miss it.
         yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
-        before: Called before each try; raises to stop.
-        retried: Called for each try after the first.
+        verify: Called before each try; raises to stop.
+        observer: What is told of each try after the first.
     """
 
     stamps: Mapping[str, str] = field(default_factory=dict)
@@ -57,12 +59,21 @@ class Terms:
     counts_empty: bool = False
     alone: bool = False
     yields: bool = True
-    before: Callable[[], None] = lambda: None
-    retried: Callable[[], None] = lambda: None
+    verify: Callable[[], None] = lambda: None
+    observer: Observer = field(default_factory=Silent)
+
+    def tries(self) -> Iterator[int]:
+        """The tries of one commit, counted from 0: the first at once, later ones after 1, 2, 4, ... back-offs."""
+        for tried in range(self.retry.retries + 1):
+            if tried:
+                self.observer.retried()
+                time.sleep(self.retry.backoff * 2 ** (tried - 1))
+            self.verify()
+            yield tried
 
 
-def counted(made: Sequence[Any], rows: int | None = None) -> Commit:
-    """What the snapshots of a batch, newest first, say of it.
+def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
+    """The commit of a batch, from the summaries of its snapshots, newest first.
 
     Args:
         made: The snapshots.

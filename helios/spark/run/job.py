@@ -1,0 +1,210 @@
+"""A started pipeline: its checkpoint, sources and sink, and what a batch of it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.errors import HeliosError
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.plan.sources import row_of
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.observer import Observer
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Sink
+from helios.spark.sources.protocol import Source
+from helios.spark.steps import materialized_view
+from helios.spark.steps.build import Built, build
+from helios.spark.steps.steps import CARRYING
+from helios.table.positions import Batch, Position, Span
+
+
+class Stopped(Exception):
+    """Ends a batch that began after a stop was asked for."""
+
+
+class Run(Observer, Protocol):
+    """What a job needs of the run that it belongs to."""
+
+    once: bool
+
+    def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
+        """Runs the work of a batch, counts it and tells of it.
+
+        Raises:
+            Stopped: A stop was asked for.
+        """
+
+    def follow(self, query: StreamingQuery) -> None:
+        """Waits for a streaming query, and stops it between batches when asked to."""
+
+
+class StreamingQuery(Protocol):
+    """What a run needs of `pyspark.sql.streaming.StreamingQuery`."""
+
+    def awaitTermination(self, timeout: Any = None) -> bool | None: ...
+
+    def stop(self) -> None: ...
+
+    @property
+    def lastProgress(self) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A pipeline that holds its lease.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        run: What is told of its batches.
+        checkpoint: Its checkpoint.
+        lease: Its lease on the checkpoint.
+        sources: All that it reads, by their number in the plan.
+        sink: Where its batches go.
+        planned: The last batch that an earlier process may have written; -1 for none.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    run: Run
+    checkpoint: Checkpoint
+    lease: Lease
+    sources: Mapping[int, Source]
+    sink: Sink
+    planned: int
+
+    @cached_property
+    def followed(self) -> dict[int, Source]:
+        return {index: source for index, source in self.sources.items() if self._read(index).source.streaming}
+
+    @property
+    def stateful(self) -> bool:
+        """Whether Spark runs the whole pipeline, with state of its own."""
+        return self.plan.path is ReadPath.STREAM
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables that are read."""
+        return frozenset(read.name for read in self.plan.reads if read.table is not None)
+
+    @property
+    def positioned(self) -> bool:
+        """Whether the position of a row in its source matters, and every step lets it through."""
+        ordered = self.plan.write.mode.order_by is not None
+        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
+
+    def _read(self, index: int) -> ReadPlan:
+        return self.plan.reads[index]
+
+    # what a batch reads
+
+    def begin(self) -> None:
+        """Settles where the followed sources begin, at the first start; later ones take it up."""
+        spanned = [source for index, source in self.followed.items() if row_of(self._read(index).source).spans]
+        known = self.checkpoint.start()
+        if known is None:
+            self.checkpoint.write_start([source.begin() for source in spanned])
+            return
+        for entry, source in zip(known, spanned, strict=True):
+            source.resume(entry)
+
+    def batch(self, number: int) -> Batch:
+        """A batch of a streaming pipeline, as Spark's offset log has planned it.
+
+        Raises:
+            CheckpointError: The log is damaged.
+        """
+        ends = self.checkpoint.offsets(number)
+        starts = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
+        spans = [self._span(*one) for one in zip(self.followed.items(), starts, ends, strict=True)]
+        return Batch(number, tuple(spans), pins={}, replayed=number <= self.planned)
+
+    def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
+        index, source = numbered
+        if not self.stateful:
+            return source.span(start, end)
+        read = self._read(index)
+        branch = {"branch": read.branch} if read.branch else {}
+        return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
+
+    def pin(self, batch: Batch) -> Batch:
+        """The batch with the snapshots of its joined tables: the same again when it is replayed."""
+        pinned = {i: s for i, s in self.sources.items() if s.pinned and i not in self.followed}
+        if not self.plan.streaming or self.stateful or not pinned:
+            return batch
+        pins = self.checkpoint.pins(batch.number)
+        if pins is None or not all(source.exists(_at(pins[str(i)])) for i, source in pinned.items()):
+            pins = {str(i): (source.current().end or {}).get("snapshot") for i, source in pinned.items()}
+            self.checkpoint.pin(batch.number, pins)
+        return replace(batch, pins=pins)
+
+    # its rows
+
+    def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
+        """The rows of a batch behind all steps; None where it adds none.
+
+        Args:
+            batch: The batch.
+            emitted: What Spark's stream gave: the rows of a stateful pipeline behind all steps, those of a source
+                that Spark reads itself, or the tick of a source that is read by spans.
+        """
+        if self.stateful and emitted is not None:
+            for source in self.followed.values():
+                source.verify_stream()
+            return Built(emitted)
+        spark = emitted.sparkSession if emitted is not None else self.spark
+        spans = dict(zip(self.followed if self.plan.streaming else self.sources, batch.spans, strict=True))
+        parts = {index: self._part(spark, index, span, emitted) for index, span in spans.items()}
+        if self.plan.streaming and all(part is None for part in parts.values()):
+            return None
+        view = self.plan.view
+        if view is not None:
+            [(index, part)] = parts.items()
+            to = spans[index].entry["to"]
+            return materialized_view.recomputed(spark, self.plan, view, part, to) if part is not None else None
+
+        def of(index: int, read: ReadPlan) -> DataFrame:
+            if index not in spans:
+                return self._joined(spark, index, batch)
+            part = parts[index]
+            return part if part is not None else self.sources[index].nothing(spark)
+
+        return build(self.plan, of)
+
+    def _part(self, spark: SparkSession, index: int, span: Span, emitted: DataFrame | None) -> DataFrame | None:
+        if emitted is not None and not row_of(self._read(index).source).spans:
+            return emitted
+        return self.sources[index].read(spark, span, positioned=self.positioned and self.plan.streaming)
+
+    def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
+        """A source that is read once a batch: a table at its pin, anything else as it is now."""
+        source = self.sources[index]
+        span = _at((batch.pins or {})[str(index)]) if source.pinned else None
+        rows = source.read(spark, span)
+        assert rows is not None
+        return rows
+
+    # afterwards
+
+    def look_behind(self, batch: Batch) -> None:
+        """Tells the sources what the target holds, and measures how far it is behind them."""
+        for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
+            with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the next batch
+                if span.end is not None:
+                    source.committed(span.end)
+                lag = source.lag(span.end if span.end is not None else source.start())
+                if lag is not None:
+                    self.run.lagging(index, lag)
+
+
+def _at(snapshot: int | None) -> Span:
+    """The span of a table at a pin."""
+    return Span("", None, {"snapshot": snapshot}, {})

@@ -1,0 +1,108 @@
+"""The schedulers of batches: bounded, incremental and stateful."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helios.plan.nodes import ReadPath
+from helios.plan.sources import row_of
+from helios.spark.iceberg.failures import engine_failure
+from helios.spark.run.batch import execute
+from helios.spark.run.job import Job
+from helios.spark.sinks.protocol import Absent
+from helios.spark.sources.micro_batch import MicroBatchStream
+from helios.table.positions import Batch
+
+
+def run_bounded(job: Job, df: DataFrame) -> None:
+    """One batch over the current state of all sources.
+
+    It is told from the last run by what its sources give.
+    """
+    spans = tuple(source.current() for source in job.sources.values())
+    execute(job, Batch(job.sink.number(spans), spans, replayed=True))
+
+
+def run_incremental(job: Job, df: DataFrame) -> None:
+    """Batches of a stateless pipeline: streams tell the spans, and each batch is read by them.
+
+    A source that Spark reads itself delivers its rows instead.
+    """
+    followed = job.followed
+    if all(row_of(source.read_plan.source).spans for source in followed.values()):
+        job.begin()
+        replan_lost(job)
+        ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in followed.values()]
+        _follow(job, reduce(DataFrame.union, ticks))
+    else:
+        [source] = followed.values()
+        _follow(job, source.stream())
+
+
+def run_stateful(job: Job, df: DataFrame) -> None:
+    """Batches that Spark emits from the whole pipeline, with state of its own."""
+    job.begin()
+    _follow(job, df)
+
+
+def replan_lost(job: Job) -> None:
+    """Forgets a batch that was planned, is not in the target and can be read no more: it is planned anew."""
+    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
+    if not planned or planned[-1] in committed:
+        return
+    batch = replace(job.batch(planned[-1]), replayed=True)
+    lost = any(source.lost(span) for source, span in zip(job.followed.values(), batch.spans, strict=True))
+    if lost and isinstance(job.sink.find(batch), Absent):
+        job.checkpoint.forget(planned[-1])
+
+
+def _follow(job: Job, df: DataFrame) -> None:
+    """Runs a streaming query whose batches are executed one after the other.
+
+    Raises:
+        HeliosError: What stopped it.
+    """
+    failure: list[BaseException] = []
+
+    def on_batch(emitted: DataFrame, number: int) -> None:
+        try:
+            batch = job.batch(number)
+            execute(job, batch, emitted)
+            job.look_behind(batch)
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    plan = job.plan
+    assert plan.trigger is not None
+    writer = (
+        df.writeStream.outputMode(plan.output_mode)
+        .foreachBatch(on_batch)
+        .option("checkpointLocation", job.checkpoint.location)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if job.run.once
+        else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
+    )
+    try:
+        job.run.follow(writer.start())
+    except StreamingQueryException as error:
+        # Spark tells of an error in Python as text; this is the error itself.
+        found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
+        raise (found[0] if found else engine_failure(error, plan)) from error
+
+
+SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
+    ReadPath.BATCH: run_bounded,
+    ReadPath.RANGES: run_incremental,
+    ReadPath.MICRO_BATCHES: run_incremental,
+    ReadPath.STREAM: run_stateful,
+}
+"""By read path."""

@@ -1,0 +1,239 @@
+"""A followed source as a micro-batch stream of Spark's: Python behind Spark's interface `MicroBatchStream`.
+
+Spark keeps the offset log, the triggers and the recovery; the source says where a batch ends. The rows of a batch are
+read by its span, unless the stream delivers them: then Spark plans and reads them itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from helios.plan.nodes import ReadPlan
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
+from helios.spark.sources.context import SourceContext
+from helios.table.positions import Position
+
+SPARK = "org.apache.spark.sql.connector"
+
+T = TypeVar("T")
+
+Planner = Callable[
+    [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
+]
+"""Plans the input partitions between two positions, and the factory of their readers; None where there are none."""
+
+
+class Followed(Protocol):
+    """What a stream needs of its source."""
+
+    context: SourceContext
+    read_plan: ReadPlan
+    error: BaseException | None
+
+    def start(self) -> Position: ...
+
+    def latest(self, after: Position) -> Position: ...
+
+    def freeze(self) -> None: ...
+
+    def schema(self) -> StructType: ...
+
+
+class MicroBatchStream:
+    """Spark's view of a followed source.
+
+    Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
+
+    Args:
+        source: What is read.
+        planner: Plans the partitions that Spark reads; None where only the offsets are wanted.
+    """
+
+    def __init__(self, source: Followed, planner: Planner | None = None) -> None:
+        self.source = source
+        self._planner = planner
+        spark = source.context.spark
+        gateway: Any = spark.sparkContext._gateway
+        listen: Any = ensure_callback_server_started
+        listen(gateway)
+        self._gateway = gateway
+        self._jvm = classes()
+        # A stream's columns never change: later ones are another stream's.
+        self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.schema().json())
+        self._factory: JavaReaderFactory | None = None
+        self._planned: tuple[str, JavaArray[JavaInputPartition]] | None = None
+
+    def df(self) -> DataFrame:
+        """Its rows, as a streaming DataFrame."""
+        jvm = self._jvm
+        none = jvm.scala.Option.empty()
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
+        plan = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
+            none, "helios", self, options, attributes, none, none, none
+        )
+        spark = self.source.context.spark
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+    def _offset(self, position: Position) -> JavaOffset:
+        text = json.dumps(dict(position), sort_keys=True, separators=(",", ":"))
+        offset: JavaOffset = self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
+        return offset
+
+    def _none_of(self, kind: str) -> JavaArray[Any]:
+        found = self._jvm
+        for part in f"{SPARK}.{kind}".split("."):
+            found = getattr(found, part)
+        array: JavaArray[Any] = self._gateway.new_array(found, 0)
+        return array
+
+    # a table
+
+    def name(self) -> str:
+        return self.source.read_plan.name
+
+    def id(self) -> None:
+        return None
+
+    def version(self) -> None:
+        return None
+
+    def schema(self) -> JavaStructType:
+        return self._columns
+
+    def columns(self) -> JavaObject:
+        columns: JavaObject = self._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.structTypeToV2Columns(
+            self._columns
+        )
+        return columns
+
+    def partitioning(self) -> JavaArray[JavaObject]:
+        return self._none_of("expressions.Transform")
+
+    def constraints(self) -> JavaArray[JavaObject]:
+        return self._none_of("catalog.constraints.Constraint")
+
+    def properties(self) -> JavaMap[str, str]:
+        properties: JavaMap[str, str] = self._jvm.java.util.HashMap()
+        return properties
+
+    def capabilities(self) -> JavaSet[JavaObject]:
+        found: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
+        found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
+        return found
+
+    def newScanBuilder(self, options: JavaObject) -> MicroBatchStream:
+        return self
+
+    # a scan
+
+    def build(self) -> MicroBatchStream:
+        return self
+
+    def readSchema(self) -> JavaStructType:
+        return self._columns
+
+    def description(self) -> str:
+        return self.name()
+
+    def toMicroBatchStream(self, checkpoint: str) -> MicroBatchStream:
+        return self
+
+    def supportedCustomMetrics(self) -> JavaArray[JavaObject]:
+        return self._none_of("metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> JavaArray[JavaObject]:
+        return self._none_of("metric.CustomTaskMetric")
+
+    def columnarSupportMode(self) -> JavaObject:
+        modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
+        mode: JavaObject = modes.PARTITION_DEFINED if self._planner is not None else modes.UNSUPPORTED
+        return mode
+
+    # a stream
+
+    def initialOffset(self) -> JavaOffset:
+        return self._offset(self.source.start())
+
+    def deserializeOffset(self, text: str) -> JavaOffset:
+        return self._offset(json.loads(text))
+
+    def getDefaultReadLimit(self) -> JavaObject:
+        limit: JavaObject = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._kept(self.source.freeze)
+
+    def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
+        after = _position(start) if start is not None else self.source.start()
+        return self._offset(self._kept(lambda: self.source.latest(after)))
+
+    def reportLatestOffset(self) -> None:
+        return None
+
+    def planInputPartitions(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
+        key = f"{start.json()} {end.json()}"
+        if self._planned is None or self._planned[0] != key:
+            self._planned = key, self._kept(lambda: self._plan(start, end))
+        return self._planned[1]
+
+    def createReaderFactory(self) -> JavaReaderFactory:
+        # Spark asks for one although it has no partition to read: any that can be sent to an executor will do.
+        unused = getattr(
+            self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
+        )
+        return self._factory or getattr(unused, "MODULE$")
+
+    def commit(self, end: JavaOffset) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None
+
+    def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
+        if self._planner is None:
+            return self._none_of("read.InputPartition")
+        found, self._factory = self._planner(_position(start), _position(end), self._columns)
+        return found if self._factory is not None else self._none_of("read.InputPartition")
+
+    def _kept(self, ask: Callable[[], T]) -> T:
+        """Spark tells of an error in here as text; the source keeps the error itself."""
+        try:
+            return ask()
+        except Exception as error:
+            self.source.error = error
+            raise
+
+    # an object
+
+    def toString(self) -> str:
+        return self.name()
+
+    def hashCode(self) -> int:
+        return hash(self.name()) & 0x7FFFFFFF
+
+    def equals(self, other: JavaObject) -> bool:
+        return False
+
+    class Java:
+        implements = (
+            f"{SPARK}.catalog.SupportsRead",
+            f"{SPARK}.read.ScanBuilder",
+            f"{SPARK}.read.Scan",
+            f"{SPARK}.read.streaming.MicroBatchStream",
+            f"{SPARK}.read.streaming.SupportsTriggerAvailableNow",
+        )
+
+
+def _position(offset: JavaOffset) -> Position:
+    position: Position = json.loads(str(offset.json()))
+    return position

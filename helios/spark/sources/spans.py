@@ -1,0 +1,123 @@
+"""The base of sources that are followed by spans: what a new kind of source need not write itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.errors import CheckpointError, InputError
+from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.jvm.types.java import JavaArray
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.micro_batch import MicroBatchStream
+from helios.table.positions import Lag, Position, Span
+
+
+class SpanSource:
+    """The defaults of a source that is followed by spans: it names its beginning, and knows no lag.
+
+    A subclass has `first`, `latest`, `schema` and `read`.
+
+    Args:
+        context: What the sources of the run share.
+        index: The source's number in the plan.
+    """
+
+    pinned = False
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        self.context = context
+        self.index = index
+        self.read_plan = context.plan.reads[index]
+        self.error: BaseException | None = None
+        self._start: Position | None = None
+
+    @property
+    def declared(self) -> str:
+        """What the script says about the beginning; another text at a later start is an error."""
+        return self.read_plan.source.label()
+
+    def first(self) -> Position:
+        """The position before the first batch of a pipeline that has not run yet."""
+        raise NotImplementedError
+
+    def begin(self) -> dict[str, Any]:
+        self._start = self.first()
+        return {"declared": self.declared, "branch": None, "uuid": None, "place": self._start}
+
+    def resume(self, entry: Mapping[str, Any]) -> None:
+        if entry["declared"] != self.declared:
+            raise CheckpointError(
+                f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "
+                f"{self.declared}, which counts only when a pipeline first begins.",
+                where=self.read_plan.source.origin,
+                fix="put it back, begin anew with `helios run --full-refresh`, or give the pipeline a new name and a "
+                "new target.",
+            )
+        self._start = entry["place"]
+
+    def start(self) -> Position:
+        assert self._start is not None  # begin() or resume() comes first
+        return self._start
+
+    def latest(self, after: Position) -> Position:
+        raise NotImplementedError
+
+    def freeze(self) -> None:
+        """Goes on with what comes, unless a subclass knows better."""
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        entry = {"source": self.read_plan.name, "branch": None, "uuid": None, "from": self.declared, "place": end}
+        return Span(self.read_plan.name, start, end, entry)
+
+    def lost(self, span: Span) -> bool:
+        return False
+
+    def lag(self, at: Position) -> Lag | None:
+        return None
+
+    def committed(self, position: Position) -> None:
+        return None
+
+    def current(self) -> Span:
+        start = self.first()
+        return self.span(start, self.latest(start))
+
+    def exists(self, span: Span) -> bool:
+        return True
+
+    def schema(self) -> StructType:
+        raise NotImplementedError
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        raise NotImplementedError
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame([], self.schema())
+
+    def stream(self) -> DataFrame:
+        return MicroBatchStream(self, self.partitions).df()
+
+    def partitions(
+        self, start: Position, end: Position, columns: JavaStructType
+    ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
+        """The input partitions of Spark's own stream.
+
+        Raises:
+            InputError: The source is read by spans only.
+        """
+        raise InputError(
+            f"{self.read_plan.name} cannot feed a stateful pipeline: it is read by spans only.",
+            where=self.read_plan.source.origin,
+            fix="write it into a table first, and follow that.",
+        )
+
+    def verify_stream(self) -> None:
+        return None
+
+    def scanned(self) -> Scanned:
+        return Scanned()
