@@ -96,13 +96,13 @@ class DefaultEngine:
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
-        from helios.spark.iceberg.scan_tasks import staging
+        from helios.spark.iceberg.scan_tasks import scan_task_scope
         from helios.spark.sources.context import SourceContext
         from helios.spark.sources.protocol import current_rows
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
-        with staging():
+        with scan_task_scope():
             sources = SourceContext(plan=plan, spark=session)
             df = build(plan, lambda index, _: current_rows(sources, index)).df
             return df.limit(rows).toArrow()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from helios.table.positions import Lag
 
 if TYPE_CHECKING:
-    from helios.spark.iceberg.scan_metrics import Scanned
+    from helios.spark.iceberg.scan_metrics import ScanMetrics
     from helios.spark.maintenance.maintain import Upkeep
 
 
@@ -34,7 +34,7 @@ class Observer(Protocol):
             lag: How far the pipeline is behind it.
         """
 
-    def scanned(self, metrics: Scanned) -> None:
+    def scanned(self, metrics: ScanMetrics) -> None:
         """A batch has read its sources."""
 
     def maintained(self, done: Upkeep) -> None:
@@ -59,7 +59,7 @@ class Silent:
     def lagging(self, source: int, lag: Lag) -> None:
         return None
 
-    def scanned(self, metrics: Scanned) -> None:
+    def scanned(self, metrics: ScanMetrics) -> None:
         return None
 
     def maintained(self, done: Upkeep) -> None:

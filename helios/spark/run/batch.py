@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from helios.spark.iceberg.scan_metrics import counting
-from helios.spark.iceberg.scan_tasks import staging
+from helios.spark.iceberg.scan_metrics import collect_scan_metrics
+from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found
@@ -43,7 +43,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
     """Runs a batch with all around it: stop and locks, the metrics of its scans, maintenance behind it."""
-    with staging(), counting(job.tables) as metrics:
+    with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
         commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
         for source in job.followed.values():  # what Spark itself read, in a thread of its own
             metrics.add(source.scanned())

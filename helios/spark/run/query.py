@@ -12,7 +12,7 @@ from helios.model.modes import Groups
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
 from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.iceberg.scan_tasks import staging
+from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
 from helios.spark.run.job import Job, Run
@@ -68,7 +68,7 @@ class PipelineQuery:
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         if self.plan.path is ReadPath.BATCH:
-            with staging():
+            with scan_task_scope():
                 return self._build()
         view = self.plan.view
         if view is not None:

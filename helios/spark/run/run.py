@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.failures import away, expired, plain
-from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
+from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, blamed
 from helios.spark.run.failover import Choice
 from helios.spark.run.job import Stopped, StreamingQuery
 from helios.spark.run.query import PipelineQuery
-from helios.spark.session.executors import PATIENCE, Executors
+from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
 from helios.table.positions import Lag
 
@@ -154,7 +154,7 @@ class PipelineRun:
             self.error = None
             self._end("stopped")
         except BaseException as error:
-            self.error = plain(error, self.plan)
+            self.error = user_error(error, self.plan)
             self.state = "failed"
             self._say("failed", message=str(self.error))
         finally:
@@ -168,7 +168,9 @@ class PipelineRun:
                 return
             except Exception as error:
                 # A token that was not renewed while its server was away: a new session asks for a new one.
-                reason = away(error) or (expired(error) if self._served and self._choice.renews else None)
+                reason = outage_reason(error) or (
+                    expired_token(error) if self._served and self._choice.renews else None
+                )
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -194,9 +196,9 @@ class PipelineRun:
 
     def _attempt(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        tell = partial(self._wait, PATIENCE)
+        tell = partial(self._wait, EXECUTOR_WAIT)
         self._executors = Executors(self.spark, self.plan, location, tell, self._stop.is_set)
-        self._executors.look()
+        self._executors.verify()
         if self._stop.is_set():
             raise Stopped
         query = PipelineQuery(self.plan, self.spark, self, location)
@@ -266,7 +268,7 @@ class PipelineRun:
         lags = self._lags.values()
         self._metrics.lag(snapshots=sum(one.snapshots for one in lags), seconds=max(one.seconds for one in lags))
 
-    def scanned(self, metrics: Scanned) -> None:
+    def scanned(self, metrics: ScanMetrics) -> None:
         """Counts the files and partitions that a batch read and left out."""
         matched, skipped = metrics.partitions()
         self._metrics.scanned(
@@ -282,7 +284,7 @@ class PipelineRun:
         with self._busy:
             if self._stop.is_set():
                 raise Stopped
-            self._executors.look()
+            self._executors.verify()
             began = time.monotonic()
             self._keep()
             commit = work()

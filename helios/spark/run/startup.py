@@ -15,7 +15,7 @@ from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import changes
+from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import Fit, columns_of
@@ -116,7 +116,7 @@ class StartupValidator:
         """A batch that the table cannot take is refused before anything is touched."""
         write = self.plan.write
         if write.mode.traits.stores:
-            out = left_out(write.sink, columns_of(df.schema), columns_of(tables.target_schema(self.spark, table)))
+            out = left_out(write.sink, columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table)))
             Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_anew(self) -> None:
@@ -206,7 +206,7 @@ class StartupValidator:
         names |= {f"{name}.replay" for name in names}  # what was mended in the quarantine is its own too
         history = History(table, Ledger(table, self.plan.pipeline, "", "", self.branch).head())
         # A branch of an empty table begins with an empty snapshot.
-        changing = (s for s in history if str(s.operation()) != COMPACTION and changes(s))
+        changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
         foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
         if foreign is not None:
             why = f"snapshot {foreign.snapshotId()} is not this pipeline's"

@@ -12,7 +12,7 @@ from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, presented
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import KeyMemory
+from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
 from helios.spark.sinks.ledger import Ledger
@@ -69,8 +69,8 @@ class SinkContext:
             observer=self.observer,
         )
 
-    def upsert_state(self, name: TableName, branch: str | None) -> KeyMemory:
+    def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """What upserts remember of the keys of a table, or of one branch of it."""
-        return KeyMemory(
+        return UpsertState(
             self.checkpoint, f"{name.text}@{branch}" if branch else name.text, self.plan.write.mode.tombstones
         )

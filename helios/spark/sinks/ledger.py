@@ -22,8 +22,8 @@ from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg import commit
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import Added, Transaction, changes
-from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
+from helios.spark.iceberg.transaction import AddedFiles, Transaction, changes_files
+from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.files import JavaExpression
@@ -114,7 +114,7 @@ class Ledger:
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
-        delete.validateWith(Unchanged(head.snapshotId() if head is not None else None))
+        delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
@@ -261,11 +261,11 @@ class Ledger:
             found = self.find(replace(batch, replayed=True))
             return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
-        made = pending.made
+        made = pending.snapshots
         if not made or self._discarded(made, options):
             return None
         newest = int(made[0].snapshotId())
-        files = Added(self.table, made)
+        files = AddedFiles(self.table, made)
         try:
             if recorded:
                 pending.record(self.key, self.record_of(batch, newest).as_json())
@@ -318,7 +318,7 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
-            fences = [Ancestry(self.pipeline, self.checkpoint, head, options.alone)]
+            fences = [AncestryValidator(self.pipeline, self.checkpoint, head, options.alone)]
 
             def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
@@ -358,7 +358,7 @@ class Ledger:
 
     def _discarded(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
         """Whether snapshots that change no file are not committed; their lists then go."""
-        if options.counts_empty or any(map(changes, made)):
+        if options.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
-from helios.spark.iceberg.transaction import Bound, Reach
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.iceberg.transaction import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
 
 HELPERS = (ORDER, DELETED)
@@ -102,7 +102,9 @@ def unplaced(mode: Mode) -> Column:
     return reason
 
 
-def validate_keys(df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()) -> Reach:
+def validate_keys(
+    df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
+) -> MergeScope:
     """Validates the keys of a batch before it is written, in one pass.
 
     Args:
@@ -135,7 +137,7 @@ def validate_keys(df: DataFrame, mode: Mode, table: str, where: Origin | None, *
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
     stored = (rows or 0) if mode.traits.upserts else 0
-    return Reach(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
+    return MergeScope(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
 
 
 def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -187,9 +189,9 @@ def shown(row: dict[str, object]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, ...]) -> DataFrame:
+def without_late(df: DataFrame, memory: UpsertState, batch: int, keys: tuple[str, ...]) -> DataFrame:
     """Leaves out the rows that are older than what is remembered of their key."""
-    known = memory.before(df.sparkSession, batch, keys)
+    known = memory.load(df.sparkSession, batch, keys)
     if known is None:
         return df
     # Only the batch's keys are compared: the memory may hold every key of the target.

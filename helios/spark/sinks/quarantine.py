@@ -173,7 +173,7 @@ class QuarantineSink:
                 table = tables.create_table(
                     self._spark, self._name, schema, {"format-version": "2", key: claim.as_json()}
                 )
-            missing = {"payload", "reason", "position", "batch"} - set(tables.target_schema(self._spark, table).names)
+            missing = {"payload", "reason", "position", "batch"} - set(tables.spark_schema(self._spark, table).names)
             if missing:
                 raise CheckpointError(
                     f"{self._name.text} is no quarantine table: it lacks {', '.join(sorted(missing))}.",

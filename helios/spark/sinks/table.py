@@ -15,7 +15,7 @@ from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
 from helios.plan.properties import created
 from helios.spark.iceberg import freshness, tables
-from helios.spark.iceberg.failures import is_away
+from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
@@ -110,7 +110,7 @@ class TableSink:
 
     def _mode_batch(self, batch: Batch, df: DataFrame) -> modes.ModeBatch:
         plan = self.context.plan
-        table = columns_of(tables.target_schema(self.context.spark, self.table))
+        table = columns_of(tables.spark_schema(self.context.spark, self.table))
         return modes.ModeBatch(
             df=df,
             number=batch.number,
@@ -126,7 +126,7 @@ class TableSink:
 
     def commit(self, staged: Staged) -> Commit | None:
         commit = self._commit(staged)
-        freshness.seen(self.name, self.table)
+        freshness.verify(self.name, self.table)
         if commit is not None and not commit.again:
             self.context.observer.rejected(staged.rows.dropped())
         return commit
@@ -143,7 +143,7 @@ class TableSink:
             yield
         except Exception as error:
             observer = self.context.observer
-            (observer.commit_postponed if is_away(error) else observer.commit_failed)()
+            (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
             raise
 
 
@@ -181,8 +181,8 @@ def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
     """Brings an existing table's partitioning, sort order and branch to what the sink declares."""
     sink = plan.write.sink
     if sink.partitioning is not None and sink.evolves_partitioning:
-        tables.repartition(spark, table, sink.partitioning)
+        tables.replace_partition_spec(spark, table, sink.partitioning)
     if sink.sort:
-        tables.reorder(spark, table, sort_terms(sink))
+        tables.replace_sort_order(spark, table, sort_terms(sink))
     if sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from helios.errors import RunError
 from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPath, ReadPlan
-from helios.spark.iceberg.scan_metrics import Scanned
-from helios.spark.iceberg.scan_tasks import partitions
+from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.iceberg.scan_tasks import plan_input_partitions
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
@@ -53,7 +53,7 @@ class IcebergReader(SpanSource):
         self._rows_only = plan.path is ReadPath.STREAM
         self._frozen = False
         self._until: int | None = None
-        self._scanned = Scanned()
+        self._scanned = ScanMetrics()
         self._snapshots = SnapshotReader(
             spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
         )
@@ -247,7 +247,7 @@ class IcebergReader(SpanSource):
         tasks, self._scanned = self._snapshots.tasks(self._table(), span)
         if not tasks.size():
             return (), None
-        return partitions(self._spark, self._streamed, tasks, columns, vector=vector_of(self.read_plan))
+        return plan_input_partitions(self._spark, self._streamed, tasks, columns, vector=vector_of(self.read_plan))
 
     def verify_stream(self) -> None:
         assert self._streamed is not None
@@ -259,6 +259,6 @@ class IcebergReader(SpanSource):
                 fix="run again: a new run reads the columns that are there.",
             )
 
-    def scanned(self) -> Scanned:
-        found, self._scanned = self._scanned, Scanned()
+    def scanned(self) -> ScanMetrics:
+        found, self._scanned = self._scanned, ScanMetrics()
         return found

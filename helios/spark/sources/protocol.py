@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from helios.plan.nodes import ReadPlan
 from helios.plan.sources import row_of
-from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.sources.context import SourceContext
 from helios.table.positions import Lag, Position, Span
 
@@ -96,7 +96,7 @@ class Source(Protocol):
             RunError: With what it would leave out.
         """
 
-    def scanned(self) -> Scanned:
+    def scanned(self) -> ScanMetrics:
         """The files that Spark's own stream has read since the last call."""
 
     error: BaseException | None

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import filters
 from helios.spark.iceberg import partitions as counted
-from helios.spark.iceberg.scan_metrics import Scanned, few
-from helios.spark.iceberg.scan_tasks import planned
+from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
+from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaScan
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -55,22 +55,22 @@ class SnapshotReader:
     def files(self, table: JavaTable, unit: SnapshotDelta) -> list[File]:
         """The data files of a unit, always in the same order."""
         if self._listed is None or self._listed[0] != unit:
-            kept = few(unit.files)
+            kept = counts_partitions(unit.files)
             files = [
                 File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
-                for task in planned(self.spark, self._scan(table, unit))
+                for task in plan_tasks(self.spark, self._scan(table, unit))
             ]
             self._listed = unit, sorted(files, key=lambda file: file.location)
         return self._listed[1]
 
-    def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], Scanned]:
+    def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], ScanMetrics]:
         """The tasks of a range as a Java list, and what they are of its files and partitions."""
         jvm = classes()
         chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
         parts = self.parts(table, span)
         total = 0
         for unit, first, last in parts:
-            found = planned(self.spark, self._wanting(table, unit))
+            found = plan_tasks(self.spark, self._wanting(table, unit))
             if first or last is not None:
                 part = {file.location for file in self.files(table, unit)[first:last]}
                 total += len(part)
@@ -81,8 +81,8 @@ class SnapshotReader:
                 total += unit.files
                 chosen.addAll(found)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
-        seen = Scanned(total=total, matched=int(chosen.size()), bytes=size)
-        if few(sum(unit.files for unit, _, _ in parts)):
+        seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
+        if counts_partitions(sum(unit.files for unit, _, _ in parts)):
             seen.parts = (lambda: counted.count(table, chosen),)
             seen.whole = (lambda: counted.count(table, self._whole(table, parts)),)
         return chosen, seen
@@ -99,7 +99,7 @@ class SnapshotReader:
                     if file.task is not None:
                         found.add(file.task)
             else:
-                found.addAll(planned(self.spark, self._scan(table, unit)))
+                found.addAll(plan_tasks(self.spark, self._scan(table, unit)))
         return found
 
     def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:

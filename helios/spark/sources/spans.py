@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from helios.errors import CheckpointError, InputError
-from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
 from helios.spark.sources.context import SourceContext
@@ -119,5 +119,5 @@ class SpanSource:
     def verify_stream(self) -> None:
         return None
 
-    def scanned(self) -> Scanned:
-        return Scanned()
+    def scanned(self) -> ScanMetrics:
+        return ScanMetrics()
