@@ -96,12 +96,12 @@ class DefaultEngine:
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
-        from helios.spark.iceberg.scan_tasks import staging
+        from helios.spark.iceberg.scan_tasks import scan_task_scope
         from helios.spark.sources.readers import read_batch
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
-        with staging():
+        with scan_task_scope():
             df = build(plan, lambda _, read: read_batch(session, read)).df
             return df.limit(rows).toArrow()
 

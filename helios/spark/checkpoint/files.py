@@ -31,7 +31,7 @@ WHOLE_OBJECTS = ("s3a", "gs")
 """Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
 
 
-class Files:
+class HadoopFiles:
     """Small text files on any file system that Spark can write, through Hadoop."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -95,7 +95,7 @@ class Files:
         folder, _, base = name.rpartition("/")
         return self._at(f"{folder}/.{base}.crc" if folder else f".{base}.crc")
 
-    def move(self, to: Files) -> None:
+    def move(self, to: HadoopFiles) -> None:
         """Renames the root to another one's, which must not exist or be empty."""
         target = self._path(to.root)
         self._fs.mkdirs(target.getParent())
@@ -167,7 +167,7 @@ class Checkpoint:
     """One pipeline's folder of progress."""
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self.files = Files(spark, location)
+        self.files = HadoopFiles(spark, location)
         self.location = self.files.root
 
     # identity

@@ -28,7 +28,7 @@ FOLD_AFTER = 10
 """Deltas after which they are folded into a base."""
 
 
-class KeyMemory:
+class UpsertState:
     """The remembered keys of one target.
 
     Args:
@@ -39,11 +39,11 @@ class KeyMemory:
 
     def __init__(self, checkpoint: Checkpoint, target: str, tombstones: float) -> None:
         folder = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
-        self._files = checkpoint.files
-        self._folder = f"helios/keys/{folder}"
+        self.files = checkpoint.files
+        self.folder = f"helios/keys/{folder}"
         self._tombstones = tombstones
 
-    def agree(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
+    def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
         """Notes what the remembered orders are, by which alone they can be compared.
 
         Args:
@@ -54,24 +54,24 @@ class KeyMemory:
         Raises:
             CheckpointError: Keys are remembered by other terms.
         """
-        text, known = json.dumps(terms), self._files.read(f"{self._folder}/terms.json")
+        text, known = json.dumps(terms), self.files.read(f"{self.folder}/terms.json")
         if text == known:
             return
-        if known is not None and any(self._files.names(f"{self._folder}/{kind}") for kind in ("base", "delta")):
+        if known is not None and any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta")):
             raise CheckpointError(
                 f"what the checkpoint remembers of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
                 where=where,
                 fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
-                f"on without what is remembered, so that late rows win once, delete {self._path('')}.",
+                f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
             )
-        self._files.write(f"{self._folder}/terms.json", text)
+        self.files.write(f"{self.folder}/terms.json", text)
 
     def forget(self, batch: int) -> None:
         """Forgets what a batch wrote that the target will never have."""
-        self._files.delete(f"{self._folder}/delta/{batch}")
+        self.files.delete(f"{self.folder}/delta/{batch}")
 
-    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
+    def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
         """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered.
 
         Args:
@@ -79,26 +79,26 @@ class KeyMemory:
             batch: The batch that asks.
             keys: The key columns; with `ORDER` among them every order of a key is told, as it was remembered.
         """
-        base = max(self._numbers("base", batch), default=None)
-        deltas = [n for n in self._numbers("delta", batch) if base is None or n > base]
+        base = max(self.numbers("base", batch), default=None)
+        deltas = [n for n in self.numbers("delta", batch) if base is None or n > base]
         if len(deltas) > FOLD_AFTER:
-            self._fold(spark, base, deltas, keys)
+            self.fold(spark, base, deltas, keys)
             base, deltas = deltas[-1], []
         paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
         return self._newest(self._read(spark, paths), keys) if paths else None
 
-    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
+    def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
         """Writes a batch's keys: `rows` has the key columns, the order and whether the key was deleted."""
         kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
-        kept.write.mode("overwrite").parquet(self._path(f"delta/{batch}"))
+        kept.write.mode("overwrite").parquet(self.path(f"delta/{batch}"))
 
-    def _fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
+    def fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
         paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
         newest = self._newest(self._read(spark, paths), keys)
         forgotten = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
-        newest.where(~forgotten).write.mode("overwrite").parquet(self._path(f"base/{deltas[-1]}"))
+        newest.where(~forgotten).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
         for path in paths:
-            self._files.delete(f"{self._folder}/{path}")
+            self.files.delete(f"{self.folder}/{path}")
 
     def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         # Of two rows of one order the later batch's is the newer.
@@ -107,21 +107,21 @@ class KeyMemory:
         return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
-        parts = [spark.read.parquet(self._path(path)) for path in paths]
+        parts = [spark.read.parquet(self.path(path)) for path in paths]
         return reduce(DataFrame.unionByName, parts)
 
-    def _numbers(self, kind: str, before: int) -> list[int]:
+    def numbers(self, kind: str, before: int) -> list[int]:
         """The finished folders of batches before one."""
         found = []
-        for name in self._files.names(f"{self._folder}/{kind}"):
+        for name in self.files.names(f"{self.folder}/{kind}"):
             number = name.removeprefix("-")
-            done = number.isdigit() and "_SUCCESS" in self._files.names(f"{self._folder}/{kind}/{name}")
+            done = number.isdigit() and "_SUCCESS" in self.files.names(f"{self.folder}/{kind}/{name}")
             if done and int(name) < before:
                 found.append(int(name))
         return sorted(found)
 
-    def _path(self, name: str) -> str:
-        return f"{self._files.root}/{self._folder}/{name}"
+    def path(self, name: str) -> str:
+        return f"{self.files.root}/{self.folder}/{name}"
 
 
 def _shown(terms: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ RETRIES = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000}
 """Iceberg's own defaults, by the ends of their properties."""
 
 
-class Operations:
+class IdempotentTableOperations:
     """Implements `org.apache.iceberg.TableOperations` over a table's own, and keeps failures: Java tells text only.
 
     Args:
@@ -70,16 +70,16 @@ class Operations:
         implements = ("org.apache.iceberg.TableOperations",)
 
 
-def begin(table: Any) -> tuple[Operations, Any]:
+def begin(table: Any) -> tuple[IdempotentTableOperations, Any]:
     """A transaction on a table, and such operations, through which it goes."""
-    operations = Operations(table.operations())
+    operations = IdempotentTableOperations(table.operations())
     try:
         return operations, classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
     except Py4JError as error:
         raise operations.error or error from None
 
 
-def commit(table: Any, pending: Any, operations: Operations) -> None:
+def commit(table: Any, pending: Any, operations: IdempotentTableOperations) -> None:
     """Commits a transaction; conflicts with others are tried again as Iceberg does, on what is there then.
 
     Raises:

@@ -14,8 +14,8 @@ from helios.errors import HeliosError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.freshness import Stale
-from helios.spark.iceberg.schema import null_refused
+from helios.spark.iceberg.freshness import StaleReplica
+from helios.spark.iceberg.schema import null_violation
 from helios.spark.jvm.errors import FAILED, java_class, java_message
 from helios.spark.jvm.sql import refusal
 
@@ -62,13 +62,13 @@ NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?
 """An exception in the text of a stack trace."""
 
 
-def plain(error: BaseException, plan: Plan) -> BaseException:
+def user_error(error: BaseException, plan: Plan) -> BaseException:
     """An error as the user should read it."""
     if isinstance(error, HeliosError):
         return error
-    broken = expectation(error, plan)
+    broken = expectation_failure(error, plan)
     if broken is None and isinstance(error, PySparkException):
-        broken = null_refused(error, plan.write.table.text, plan.declared.sink.origin)
+        broken = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
     broken = broken or worker_failure(error, plan)
     if broken is not None:
         wrapped: BaseException = broken
@@ -86,7 +86,7 @@ def plain(error: BaseException, plan: Plan) -> BaseException:
     return wrapped
 
 
-def expectation(error: BaseException, plan: Plan) -> RunError | None:
+def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     """The failure of an `expect(..., on_fail="fail")` inside Spark's own words; None for any other error."""
     text = str(error)
     if FAILED not in text:
@@ -119,10 +119,10 @@ def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
-def away(error: BaseException) -> str | None:
+def outage_reason(error: BaseException) -> str | None:
     """Why a catalog or a storage does not answer, which may answer again; None for any other failure."""
     for one in _causes(error):
-        if isinstance(one, Stale):
+        if isinstance(one, StaleReplica):
             return one.what
         told = list(_told(one))
         found = [(name, text) for name, text in told if name in AWAY or SYMPTOMS.search(text)]
@@ -136,15 +136,15 @@ def away(error: BaseException) -> str | None:
     return None
 
 
-def expired(error: BaseException) -> str | None:
+def expired_token(error: BaseException) -> str | None:
     """What a catalog says of a token that it does not take any more; None for any other failure."""
     told = [text for one in _causes(error) for name, text in _told(one) if name == "NotAuthorizedException"]
     return shortened(f"NotAuthorizedException: {told[-1]}") if told else None
 
 
-def is_away(error: BaseException) -> bool:
+def is_outage(error: BaseException) -> bool:
     """Whether a failure says that a catalog or a storage does not answer, and may answer again."""
-    return away(error) is not None
+    return outage_reason(error) is not None
 
 
 def shortened(text: str, length: int = 200) -> str:
@@ -178,7 +178,7 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (
-        expectation(error, plan)
+        expectation_failure(error, plan)
         or worker_failure(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
     )

@@ -18,12 +18,12 @@ from helios.catalog.spec import Catalog
 from helios.errors import RunError
 
 
-class Stale(RunError):
+class StaleReplica(RunError):
     """A replica shows older metadata than the run has seen: another one must be asked, or this one later."""
 
 
 @dataclass(frozen=True)
-class Mark:
+class MetadataVersion:
     """How far a table's metadata had come when it was last seen."""
 
     uuid: str
@@ -32,7 +32,7 @@ class Mark:
     updated: int
 
     @classmethod
-    def of(cls, metadata: Any) -> Mark:
+    def of(cls, metadata: Any) -> MetadataVersion:
         return cls(
             str(metadata.uuid()),
             str(metadata.metadataFileLocation() or ""),  # some servers do not tell
@@ -42,7 +42,7 @@ class Mark:
 
     def older(self, metadata: Any) -> bool:
         """Whether metadata is of an earlier time than this, or of another history."""
-        now = Mark.of(metadata)
+        now = MetadataVersion.of(metadata)
         if now.location and now.location == self.location:
             return False
         if now.uuid != self.uuid:
@@ -56,56 +56,56 @@ class Mark:
 
 
 @dataclass
-class Watch:
+class CatalogFreshness:
     """What this process has seen of a catalog that has replicas."""
 
     catalog: Catalog
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, MetadataVersion] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def seen(self, table: TableName, metadata: Any | None) -> None:
         """Compares what a replica shows of a table, None for no table, with what was seen, and remembers it.
 
         Raises:
-            Stale: It is older.
+            StaleReplica: It is older.
         """
         with self._lock:
             known = self.marks.get(table.within)
             if known is not None and (metadata is None or known.older(metadata)):
                 shown = f"as of its sequence number {metadata.lastSequenceNumber()}" if metadata is not None else "not"
-                raise Stale(
+                raise StaleReplica(
                     f"catalog {table.catalog.name} at {table.catalog.option('uri')} shows {table.text} {shown}: this "
                     f"pipeline has seen {known.location}, of sequence number {known.sequence}.",
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
-                self.marks[table.within] = Mark.of(metadata)
+                self.marks[table.within] = MetadataVersion.of(metadata)
 
     def restore(self, marks: Mapping[str, Any]) -> None:
         """Takes over what an earlier process has seen, where it is newer."""
         with self._lock:
             for name, one in marks.items():
-                known, then = self.marks.get(name), Mark(**one)
+                known, then = self.marks.get(name), MetadataVersion(**one)
                 if known is None or known.updated < then.updated:
                     self.marks[name] = then
 
 
-WATCHES: dict[Catalog, Watch] = {}
+FRESHNESS: dict[Catalog, CatalogFreshness] = {}
 """By declared catalog, and by each of its replicas."""
 
 
-def watch_replicas(catalog: Catalog) -> None:
+def track_replicas(catalog: Catalog) -> None:
     """Watches all replicas of a catalog together, also with those of another one that shares some."""
     every = (catalog, *replicas(catalog))
-    known = {id(watch): watch for watch in map(WATCHES.get, every) if watch is not None}
-    watch, *others = list(known.values()) or [Watch(catalog)]
+    known = {id(watch): watch for watch in map(FRESHNESS.get, every) if watch is not None}
+    watch, *others = list(known.values()) or [CatalogFreshness(catalog)]
     for other in others:
         watch.restore({name: asdict(mark) for name, mark in other.marks.items()})
-    joined = [one for one, of in WATCHES.items() if id(of) in known]
-    WATCHES.update(dict.fromkeys((*every, *joined), watch))
+    joined = [one for one, of in FRESHNESS.items() if id(of) in known]
+    FRESHNESS.update(dict.fromkeys((*every, *joined), watch))
 
 
-def seen(table: TableName, loaded: Any | None) -> None:
+def verify(table: TableName, loaded: Any | None) -> None:
     """Notes how a table's catalog shows it; nothing for a catalog that has no replicas.
 
     Args:
@@ -113,8 +113,8 @@ def seen(table: TableName, loaded: Any | None) -> None:
         loaded: Iceberg's own table object; None where the catalog has no such table.
 
     Raises:
-        Stale: The run has seen a newer state of it.
+        StaleReplica: The run has seen a newer state of it.
     """
-    watch = WATCHES.get(table.catalog)
+    watch = FRESHNESS.get(table.catalog)
     if watch is not None:
         watch.seen(table, loaded.operations().current() if loaded is not None else None)

@@ -17,13 +17,13 @@ MOST_FILES = 10_000
 """Where the sources of a batch have more, partitions are not counted: that reads what is known of every file."""
 
 
-def few(files: int) -> bool:
+def counts_partitions(files: int) -> bool:
     """Whether the partitions of so many files are counted."""
     return files <= MOST_FILES
 
 
 @dataclass
-class Scanned:
+class ScanMetrics:
     """The data files of a batch's sources, and their partitions.
 
     Attributes:
@@ -47,7 +47,7 @@ class Scanned:
         """How many cannot hold a row that was wanted."""
         return max(0, self.total - self.matched)
 
-    def add(self, other: Scanned) -> None:
+    def add(self, other: ScanMetrics) -> None:
         """Counts another one's files too."""
         self.total += other.total
         self.matched += other.matched
@@ -60,7 +60,7 @@ class Scanned:
 
         (0, 0) where the sources have too many files, and where what was read has gone since.
         """
-        if not few(self.total):
+        if not counts_partitions(self.total):
             return 0, 0
         try:
             matched = sum(count() for count in self.parts)
@@ -71,13 +71,13 @@ class Scanned:
         return matched, max(0, whole - matched)
 
 
-_COUNTED: ContextVar[Scanned | None] = ContextVar("helios_scanned", default=None)
+_COUNTED: ContextVar[ScanMetrics | None] = ContextVar("helios_scanned", default=None)
 
 
 @contextmanager
-def counting(tables: frozenset[str]) -> Iterator[Scanned]:
+def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
     """Counts what is read of these tables inside."""
-    counted = Scanned(tables)
+    counted = ScanMetrics(tables)
     token = _COUNTED.set(counted)
     try:
         yield counted
@@ -85,7 +85,7 @@ def counting(tables: frozenset[str]) -> Iterator[Scanned]:
         _COUNTED.reset(token)
 
 
-def add(seen: Scanned) -> None:
+def record(seen: ScanMetrics) -> None:
     """Counts files where somebody asks."""
     counted = _COUNTED.get()
     if counted is not None:
@@ -103,7 +103,7 @@ def ran(dataset: Any) -> None:
         told = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
         matched = told.get("resultDataFiles", 0)
         parts = (partial(partitions.of_scan, scan.table().table(), scan.scan()),) if matched else ()
-        counted.add(Scanned(matched=matched, bytes=told.get("totalDataFileSize", 0), parts=parts))
+        counted.add(ScanMetrics(matched=matched, bytes=told.get("totalDataFileSize", 0), parts=parts))
 
 
 def _scans(node: Any) -> Iterator[Any]:

@@ -21,7 +21,7 @@ _OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("heli
 
 
 @contextmanager
-def staging() -> Iterator[None]:
+def scan_task_scope() -> Iterator[None]:
     """Lets go of what is staged inside, once its rows have been read."""
     opened: list[tuple[SparkSession, Any, str]] = []
     token = _OPEN.set(opened)
@@ -33,7 +33,7 @@ def staging() -> Iterator[None]:
             _manager(spark).removeTasks(table, name)
 
 
-def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = None) -> DataFrame:
+def read_tasks(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = None) -> DataFrame:
     """The rows of tasks.
 
     Args:
@@ -63,7 +63,7 @@ def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = 
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def planned(spark: SparkSession, scan: Any) -> Any:
+def plan_tasks(spark: SparkSession, scan: Any) -> Any:
     """A task for each file of a scan of Iceberg's, as a Java list."""
     jvm = classes()
     tasks = scan.planFiles()
@@ -73,7 +73,7 @@ def planned(spark: SparkSession, scan: Any) -> Any:
         tasks.close()
 
 
-def partitions(
+def plan_input_partitions(
     spark: SparkSession, table: Any, tasks: Any, columns: Any, *, vector: int | None = None
 ) -> tuple[Any, Any]:
     """The same for a source of Spark's: its input partitions, and what makes their readers.

@@ -26,7 +26,7 @@ AGAIN = ("CommitFailedException", "CommitStateUnknownException")
 """Failures after which the table is read and compared anew: another writer was faster, or the commit may be there."""
 
 
-def schema_of(schema: StructType) -> Fields:
+def fields_of(schema: StructType) -> Fields:
     """A DataFrame's or a table's schema as the planner compares it."""
     return tuple(_field(f.name, f.dataType, f.nullable, f.metadata) for f in schema.fields)
 
@@ -34,7 +34,7 @@ def schema_of(schema: StructType) -> Fields:
 def _field(name: str, kind: DataType, nullable: bool, metadata: Mapping[str, Any]) -> Field:
     parts: Fields = ()
     if isinstance(kind, StructType):
-        plain, parts = SparkType("struct"), schema_of(kind)
+        plain, parts = SparkType("struct"), fields_of(kind)
     elif isinstance(kind, ArrayType):
         plain, parts = SparkType("array"), (_field("element", kind.elementType, kind.containsNull, {}),)
     elif isinstance(kind, MapType):
@@ -72,7 +72,7 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
     sorts = listed(table.sortOrder().fields())
     return Target(
         name=name,
-        fields=schema_of(StructType.fromJson(json.loads(columns.json()))),
+        fields=fields_of(StructType.fromJson(json.loads(columns.json()))),
         partitioned_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in partitions),
         sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sorts).union(sorted_by),
         identifiers=frozenset(map(str, listed(schema.identifierFieldNames()))),
@@ -205,7 +205,7 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
     """A batch with exactly the table's columns and types, matched by name at every level, whatever the case.
 
     Columns and nested fields that the batch lacks are null, or the table's default; a value of the same type stays a
-    bare reference. A null where the table is required is refused by Spark's writer: see `null_refused`.
+    bare reference. A null where the table is required is refused by Spark's writer: see `null_violation`.
 
     Args:
         df: A batch that the table can take, after its evolution.
@@ -214,7 +214,7 @@ def align(df: DataFrame, target: StructType) -> DataFrame:
     Raises:
         CheckFailed: The batch does not fit: evolve the table first. Nothing is dropped silently.
     """
-    stream, table = schema_of(df.schema), schema_of(target)
+    stream, table = fields_of(df.schema), fields_of(target)
     found = evolve(stream, Target(name="the table", fields=table), Policy())
     if found.problems:
         raise CheckFailed(found.problems)
@@ -268,7 +268,7 @@ def _map(cell: Cell, value: Column) -> Column:
 BUILT: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
 
 
-def null_refused(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
+def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
     """The clear form of Spark's refusal to write a null into a required field; None for any other error.
 
     Args:

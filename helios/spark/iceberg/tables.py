@@ -22,7 +22,7 @@ def load_table(spark: SparkSession, table: TableName) -> Any | None:
     """Iceberg's own table object; None when there is no such table.
 
     Raises:
-        Stale: This replica of the catalog shows less than was seen.
+        StaleReplica: This replica of the catalog shows less than was seen.
     """
     catalog, identifier = _catalog(spark, table)
     found = None
@@ -31,7 +31,7 @@ def load_table(spark: SparkSession, table: TableName) -> Any | None:
     except Py4JJavaError as error:
         if java_class(error) not in ("NoSuchTableException", "NoSuchNamespaceException"):
             raise
-    freshness.seen(table, found)
+    freshness.verify(table, found)
     return found
 
 
@@ -97,7 +97,7 @@ def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
     return order
 
 
-def repartition(spark: SparkSession, table: Any, partitioning: Sequence[PartitionField]) -> None:
+def replace_partition_spec(spark: SparkSession, table: Any, partitioning: Sequence[PartitionField]) -> None:
     """Gives a table another partition spec for what is written from now on; one commit, and none when it has it."""
     jvm = classes()
     table.refresh()
@@ -132,7 +132,7 @@ def _show(table: Any, field: Any) -> str:
     return str(PartitionField(transform, column, int(width) if width else None))
 
 
-def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
+def replace_sort_order(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
     """Gives a table a sort order for what is written from now on; no commit when it has it."""
     jvm = classes()
     table.refresh()
@@ -156,7 +156,7 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.table)
 
 
-def target_schema(spark: SparkSession, table: Any) -> StructType:
+def spark_schema(spark: SparkSession, table: Any) -> StructType:
     """The Spark schema of an Iceberg table object."""
     jvm = classes()
     return StructType.fromJson(json.loads(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()))

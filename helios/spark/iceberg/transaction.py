@@ -26,7 +26,7 @@ ALWAYS = {
 }
 
 
-class TableView:
+class TransactionalTable:
     """Implements `org.apache.iceberg.Table` over a table and a transaction on it.
 
     Args:
@@ -102,7 +102,7 @@ SMALLEST_SHARE = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class MergeScope:
     """The rows of its target that a command can change: those whose key is in the batch.
 
     Attributes:
@@ -166,12 +166,12 @@ class Transaction:
         # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
         before = self._before if minor(self.spark) == "4.1" else None
         pinned = int(before.snapshotId()) if before is not None else None
-        self._view = TableView(self.table, self._pending, self._prepare(), self._shown, pinned)
+        self._view = TransactionalTable(self.table, self._pending, self._prepare(), self._shown, pinned)
 
     # what the batch finds
 
     @property
-    def found(self) -> int | None:
+    def base(self) -> int | None:
         """The snapshot that the batch is written onto; None for an empty table."""
         return int(self._before.snapshotId()) if self._before is not None else None
 
@@ -192,7 +192,7 @@ class Transaction:
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
-    def sql(self, command: str, batch: DataFrame | None = None, reach: Reach | None = None) -> None:
+    def sql(self, command: str, batch: DataFrame | None = None, reach: MergeScope | None = None) -> None:
         """Runs a MERGE or DELETE.
 
         Args:
@@ -215,7 +215,7 @@ class Transaction:
     # its end
 
     @property
-    def made(self) -> list[Any]:
+    def snapshots(self) -> list[Any]:
         """The snapshots that the batch has made, newest first and not yet committed; none when it changed nothing."""
         since = History(self._pending.table(), self._head()).since(self._before)
         assert since is not None  # the transaction stands on what was before it
@@ -317,7 +317,7 @@ class Transaction:
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
 
 
-class Added:
+class AddedFiles:
     """The files that snapshots add, read while their manifests are there."""
 
     def __init__(self, table: Any, snapshots: Iterable[Any]) -> None:
@@ -334,7 +334,7 @@ class Added:
                 self._io.deleteFile(file.location())
 
 
-def changes(snapshot: Any) -> bool:
+def changes_files(snapshot: Any) -> bool:
     """Whether a snapshot adds or removes any file."""
     summary = snapshot.summary()
     return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
@@ -368,15 +368,15 @@ def _plan(df: DataFrame) -> Any:
     return frame.queryExecution().analyzed()
 
 
-def _table_40(jvm: Any, view: TableView, branch: str | None) -> Any:
+def _table_40(jvm: Any, view: TransactionalTable, branch: str | None) -> Any:
     spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
     return spark_table(view, branch, False) if branch else spark_table(view, False)
 
 
-def _table_41(jvm: Any, view: TableView, branch: str | None) -> Any:
+def _table_41(jvm: Any, view: TransactionalTable, branch: str | None) -> Any:
     spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
     return spark_table.create(view, branch) if branch else spark_table(view)
 
 
-SPARK_TABLE: dict[str, Callable[[Any, TableView, str | None], Any]] = {"4.0": _table_40, "4.1": _table_41}
+SPARK_TABLE: dict[str, Callable[[Any, TransactionalTable, str | None], Any]] = {"4.0": _table_40, "4.1": _table_41}
 """How Iceberg's table for each Spark version is made over one of its own tables."""

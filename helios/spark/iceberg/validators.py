@@ -8,7 +8,7 @@ COMPACTION = "replace"
 """The operation of a snapshot that holds the rows of its parent in other files."""
 
 
-class Ancestry:
+class AncestryValidator:
     """Rejects a commit onto a history in which this pipeline has committed since the look-up.
 
     Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
@@ -51,7 +51,7 @@ class Ancestry:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
 
 
-class Unchanged:
+class HeadValidator:
     """Rejects a commit onto any other snapshot than the one that was looked at."""
 
     def __init__(self, head: int | None) -> None:

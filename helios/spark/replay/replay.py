@@ -27,11 +27,11 @@ from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.plan.nodes import Plan, ReadPath
-from helios.spark.checkpoint.files import Checkpoint, Files
+from helios.spark.checkpoint.files import Checkpoint, HadoopFiles
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import KeyMemory
+from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.iceberg import tables as writing
-from helios.spark.iceberg.failures import plain
+from helios.spark.iceberg.failures import user_error
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.replay.payload import Payloads, unparsed
 from helios.spark.run.query import keeps_state
@@ -147,7 +147,7 @@ class Replay:
         except HeliosError:
             raise
         except Exception as error:
-            raise (unparsed(error, self.plan) or plain(error, self.plan)) from error
+            raise (unparsed(error, self.plan) or user_error(error, self.plan)) from error
 
     def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
         identity = checkpoint.identity()
@@ -368,7 +368,7 @@ class Routed(RoutedTarget):
         return self._remembering(super()._table(name, table, rows))
 
 
-class Keys(KeyMemory):
+class Keys(UpsertState):
     """The pipeline's own memory of its keys, to which a replay adds as if its rows had come in the last batch.
 
     Args:
@@ -384,24 +384,24 @@ class Keys(KeyMemory):
         self._checkpoint = checkpoint
         self._last = last
 
-    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
+    def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
         self._make_room(spark, keys)
-        return super().before(spark, self._last + 1, keys)
+        return super().load(spark, self._last + 1, keys)
 
-    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        super().remember(rows, self._last, keys)
+    def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
+        super().save(rows, self._last, keys)
 
     def _make_room(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
         """Frees the place of the last batch: what it remembered is folded, and counts for the one before it."""
         last = self._last
-        base = max(self._numbers("base", last + 1), default=None)
-        deltas = [n for n in self._numbers("delta", last + 1) if base is None or n > base]
+        base = max(self.numbers("base", last + 1), default=None)
+        deltas = [n for n in self.numbers("delta", last + 1) if base is None or n > base]
         if deltas[-1:] == [last]:
-            self._fold(spark, base, deltas, keys)
+            self.fold(spark, base, deltas, keys)
             base = last
         if base == last:
-            self._files.delete(f"{self._folder}/base/{last - 1}")
-            from_, to = (Files(spark, self._path(f"base/{n}")) for n in (last, last - 1))
+            self.files.delete(f"{self.folder}/base/{last - 1}")
+            from_, to = (HadoopFiles(spark, self.path(f"base/{n}")) for n in (last, last - 1))
             from_.move(to)
 
 

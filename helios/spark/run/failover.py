@@ -14,8 +14,8 @@ from helios.catalog.conf import replicas
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.plan.nodes import Plan
-from helios.spark.checkpoint.files import Files
-from helios.spark.iceberg.freshness import WATCHES, watch_replicas
+from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.iceberg.freshness import FRESHNESS, track_replicas
 from helios.spark.session import session as sessions
 
 SEEN = "helios/seen.json"
@@ -36,7 +36,7 @@ class Choice:
         several = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
         self._ways = [dict(zip(several, way, strict=True)) for way in product(*map(replicas, several))]
         for catalog in several:
-            watch_replicas(catalog)
+            track_replicas(catalog)
         self._at = 0
         self._kept: dict[str, Any] = {}
         self.plan = _on(plan, self._ways[0])
@@ -65,18 +65,18 @@ class Choice:
 
     # what was seen, in the checkpoint
 
-    def recall(self, files: Files) -> None:
+    def recall(self, files: HadoopFiles) -> None:
         """Reads what earlier processes have seen."""
         text = files.read(SEEN) if len(self) > 1 else None
         marks = json.loads(text) if text else {}
         for catalog in self._ways[0]:
-            WATCHES[catalog].restore(marks.get(catalog.name, {}))
+            FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
-    def keep(self, files: Files) -> None:
+    def keep(self, files: HadoopFiles) -> None:
         """Writes down what was seen since, for later processes."""
         if len(self) == 1:
             return
-        watches = [WATCHES[catalog] for catalog in self._ways[0]]
+        watches = [FRESHNESS[catalog] for catalog in self._ways[0]]
         marks = {w.catalog.name: {name: asdict(mark) for name, mark in sorted(w.marks.items())} for w in watches}
         if marks != self._kept:
             files.write(SEEN, json.dumps(marks))

@@ -21,8 +21,8 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.views import view_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.failures import engine_failure
-from helios.spark.iceberg.scan_metrics import Scanned, counting
-from helios.spark.iceberg.scan_tasks import staging
+from helios.spark.iceberg.scan_metrics import ScanMetrics, collect_scan_metrics
+from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
 from helios.spark.maintenance.maintain import Upkeep
@@ -84,7 +84,7 @@ class Handle(Protocol):
 
     def lag(self, snapshots: int, seconds: float) -> None: ...
 
-    def scanned(self, seen: Scanned) -> None: ...
+    def scanned(self, seen: ScanMetrics) -> None: ...
 
     def follow(self, query: Any) -> None: ...
 
@@ -110,7 +110,7 @@ class Attempt:
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         if self.plan.path is ReadPath.BATCH:
-            with staging():
+            with scan_task_scope():
                 return build(self.plan, lambda _, read: reading.read_batch(self.spark, read)).df
         view = view_of(self.plan.declared)
         if view is not None:
@@ -181,7 +181,7 @@ class Attempt:
 
     def once_over(self, df: DataFrame) -> None:
         """A batch pipeline: one batch, told from the last run by what its sources give."""
-        with staging(), counting(self._tables()) as seen:
+        with scan_task_scope(), collect_scan_metrics(self._tables()) as seen:
             made = self._one_batch()
         self.handle.scanned(seen)
         if made is not None:
@@ -325,7 +325,7 @@ class Attempt:
                 return self._write(built, number, {**read, "pins": pins}, planned=planned) if built else None
 
             try:
-                with staging(), counting(self._tables()) as seen:
+                with scan_task_scope(), collect_scan_metrics(self._tables()) as seen:
                     made = handle.batch(number, work)
                     for stream in streams:  # what Spark itself read, in a thread of its own
                         seen.add(stream.feed.taken())

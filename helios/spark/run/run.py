@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.failures import away, expired, plain
-from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
+from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, blamed
 from helios.spark.run.failover import Choice
 from helios.spark.run.query import Attempt, Stopped
-from helios.spark.session.executors import PATIENCE, Executors
+from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
 
 
@@ -151,7 +151,7 @@ class PipelineRun:
             self.error = None
             self._end("stopped")
         except BaseException as error:
-            self.error = plain(error, self.plan)
+            self.error = user_error(error, self.plan)
             self.state = "failed"
             self._say("failed", message=str(self.error))
         finally:
@@ -165,7 +165,9 @@ class PipelineRun:
                 return
             except Exception as error:
                 # A token that was not renewed while its server was away: a new session asks for a new one.
-                reason = away(error) or (expired(error) if self._served and self._choice.renews else None)
+                reason = outage_reason(error) or (
+                    expired_token(error) if self._served and self._choice.renews else None
+                )
                 if reason is None:
                     raise
                 if self.state == "running":
@@ -191,9 +193,9 @@ class PipelineRun:
 
     def _attempt(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        tell = partial(self._wait, PATIENCE)
+        tell = partial(self._wait, EXECUTOR_WAIT)
         self._executors = Executors(self.spark, self.plan, location, tell, self._stop.is_set)
-        self._executors.look()
+        self._executors.verify()
         if self._stop.is_set():
             raise Stopped
         attempt = Attempt(self, location)
@@ -261,7 +263,7 @@ class PipelineRun:
         """Notes how far the target is behind its sources."""
         self._metrics.lag(snapshots=snapshots, seconds=seconds)
 
-    def scanned(self, seen: Scanned) -> None:
+    def scanned(self, seen: ScanMetrics) -> None:
         """Counts the files and partitions that a batch read and left out."""
         matched, skipped = seen.partitions()
         self._metrics.scanned(
@@ -277,7 +279,7 @@ class PipelineRun:
         with self._busy:
             if self._stop.is_set():
                 raise Stopped
-            self._executors.look()
+            self._executors.verify()
             began = time.monotonic()
             self._keep()
             commit = work()

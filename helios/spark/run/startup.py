@@ -16,7 +16,7 @@ from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables as writing
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import changes
+from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.sinks.alignment import Fit, columns_of
 from helios.spark.sinks.audit import AuditedTarget
@@ -114,7 +114,7 @@ class Claim:
         """A batch that the table cannot take is refused before anything is touched."""
         write = self.plan.write
         if stores(write.mode):
-            out = left_out(write.sink, columns_of(df.schema), columns_of(writing.target_schema(self.spark, table)))
+            out = left_out(write.sink, columns_of(df.schema), columns_of(writing.spark_schema(self.spark, table)))
             Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_anew(self) -> None:
@@ -204,7 +204,7 @@ class Claim:
         names |= {f"{name}.replay" for name in names}  # what was mended in the quarantine is its own too
         history = History(table, Ledger(table, self.plan.pipeline, "", "", self.branch).head())
         # A branch of an empty table begins with an empty snapshot.
-        changing = (s for s in history if str(s.operation()) != COMPACTION and changes(s))
+        changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
         foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
         if foreign is not None:
             why = f"snapshot {foreign.snapshotId()} is not this pipeline's"

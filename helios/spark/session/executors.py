@@ -17,7 +17,7 @@ from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
-PATIENCE = 20.0
+EXECUTOR_WAIT = 20.0
 """Seconds after which it is told that no executor comes."""
 
 # The process that ran a task, as Java tells it; the host, as some containers all have one process id.
@@ -70,7 +70,7 @@ class Executors:
         self._known: set[str] = set()
         self._folders = [] if self._master.startswith("local") else folders(plan, checkpoint)
 
-    def look(self) -> None:
+    def verify(self) -> None:
         """Waits for an executor, and looks at those that were not looked at yet.
 
         Raises:
@@ -90,7 +90,7 @@ class Executors:
     def _await(self) -> None:
         began, told = time.monotonic(), False
         while not self._there() and not self._stopping():
-            if not told and time.monotonic() - began > PATIENCE:
+            if not told and time.monotonic() - began > EXECUTOR_WAIT:
                 told = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(

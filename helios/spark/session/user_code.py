@@ -35,7 +35,7 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     for own in (module, *beside):
         cloudpickle.register_pickle_by_value(own)  # type: ignore[no-untyped-call]
     loaded = {Path(str(m.__file__)) for m in beside}
-    files = _reachable(Path(str(module.__file__)), Path(folder))
+    files = reachable(Path(str(module.__file__)), Path(folder))
     if not loaded.issuperset(files):
         spark.sparkContext.addPyFile(str(_archive(files, Path(folder), Path(str(spark.sparkContext._temp_dir)))))
     return [module.__name__, *(m.__name__ for m in beside)]
@@ -66,7 +66,7 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
     return not installed and module.__name__.split(".", maxsplit=1)[0] not in (_PACKAGE, "__main__")
 
 
-def _reachable(script: Path, folder: Path) -> list[Path]:
+def reachable(script: Path, folder: Path) -> list[Path]:
     """The files beside a script that it may import, itself or through each other; of packages all modules."""
     found: dict[Path, None] = {}
     ahead = [script]

@@ -15,7 +15,7 @@ from helios.plan.evolution import evolve
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.tables import spark_schema
 
 
 def columns_of(schema: StructType) -> Schema:
@@ -49,7 +49,7 @@ class Fit:
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
         target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
-        found = evolve.evolve(evolving.schema_of(schema), target, policy, self._sink.origin)
+        found = evolve.evolve(evolving.fields_of(schema), target, policy, self._sink.origin)
         if found.problems:
             raise CheckFailed(list(found.problems))
         return found.changes
@@ -69,4 +69,4 @@ class Fit:
             evolving.apply_changes(self._spark, self._table, lambda: self.check(schema))
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         extra = [field for field in df.schema.fields if field.name in helpers]
-        return evolving.align(df, StructType([*target_schema(self._spark, self._table).fields, *extra]))
+        return evolving.align(df, StructType([*spark_schema(self._spark, self._table).fields, *extra]))

@@ -23,8 +23,8 @@ from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg import commit
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import Added, Transaction, changes
-from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
+from helios.spark.iceberg.transaction import AddedFiles, Transaction, changes_files
+from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.sinks.options import Commit, Terms, counted
@@ -98,7 +98,7 @@ class Ledger:
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
-        delete.validateWith(Unchanged(head.snapshotId() if head is not None else None))
+        delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
@@ -238,11 +238,11 @@ class Ledger:
                 continue
             finally:
                 writing += time.monotonic() - began
-            made = pending.made
+            made = pending.snapshots
             if not made or self._discarded(made, terms):
                 return None
             newest = int(made[0].snapshotId())
-            files = Added(self.table, made)
+            files = AddedFiles(self.table, made)
             try:
                 if recorded:
                     pending.record(self.key, self.record_of(batch, position, newest).as_json())
@@ -287,7 +287,7 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[Any], None]:
-            fences = [Ancestry(self.pipeline, self.checkpoint, head, terms.alone)]
+            fences = [AncestryValidator(self.pipeline, self.checkpoint, head, terms.alone)]
 
             def prepared(operation: Any) -> None:
                 for key, value in summary.items():
@@ -331,7 +331,7 @@ class Ledger:
 
     def _discarded(self, made: Sequence[Any], terms: Terms) -> bool:
         """Whether snapshots that change no file are not committed; their lists then go."""
-        if terms.counts_empty or any(map(changes, made)):
+        if terms.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())

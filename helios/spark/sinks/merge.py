@@ -23,8 +23,8 @@ from pyspark.sql.types import (
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
-from helios.spark.iceberg.transaction import Bound, Reach
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.iceberg.transaction import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
 
 HELPERS = (ORDER, DELETED)
@@ -104,7 +104,7 @@ def unplaced(mode: Upsert | Delete) -> Column:
 
 def look_over(
     df: DataFrame, mode: Upsert | Delete, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
-) -> Reach:
+) -> MergeScope:
     """Looks at the keys of a batch before it is written, in one pass.
 
     Args:
@@ -137,7 +137,7 @@ def look_over(
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
     stored = (rows or 0) if isinstance(mode, Upsert) else 0
-    return Reach(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
+    return MergeScope(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
 
 
 def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -189,9 +189,9 @@ def shown(row: dict[str, object]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, ...]) -> DataFrame:
+def without_late(df: DataFrame, memory: UpsertState, batch: int, keys: tuple[str, ...]) -> DataFrame:
     """Leaves out the rows that are older than what is remembered of their key."""
-    known = memory.before(df.sparkSession, batch, keys)
+    known = memory.load(df.sparkSession, batch, keys)
     if known is None:
         return df
     # Only the batch's keys are compared: the memory may hold every key of the target.

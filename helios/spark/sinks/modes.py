@@ -27,8 +27,8 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
-from helios.spark.iceberg.transaction import Reach, Transaction
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.iceberg.transaction import MergeScope, Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks import merge
 
@@ -56,7 +56,7 @@ class Batch:
     table: str
     where: Origin | None
     left_out: tuple[str, ...]
-    memory: KeyMemory
+    memory: UpsertState
     fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
 
     def stored(self) -> DataFrame:
@@ -93,7 +93,7 @@ def _append(batch: Batch) -> Iterator[Write]:
 
 def _unseen(pending: Transaction) -> dict[str, str]:
     """Write options under which Iceberg refuses an overwrite of commits that came after the batch was looked up."""
-    seen = {"validate-from-snapshot-id": str(pending.found)} if pending.found is not None else {}
+    seen = {"validate-from-snapshot-id": str(pending.base)} if pending.base is not None else {}
     return {"isolation-level": "serializable", **seen}
 
 
@@ -180,7 +180,7 @@ def _upsert(batch: Batch) -> Iterator[Write]:
         yield write(batch, fitted, {name.lower() for name in given}, reach)
 
 
-def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
+def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: MergeScope) -> Write:
     mode: Upsert = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
@@ -188,10 +188,10 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) 
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
     if mode.order_by and (mode.delete_when or stored is None):
-        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
+        batch.memory.verify_terms(merge.terms(rows, mode), batch.table, batch.where)
         rows = merge.without_late(rows, batch.memory, batch.number, keys)
         touched = rows if stored is None else rows.where(DELETED)
-        batch.memory.remember(touched, batch.number, keys)
+        batch.memory.save(touched, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"
     # A column that the stream does not carry keeps its value in a row that is there.
     updated = [c for c in columns if c.lower() in given]
@@ -199,16 +199,16 @@ def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) 
     return lambda pending: pending.sql(text, rows, reach)
 
 
-def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
+def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: MergeScope) -> Write:
     mode: Upsert = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
     if mode.delete_when:
         # Every delete, not the newest alone: a late row is ended by the first one behind it.
         each = (*mode.keys, ORDER)
-        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
-        remembered = batch.memory.before(rows.sparkSession, batch.number, each)
-        batch.memory.remember(rows.where(DELETED), batch.number, each)
+        batch.memory.verify_terms(merge.terms(rows, mode), batch.table, batch.where)
+        remembered = batch.memory.load(rows.sparkSession, batch.number, each)
+        batch.memory.save(rows.where(DELETED), batch.number, each)
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
     return lambda pending: pending.sql(text, merge.versions(rows, pending.read(), mode.keys, remembered), reach)
 

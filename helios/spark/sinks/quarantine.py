@@ -159,7 +159,7 @@ class Quarantine:
                 table = writing.create_table(
                     self._spark, self._name, schema, {"format-version": "2", key: claim.as_json()}
                 )
-            missing = {"payload", "reason", "position", "batch"} - set(writing.target_schema(self._spark, table).names)
+            missing = {"payload", "reason", "position", "batch"} - set(writing.spark_schema(self._spark, table).names)
             if missing:
                 raise CheckpointError(
                     f"{self._name.text} is no quarantine table: it lacks {', '.join(sorted(missing))}.",

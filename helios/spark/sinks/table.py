@@ -16,10 +16,10 @@ from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, created, presented
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import KeyMemory
+from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.iceberg import freshness
 from helios.spark.iceberg import tables as writing
-from helios.spark.iceberg.failures import is_away
+from helios.spark.iceberg.failures import is_outage
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import Fit, columns_of
@@ -118,11 +118,11 @@ class Target(Protocol):
         """The upkeep that is due between two batches; returns what was done."""
 
 
-def memory(site: Site, name: TableName, branch: str | None) -> KeyMemory:
+def memory(site: Site, name: TableName, branch: str | None) -> UpsertState:
     """What is remembered of the keys of one table, or of one branch of it."""
     mode = site.plan.write.mode
     tombstones = mode.tombstones if isinstance(mode, Upsert) else 0.0
-    return KeyMemory(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
+    return UpsertState(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
 
 
 class TableTarget:
@@ -165,7 +165,7 @@ class TableTarget:
             aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
             self.site.rejected(aside)
         commit = self._commit(work)
-        freshness.seen(self.name, self.table)
+        freshness.verify(self.name, self.table)
         if commit is not None and not commit.again:
             self.site.rejected(work.dropped())
         return commit
@@ -179,7 +179,7 @@ class TableTarget:
         try:
             return ledger.commit(spark, write, work.number, work.position, terms, recorded=recorded)
         except Exception as error:
-            (self.site.put_off if is_away(error) else self.site.gave_up)()
+            (self.site.put_off if is_outage(error) else self.site.gave_up)()
             raise
 
     def _batch(self, work: Work) -> modes.Batch:
@@ -196,7 +196,7 @@ class TableTarget:
         )
 
     def _left_out(self, df: DataFrame) -> tuple[str, ...]:
-        table = columns_of(writing.target_schema(self.site.spark, self.table))
+        table = columns_of(writing.spark_schema(self.site.spark, self.table))
         return left_out(self.site.plan.write.sink, columns_of(df.schema), table)
 
 
@@ -234,8 +234,8 @@ def shape(spark: SparkSession, plan: Plan, table: Any) -> None:
     """Brings an existing table's partitioning, sort order and branch to what the sink declares."""
     sink = plan.write.sink
     if sink.partitioning is not None and sink.evolves_partitioning:
-        writing.repartition(spark, table, sink.partitioning)
+        writing.replace_partition_spec(spark, table, sink.partitioning)
     if sink.sort:
-        writing.reorder(spark, table, sort_terms(sink))
+        writing.replace_sort_order(spark, table, sort_terms(sink))
     if sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)

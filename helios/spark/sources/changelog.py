@@ -28,8 +28,8 @@ from pyspark.sql.types import (
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import scan_metrics
-from helios.spark.iceberg.scan_tasks import staged
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.scan_tasks import read_tasks
+from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.jvm.sql import quoted
@@ -69,7 +69,7 @@ def read_changes(
     table = source_table(spark, read)
     jvm = classes()
     touched = Touched(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
-    fields = target_schema(spark, table).fields
+    fields = spark_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
     parts = []
     if touched.appended:
@@ -122,8 +122,8 @@ def _layer(
     spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
-    scan_metrics.add(scan_metrics.Scanned(total=int(files.size()), matched=int(files.size())))
-    rows = staged(spark, table, files, vector=vector_of(read))
+    scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
+    rows = read_tasks(spark, table, files, vector=vector_of(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import filters
 from helios.spark.iceberg import partitions as counted
-from helios.spark.iceberg.scan_metrics import Scanned, few
-from helios.spark.iceberg.scan_tasks import partitions, planned
+from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
+from helios.spark.iceberg.scan_tasks import plan_input_partitions, plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.sources import offsets as places
 from helios.spark.sources.offsets import Place, Range, Unit
@@ -65,7 +65,7 @@ class Feed:
     replaces: bool = False
     rows_only: bool = False
     told: Callable[[list[Unit]], None] = lambda units: None
-    scanned: Scanned = field(default_factory=Scanned)
+    scanned: ScanMetrics = field(default_factory=ScanMetrics)
     _until: int | None = None
     _bounded: bool = False
     _listed: tuple[Unit, list[File]] | None = None
@@ -154,9 +154,9 @@ class Feed:
         newest = places.head(table, self.read.branch)
         self.told(places.ahead(table, self.read, stood, newest) if newest is not None else [])
 
-    def taken(self) -> Scanned:
+    def taken(self) -> ScanMetrics:
         """What the plans since the last call came to."""
-        taken, self.scanned = self.scanned, Scanned()
+        taken, self.scanned = self.scanned, ScanMetrics()
         return taken
 
     # what is there
@@ -170,22 +170,22 @@ class Feed:
     def files(self, table: Any, unit: Unit) -> list[File]:
         """The data files of a unit, always in the same order."""
         if self._listed is None or self._listed[0] != unit:
-            kept = few(unit.files)
+            kept = counts_partitions(unit.files)
             files = [
                 File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
-                for task in planned(self.spark, self._scan(table, unit))
+                for task in plan_tasks(self.spark, self._scan(table, unit))
             ]
             self._listed = unit, sorted(files, key=lambda file: file.location)
         return self._listed[1]
 
-    def tasks(self, table: Any, span: Range) -> tuple[Any, Scanned]:
+    def tasks(self, table: Any, span: Range) -> tuple[Any, ScanMetrics]:
         """The tasks of a range as a Java list, and what they are of its files and partitions."""
         jvm = classes()
         chosen = jvm.java.util.ArrayList()
         parts = self._parts(table, span)
         total = 0
         for unit, first, last in parts:
-            found = planned(self.spark, self._wanting(table, unit))
+            found = plan_tasks(self.spark, self._wanting(table, unit))
             if first or last is not None:
                 part = {file.location for file in self.files(table, unit)[first:last]}
                 total += len(part)
@@ -196,8 +196,8 @@ class Feed:
                 total += unit.files
                 chosen.addAll(found)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
-        seen = Scanned(total=total, matched=int(chosen.size()), bytes=size)
-        if few(sum(unit.files for unit, _, _ in parts)):
+        seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
+        if counts_partitions(sum(unit.files for unit, _, _ in parts)):
             seen.parts = (lambda: counted.count(table, chosen),)
             seen.whole = (lambda: counted.count(table, self._whole(table, parts)),)
         return chosen, seen
@@ -211,7 +211,7 @@ class Feed:
                 for file in self.files(table, unit)[first:last]:
                     found.add(file.task)
             else:
-                found.addAll(planned(self.spark, self._scan(table, unit)))
+                found.addAll(plan_tasks(self.spark, self._scan(table, unit)))
         return found
 
     def _parts(self, table: Any, span: Range) -> list[tuple[Unit, int, int | None]]:
@@ -402,7 +402,7 @@ class Stream:
         tasks, self.feed.scanned = self.feed.tasks(self.feed.table(), span)
         if not tasks.size():
             return self._none_of("read.InputPartition")
-        found, self._factory = partitions(
+        found, self._factory = plan_input_partitions(
             self.feed.spark, self._table, tasks, self._columns, vector=vector_of(self.feed.read)
         )
         return found

@@ -21,8 +21,8 @@ from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.determinism import changing
 from helios.spark.iceberg import scan_metrics
-from helios.spark.iceberg.scan_tasks import staged
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.scan_tasks import read_tasks
+from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.jvm.sql import quoted, refusal
@@ -255,11 +255,11 @@ def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = Fa
         parts.append(read_state(spark, read, span.state, place, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = feed.tasks(table, span)
-    scan_metrics.add(seen)
+    scan_metrics.record(seen)
     if tasks.size():
-        rows = staged(spark, table, tasks, vector=vector_of(read))
+        rows = read_tasks(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
-        names = target_schema(spark, table).names
+        names = spark_schema(spark, table).names
         parts.append(
             _placing(_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
         )

@@ -13,8 +13,8 @@ from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import partitions, scan_metrics
-from helios.spark.iceberg.scan_tasks import planned, staged
-from helios.spark.iceberg.tables import load_table, target_schema
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
 from helios.spark.sources import offsets as places
 
@@ -55,7 +55,7 @@ def head(spark: SparkSession, read: ReadPlan) -> int | None:
 
 def columns(spark: SparkSession, read: ReadPlan) -> StructType:
     """What an Iceberg source gives before its own predicates and columns are applied."""
-    schema = target_schema(spark, source_table(spark, read))
+    schema = spark_schema(spark, source_table(spark, read))
     source = read.source
     if isinstance(source, IcebergSource) and source.changed is not None:
         return StructType([*schema.fields, *CHANGE_SCHEMA.fields])
@@ -87,12 +87,14 @@ def read_state(
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
         return place(df, df.columns) if place else df.select("*")
-    tasks = planned(spark, table.newScan().useSnapshot(snapshot))
-    names = target_schema(spark, table).names
+    tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
+    names = spark_schema(spark, table).names
     if not tasks.size():
         return read_state(spark, read, None).select(*map(quoted, names))
-    scan_metrics.add(scan_metrics.Scanned(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),)))
-    df = staged(spark, table, tasks, vector=vector_of(read))
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
+    )
+    df = read_tasks(spark, table, tasks, vector=vector_of(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     return place(df, names) if place else df.select(*map(quoted, names))
 
@@ -106,7 +108,9 @@ def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
     table = source_table(spark, read)
     files = places.state(table, read, snapshot).files
     scan = table.newScan().useSnapshot(snapshot)
-    scan_metrics.add(scan_metrics.Scanned(total=files, whole=(lambda: partitions.count(table, planned(spark, scan)),)))
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(total=files, whole=(lambda: partitions.count(table, plan_tasks(spark, scan)),))
+    )
 
 
 def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:

@@ -20,7 +20,7 @@ from helios.plan.nodes import Plan
 from helios.plan.typing.determinism import changing
 from helios.plan.views import View
 from helios.spark.checkpoint.upsert_state import DELETED
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.sql import quoted
 from helios.spark.sources.readers import narrowed
 from helios.spark.sources.snapshot import count_state, read_state, source_table
@@ -48,7 +48,7 @@ def empty(spark: SparkSession, plan: Plan, view: View) -> DataFrame:
         InputError: A row that reaches the aggregate depends on other rows, or on the clock.
     """
     [read] = plan.reads
-    schema = target_schema(spark, source_table(spark, read))
+    schema = spark_schema(spark, source_table(spark, read))
     rows = _rows(narrowed(spark.createDataFrame([], schema), read), view)
     why = _obstacle(rows._jdf.queryExecution().analyzed())
     if why is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from helios import Catalog
 from helios.spark.iceberg import freshness
-from helios.spark.iceberg.freshness import Mark
+from helios.spark.iceberg.freshness import MetadataVersion
 from helios.spark.run import backoff
 from helios.spark.run.backoff import Outage
 
@@ -70,7 +70,7 @@ class Metadata:
         return lambda: self._told[name]
 
 
-SEEN = Mark(uuid="u", location="m5", sequence=5, updated=50)
+SEEN = MetadataVersion(uuid="u", location="m5", sequence=5, updated=50)
 
 SHOWN: dict[str, tuple[Metadata, bool]] = {
     "the same": (Metadata(location="m5", sequence=5, updated=50, log=[("m4", 40)]), False),
@@ -93,10 +93,10 @@ def test_what_a_replica_shows_is_older_or_not(shown: Any, older: bool) -> None:
 
 
 def test_catalogs_that_share_a_replica_are_watched_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freshness, "WATCHES", {})
+    monkeypatch.setattr(freshness, "FRESHNESS", {})
     a, b, c = (f"https://{name}.example.com" for name in "abc")
     first, second = Catalog.rest("prod", uri=[a, b]), Catalog.rest("prod", uri=[b, c])
     for one in (first, second):
-        freshness.watch_replicas(one)
-    assert len({id(watch) for watch in freshness.WATCHES.values()}) == 1
-    assert len(freshness.WATCHES) == 5
+        freshness.track_replicas(one)
+    assert len({id(watch) for watch in freshness.FRESHNESS.values()}) == 1
+    assert len(freshness.FRESHNESS) == 5
