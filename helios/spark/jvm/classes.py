@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from py4j.java_gateway import GatewayClient, JavaClass
 from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
 
 from helios.spark.jvm.types.java import JavaArray, JavaCollection
 
@@ -64,3 +65,8 @@ def java_array(element: JavaClass, elements: Sequence[T] = ()) -> JavaArray[T]:
         made[index] = one
     array: JavaArray[T] = made
     return array
+
+
+def allow_callbacks() -> None:
+    """Lets threads of the JVM call Python objects that implement Java interfaces."""
+    ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The user's own code on executors, which have neither the script nor its folder."""
+"""Ships the user's code to executors, which have neither the script nor its folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Has a script, and the modules beside it that it imported, pickled by value with the functions of both.
+    """Has a script and the modules beside it that it imported pickled by value with their functions.
 
-    Modules beside it that only a function imports, when it runs, reach the executors as files.
+    Modules beside it that a function imports only when it runs reach the executors as files.
 
     Args:
         module: The script's module, present in `sys.modules`.

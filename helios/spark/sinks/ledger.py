@@ -124,11 +124,12 @@ class Ledger:
     def _newest_stamp(self) -> Record | None:
         for snapshot in History(self.table, self.head()):
             summary = snapshot.summary()
-            if summary.get("helios.pipeline") == self.pipeline and summary.get("helios.batch") is not None:
+            batch = summary.get("helios.batch")
+            if summary.get("helios.pipeline") == self.pipeline and batch is not None:
                 return Record(
-                    checkpoint=summary.get("helios.checkpoint"),
-                    batch=int(summary.get("helios.batch")),
-                    position=json.loads(summary.get("helios.position")),
+                    checkpoint=summary.get("helios.checkpoint") or "",
+                    batch=int(batch),
+                    position=json.loads(summary.get("helios.position") or "null"),
                     snapshot=snapshot.snapshotId(),
                     sequence=snapshot.sequenceNumber(),
                     steps=summary.get("helios.steps") or "",

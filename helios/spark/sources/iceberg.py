@@ -6,9 +6,7 @@ where history has expired. Here Spark keeps the offsets, and the files of a batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +15,7 @@ from pyspark.sql.types import StructType
 from helios.errors import RunError
 from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPath, ReadPlan
+from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.iceberg.scan_tasks import plan_input_partitions
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -74,14 +73,14 @@ class IcebergReader(SpanSource):
     def declared(self) -> str:
         return starting_offsets.declared(self._source)
 
-    def begin(self) -> dict[str, Any]:
+    def begin(self) -> StartEntry:
         self._read(replace(self.read_plan, uuid=str(self._table().uuid())))
         read, self._beginning = starting_offsets.begin(self._spark, self.read_plan)
         self._read(read)
         place = self._beginning.as_json()
-        return {"declared": self.declared, "branch": read.branch, "uuid": read.uuid, "place": place}
+        return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
 
-    def resume(self, entry: Mapping[str, Any]) -> None:
+    def resume(self, entry: StartEntry) -> None:
         self._read(replace(self.read_plan, uuid=str(self._table().uuid())))
         super().resume(entry)
         starting_offsets.refuse_replaced(self.read_plan, entry)
@@ -244,6 +243,7 @@ class IcebergReader(SpanSource):
         self, start: Position, end: Position, columns: JavaStructType
     ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
         span = between(IcebergOffset.parse(start), IcebergOffset.parse(end))
+        assert self._streamed is not None  # stream() comes first
         tasks, self._scanned = self._snapshots.tasks(self._table(), span)
         if not tasks.size():
             return (), None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from helios.plan.nodes import ReadPlan
 from helios.plan.sources import row_of
+from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.sources.context import SourceContext
 from helios.table.positions import Lag, Position, Span
@@ -29,11 +30,11 @@ class Source(Protocol):
 
     # what is followed
 
-    def begin(self) -> dict[str, Any]:
+    def begin(self) -> StartEntry:
         """Settles where a pipeline first begins, as `helios/start.json` keeps it: `declared`, `place` and what is
         needed to recognize the source."""
 
-    def resume(self, entry: Mapping[str, Any]) -> None:
+    def resume(self, entry: StartEntry) -> None:
         """Takes up the beginning that an earlier start has settled.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +16,7 @@ from helios.spark.iceberg import partitions, scan_metrics
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sources import offsets as places
 
 ROW_ID = "_row_id"
@@ -29,7 +30,7 @@ CHANGE_SCHEMA = StructType(
 Placing: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
 
 
-def source_table(spark: SparkSession, read: ReadPlan) -> Any:
+def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
     """Iceberg's table object of a source.
 
     Raises:
@@ -82,7 +83,8 @@ def read_state(
         return reader(spark, read).table(read.table.sql).limit(0)
     table = source_table(spark, read)
     made = table.snapshot(snapshot)
-    then = table.schemas().get(made.schemaId()) if made is not None else None
+    schema = made.schemaId() if made is not None else None
+    then = table.schemas().get(schema) if schema is not None else None
     df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():

@@ -44,7 +44,7 @@ class SnapshotReader:
     read: ReadPlan
     predicates: Sequence[str] = ()
     _listed: tuple[SnapshotDelta, list[File]] | None = None
-    _resolved: tuple[int, JavaExpression] | None = None
+    _resolved: tuple[int, JavaExpression | None] | None = None
 
     def rows_of(self, table: JavaTable, unit: SnapshotDelta) -> list[int]:
         """The rows of each part of a unit; the changes of a commit are one part."""

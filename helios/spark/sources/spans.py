@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from helios.errors import CheckpointError, InputError
+from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
@@ -45,11 +43,11 @@ class SpanSource:
         """The position before the first batch of a pipeline that has not run yet."""
         raise NotImplementedError
 
-    def begin(self) -> dict[str, Any]:
+    def begin(self) -> StartEntry:
         self._start = self.first()
-        return {"declared": self.declared, "branch": None, "uuid": None, "place": self._start}
+        return StartEntry(declared=self.declared, branch=None, uuid=None, place=self._start)
 
-    def resume(self, entry: Mapping[str, Any]) -> None:
+    def resume(self, entry: StartEntry) -> None:
         if entry["declared"] != self.declared:
             raise CheckpointError(
                 f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +10,7 @@ from helios.errors import LedgerError
 from helios.model.source import IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
+from helios.spark.checkpoint.files import StartEntry
 from helios.spark.sources.offsets import head
 from helios.spark.sources.snapshot import source_table
 from helios.table.offsets import IcebergOffset
@@ -24,7 +23,7 @@ def declared(source: IcebergSource) -> str:
     return (str(source.at) if source.at is not None else start) + followed
 
 
-def refuse_replaced(read: ReadPlan, entry: Mapping[str, Any]) -> None:
+def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
     """Refuses a table that is not the one that the pipeline first began with.
 
     Raises:
@@ -61,8 +60,8 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
     if source.start == "latest":
         return read, IcebergOffset(snapshot=int(newest.snapshotId()))
     oldest = newest
-    while source.start == "earliest" and oldest.parentId() is not None:
-        parent = table.snapshot(oldest.parentId())
+    while source.start == "earliest" and (id := oldest.parentId()) is not None:
+        parent = table.snapshot(id)
         if parent is None:
             break
         oldest = parent

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaObject
+
+if TYPE_CHECKING:
+    from helios.spark.jvm.types.iceberg import JavaTable
 
 
 class JavaExpression(JavaObject, Protocol):
@@ -92,3 +95,11 @@ class JavaIncrementalAppendScan(JavaScan, Protocol):
     def fromSnapshotExclusive(self, snapshot: int) -> Self: ...
 
     def toSnapshot(self, snapshot: int) -> Self: ...
+
+
+class JavaScanTaskSetManager(JavaObject, Protocol):
+    """An `org.apache.iceberg.spark.ScanTaskSetManager`, which keeps staged tasks by table and id."""
+
+    def stageTasks(self, table: JavaTable, name: str, tasks: JavaList[JavaFileScanTask]) -> None: ...
+
+    def removeTasks(self, table: JavaTable, name: str) -> JavaList[JavaFileScanTask]: ...

@@ -74,6 +74,14 @@ class JavaPartitionSpec(JavaObject, Protocol):
     def partitionType(self) -> JavaType: ...
 
 
+class JavaPartitionSpecBuilder(JavaObject, Protocol):
+    """An `org.apache.iceberg.PartitionSpec.Builder`; a method of each transform adds a field."""
+
+    def caseSensitive(self, sensitive: bool) -> Self: ...
+
+    def build(self) -> JavaPartitionSpec: ...
+
+
 class JavaSortField(JavaObject, Protocol):
     """An `org.apache.iceberg.SortField`."""
 

@@ -105,6 +105,14 @@ class JavaSparkExpression(JavaObject, Protocol):
     def children(self) -> ScalaSeq[JavaSparkExpression]: ...
 
 
+class JavaBinaryExpression(JavaSparkExpression, Protocol):
+    """An `org.apache.spark.sql.catalyst.expressions.BinaryExpression`."""
+
+    def left(self) -> JavaSparkExpression: ...
+
+    def right(self) -> JavaSparkExpression: ...
+
+
 class JavaLogicalPlan(JavaObject, Protocol):
     """An `org.apache.spark.sql.catalyst.plans.logical.LogicalPlan`."""
 
