@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from helios.catalog.catalogs import CATALOGS
+from helios.catalog.checks import name_problem, not_a_type
 from helios.catalog.home import CONFIG_FILE, find_config
 from helios.catalog.keys import complete, problem
 from helios.catalog.names import TableName
 from helios.catalog.rows import CatalogRow, StorageRow
-from helios.catalog.spec import Catalog, name_problem, not_a_type
+from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES
 from helios.errors import ConfigError, DeclarationError, NotFound, Origin, near_miss

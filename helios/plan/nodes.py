@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import takewhile
@@ -343,12 +344,19 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        from helios.plan.text import render
-
-        return render(self)
+        return _renderer(self)
 
     def to_json(self) -> str:
         return json.dumps(self.as_json(), indent=2)
+
+
+_renderer: Callable[[Plan], str] = repr
+
+
+def rendered_by(renderer: Callable[[Plan], str]) -> None:
+    """Sets what gives a plan's text: the renderer stands above the nodes, and `helios.plan` brings it in."""
+    global _renderer
+    _renderer = renderer
 
 
 def step_texts(flow: Flow) -> list[str]:
