@@ -10,7 +10,7 @@ from helios.errors import DeclarationError, HeliosError, Origin
 from helios.model.flow import Call, Pipeline, Step, flows
 from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS
 from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
 from helios.plan.typing.aggregates import group_columns, stateful_steps
 
@@ -64,7 +64,7 @@ def view_problems(pipeline: Pipeline) -> list[HeliosError]:
 
 def _followed_changes(pipeline: Pipeline) -> bool:
     sources = [inner.source for inner in flows(pipeline.stream)]
-    return any(isinstance(s, IcebergSource) and s.streaming and s.changed is not None for s in sources)
+    return any(s.streaming and s.reads_changes for s in sources)
 
 
 def _split(steps: Sequence[Step]) -> View | None:

@@ -42,8 +42,8 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "engine": ("errors", "model", "catalog", "config", "plan", "spark"),
     "cli": (
-        "__init__", "errors", "metrics", "environment", "model", "catalog", "config", "table", "plan", "script", "spark",
-        "engine",
+        "__init__", "errors", "metrics", "environment", "model", "catalog", "config", "table", "plan", "script",
+        "spark", "engine",
     ),
 }  # fmt: skip
 """What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of

@@ -8,10 +8,10 @@ from typing import Any
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
 from helios.plan.history import Settled, history
-from helios.plan.nodes import LINEAGE_SINCE, ReadPath, ReadPlan
+from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema
@@ -256,7 +256,6 @@ def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: Rea
             + "leave on_expired() out: an expired snapshot then stops the run.",
         )
         for read in reads
-        if isinstance(read.source, IcebergSource)
-        and read.source.expired == "rebootstrap"
+        if read.source.rebootstraps
         and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
     ]
