@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError, Origin
 from helios.model.flow import Call, Pipeline, Step, flows
-from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS
 from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
@@ -154,7 +153,7 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
         )
         return
     keys = ", ".join(f'"{name}"' for name in kept)
-    if not isinstance(mode, Upsert) or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+    if not mode.traits.upserts or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
     elif mode.order_by is not None or mode.delete_when is not None or mode.history:
         given = {"order_by": mode.order_by, "delete_when": mode.delete_when, "history": mode.history or None}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import helios
+from helios.model.modes import MODES
 from helios.plan.sources import SOURCES
 
 PACKAGE = Path(helios.__file__).parent
@@ -14,6 +15,9 @@ OWNERS = ("model/", "spark/sources/")
 """Where a source may be asked for its kind."""
 LEFT = {"spark/run/query.py", "spark/run/startup.py"}
 """Files that still ask, until the run is one way for a batch."""
+
+MODES_LEFT = ("model/", "spark/", "plan/typing/aggregates.py")
+"""Where a write mode may still be asked for."""
 
 PROBE = """
 isinstance(a, FilesSource)
@@ -67,3 +71,7 @@ def test_the_search_finds_every_way_to_ask() -> None:
 
 def test_nobody_asks_which_kind_of_source_it_is() -> None:
     assert asking({kind.__name__ for kind in SOURCES}, OWNERS) <= LEFT
+
+
+def test_nobody_asks_which_write_mode_it_is() -> None:
+    assert asking({kind.__name__ for kind in MODES}, MODES_LEFT) == set()

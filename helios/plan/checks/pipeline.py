@@ -11,7 +11,6 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.flow import Call, Pipeline, Source, flows
-from helios.model.modes import Overwrite
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.steps import Expect, Join, Union
@@ -130,7 +129,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
     """What a sink asks of the sources and steps in front of it."""
     problems: list[HeliosError] = []
-    if isinstance(sink.mode, Overwrite) and sink.mode.filter is None and path is not ReadPath.BATCH:
+    if sink.mode.whole and path is not ReadPath.BATCH:
         problems.append(
             DeclarationError(
                 "overwrite() of the whole table from a followed source: each batch would erase the one before it.",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
@@ -242,7 +241,7 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 
 def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: ReadPath) -> list[HeliosError]:
     """Reading a state anew is right where rows that were delivered before do no harm."""
-    if path is not ReadPath.STREAM and isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
+    if path is not ReadPath.STREAM and sink.mode.traits.idempotent:
         return []
     stateful = path is ReadPath.STREAM
     lineage = "." if stateful else ", and {}, of format v{}, has no row lineage that tells them."
