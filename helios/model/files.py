@@ -23,7 +23,6 @@ class FilesSource(Source):
 
     path: str
     format: str
-    declared_schema: str | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, overload
 
 from helios.errors import DeclarationError, Origin
 from helios.model.engine import engine
-from helios.model.values import caller
+from helios.model.values import Identifier, caller
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from helios.catalog.spec import Catalog
 
 Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
@@ -123,22 +125,28 @@ class Flow(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Flow):
-    """Where rows come from; the concrete ones are in the module of their system.
+    """A source of rows; the concrete ones are in the module of their system.
 
     Attributes:
         kind: The name of its kind, in plans and stamps.
-        poll: Seconds between looks for what is new; None for a source that is read once.
+        comparable: Whether two equal declarations read the same rows; rows in memory may not even be comparable.
+        poll: Seconds between checks for new data; None for a source that is read once.
+        start: Where a followed source begins; None for its default.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
         conditions: Predicates that its rows meet.
+        declared_schema: Columns and types as Spark SQL DDL; None where the source knows its own.
     """
 
     kind: ClassVar[str] = ""
+    comparable: ClassVar[bool] = True
 
     poll: float | None = None
+    start: Any = None
     max_rows: int | None = None
     max_files: int | None = None
     conditions: tuple[str, ...] = ()
+    declared_schema: str | None = None
 
     @property
     def source(self) -> Source:
@@ -155,11 +163,53 @@ class Source(Flow):
         return False
 
     @property
+    def rebootstraps(self) -> bool:
+        """Whether the current state is read again when the history after the last batch has expired."""
+        return False
+
+    @property
+    def takes_predicates(self) -> bool:
+        """Whether its scan takes predicates, so that files that cannot match are not opened."""
+        return False
+
+    @property
+    def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
+        """The table it reads, and the catalog that was given with it; None for a source without a table."""
+        return None
+
+    @property
+    def plan_name(self) -> str:
+        """The source's name in plans and stamps; a table goes by its resolved name instead."""
+        return self.ledger_name
+
+    @property
     def ledger_name(self) -> str:
-        """What the ledger calls the source; a table is called by its resolved name instead."""
+        """The source's name in positions and in a checkpoint's identity; a table goes by its resolved name instead."""
         return self.label()
 
+    @property
+    def step_texts(self) -> tuple[str, ...]:
+        """What the source itself does to the rows, as texts like those of steps; a change of them is a changed step."""
+        return ()
+
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        """Lines of the plan about what is read, beside its label.
+
+        Args:
+            format_version: The format version of its table; None where it is not known, or there is no table.
+        """
+        yield from ()
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What `helios plan --json` says of the source beside its kind, name and schema.
+
+        Args:
+            found: What compiling found out about its table: format_version, branch, state, span, scan and backlog.
+        """
+        return {}
+
     def label(self) -> str:
+        """The source as the plan shows it."""
         raise NotImplementedError
 
 

@@ -16,10 +16,14 @@ class MemorySource(Source):
     """Rows in memory, read once. Made by `Memory.source`."""
 
     kind: ClassVar[str] = "memory"
+    comparable: ClassVar[bool] = False
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = field(repr=False)
-    declared_schema: str | None = None
+
+    @property
+    def plan_name(self) -> str:
+        return self.label()
 
     @property
     def ledger_name(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from helios.model.values import show_seconds
 
@@ -40,9 +41,10 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode. The attributes are those of all modes, empty where a mode does not know them.
+    """A write mode. The attributes are those of all modes, empty where a mode does not have them.
 
     Attributes:
+        call: The method of the sink that declares it.
         keys: The key columns.
         filter: The rows that are overwritten, as an SQL condition.
         order_by: SQL expression by which the newest row is told; None: rows of a later batch win.
@@ -51,6 +53,8 @@ class Mode:
         history: Whether versions are kept, from `valid_from` to `valid_to`.
         query: The user's own MERGE.
     """
+
+    call: ClassVar[str] = ""
 
     keys: tuple[str, ...] = ()
     filter: str | None = None
@@ -78,6 +82,8 @@ class Mode:
 class Append(Mode):
     """Adds the rows."""
 
+    call: ClassVar[str] = "append"
+
     def text(self) -> str:
         return "append"
 
@@ -85,6 +91,8 @@ class Append(Mode):
 @dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
     """Replaces the rows that a filter names; all of them without one."""
+
+    call: ClassVar[str] = "overwrite"
 
     def text(self) -> str:
         return f"overwrite where {self.filter}" if self.filter else "overwrite"
@@ -94,6 +102,8 @@ class Overwrite(Mode):
 class OverwritePartitions(Mode):
     """Replaces the partitions that the batch touches."""
 
+    call: ClassVar[str] = "overwrite_partitions"
+
     def text(self) -> str:
         return "overwrite the touched partitions"
 
@@ -101,6 +111,8 @@ class OverwritePartitions(Mode):
 @dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
     """Keeps the newest row per key, or all its versions."""
+
+    call: ClassVar[str] = "upsert"
 
     keys: tuple[str, ...]
     tombstones: float = 7 * 86400.0
@@ -120,6 +132,8 @@ class Upsert(Mode):
 class Delete(Mode):
     """Deletes every row whose key arrives."""
 
+    call: ClassVar[str] = "delete"
+
     keys: tuple[str, ...]
 
     def text(self) -> str:
@@ -130,6 +144,8 @@ class Delete(Mode):
 class MergeSql(Mode):
     """The user's own MERGE, whose target is called `target` and whose rows are called `batch`."""
 
+    call: ClassVar[str] = "merge_sql"
+
     query: str
 
     def text(self) -> str:
@@ -138,7 +154,9 @@ class MergeSql(Mode):
 
 @dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
-    """Keeps the groups of a materialized view, of which a null is one; a run makes it of the view's upsert."""
+    """Keeps the groups of a materialized view, where null is a group too; a run makes it of the view's upsert."""
+
+    call: ClassVar[str] = "upsert"
 
     keys: tuple[str, ...]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -21,6 +21,9 @@ STARTS = ("current", "latest", "earliest")
 
 CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 """The columns that row-level changes have behind those of the table."""
+
+LINEAGE_SINCE = 3
+"""The first format version whose rows have a lineage: an id, and the commit that last changed them."""
 
 POSITION = "__helios_position"
 """Hidden column with a row's source position: it tells which of two equal rows came later."""
@@ -104,6 +107,22 @@ class IcebergSource(Source):
     @property
     def reads_changes(self) -> bool:
         return self.changed is not None
+
+    @property
+    def rebootstraps(self) -> bool:
+        return self.expired == "rebootstrap"
+
+    @property
+    def takes_predicates(self) -> bool:
+        return not self.reads_changes  # changes are computed from whole files
+
+    @property
+    def reference(self) -> tuple[Identifier, Catalog | str | None]:
+        return self.table, self.catalog
+
+    @property
+    def step_texts(self) -> tuple[str, ...]:
+        return (*((f"changes({self.changed})",) if self.changed is not None else ()), *self.narrowing)
 
     # what is read
 
@@ -250,6 +269,30 @@ class IcebergSource(Source):
 
     # how it is shown
 
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        if self.columns:
+            yield "columns: " + ", ".join(self.columns)
+        if self.changed is not None:
+            yield f"changes: {_pairing(self.changed, format_version)}"
+        if self.vector is not None:
+            yield f"{self.vector:,} row{'' if self.vector == 1 else 's'} a vectorized batch (batch_size())"
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "format_version": found["format_version"],
+            "branch": found["branch"],
+            "start": self.start,
+            "state": found["state"],
+            "span": found["span"],
+            "columns": list(self.columns),
+            "changes": {"keys": list(self.changed.keys)} if self.changed is not None else None,
+            "on_overwrite": self.overwrites,
+            "on_expired": self.expired,
+            "batch_size": self.vector,
+            "scan": found["scan"],
+            "backlog": found["backlog"],
+        }
+
     @property
     def narrowing(self) -> tuple[str, ...]:
         """The calls that say which rows and columns are read."""
@@ -278,6 +321,15 @@ class IcebergSource(Source):
 
 def _shown(point: Point) -> str:
     return repr(point.isoformat()) if isinstance(point, datetime) else repr(point)
+
+
+def _pairing(changed: Changes, format_version: int | None) -> str:
+    """How the two images of an updated row are paired."""
+    if changed.keys:
+        return f"updates paired by {', '.join(changed.keys)}"
+    if format_version is None:
+        return "updates paired by row lineage, where the table has format v3"
+    return "updates paired by row lineage" if format_version >= LINEAGE_SINCE else "an update is a delete and an insert"
 
 
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
-from helios.model.source import IcebergSource
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan
 from helios.plan.pruning import row_filter
 from helios.table.ledger import parse
@@ -35,20 +34,18 @@ def looked_ahead(plan: Plan) -> Plan:
     followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
     reads = list(plan.reads)
     for index, read in enumerate(reads):
-        if read.table is not None and read.uuid is not None and isinstance(read.source, IcebergSource):
+        if read.table is not None and read.uuid is not None:
             table = read.table.catalog.load(read.table.within)
             place = _stood(plan, read, followed.index(index)) if index in followed else None
-            reads[index] = _looked(read, read.source, table, place, plan.pushed(index))
+            reads[index] = _looked(read, table, place, plan.pushed(index))
     return replace(plan, reads=tuple(reads))
 
 
-def _looked(
-    read: ReadPlan, source: IcebergSource, table: Table, place: Mapping[str, Any] | None, pushed: tuple[str, ...]
-) -> ReadPlan:
+def _looked(read: ReadPlan, table: Table, place: Mapping[str, Any] | None, pushed: tuple[str, ...]) -> ReadPlan:
     backlog = None
-    if source.streaming:
-        place = place if place is not None else _beginning(read, source, table.iceberg.metadata)
-        backlog = _backlog(read, source, table.iceberg.metadata, place)
+    if read.source.streaming:
+        place = place if place is not None else _beginning(read, table.iceberg.metadata)
+        backlog = _backlog(read, table.iceberg.metadata, place)
         state, after, to = backlog.state, backlog.since, read.snapshot
         nothing = backlog.lost or (state is None and not backlog.snapshots)
     else:
@@ -95,25 +92,26 @@ def _recorded(target: Table, pipeline: str, read: ReadPlan) -> Mapping[str, Any]
     return None
 
 
-def _beginning(read: ReadPlan, source: IcebergSource, metadata: TableMetadata) -> Mapping[str, Any]:
+def _beginning(read: ReadPlan, metadata: TableMetadata) -> Mapping[str, Any]:
     """Where a pipeline begins that has not run yet, as a run settles it."""
+    start = read.source.start
     if read.state is not None:
         return {"snapshot_id": read.state, "files": 0, "state": True}
-    if isinstance(source.start, int):
-        return {"snapshot_id": source.start}
+    if isinstance(start, int):
+        return {"snapshot_id": start}
     if read.snapshot is None:
         return {"snapshot_id": NO_SNAPSHOT}
-    if source.start == "latest":
+    if start == "latest":
         return {"snapshot_id": read.snapshot}
-    first = list(ancestors(metadata, read.snapshot))[-1] if source.start == "earliest" else read.snapshot
+    first = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
     return {"snapshot_id": first, "files": 0, "state": True}
 
 
-def _backlog(read: ReadPlan, source: IcebergSource, metadata: TableMetadata, place: Mapping[str, Any]) -> Backlog:
+def _backlog(read: ReadPlan, metadata: TableMetadata, place: Mapping[str, Any]) -> Backlog:
     snapshot, files = _id(place.get("snapshot_id")), place.get("files")
     state = snapshot if files is not None and place.get("state") else None
     since = _id(place.get("after")) if files is not None and state is None else snapshot
-    counted = CHANGES if source.changed is not None else APPENDS
+    counted = CHANGES if read.source.reads_changes else APPENDS
     commits = waiting(metadata, since, read.snapshot, counted)
     made = metadata.snapshot_by_id(state) if state is not None else None
     if commits is None or (state is not None and made is None):

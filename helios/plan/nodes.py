@@ -14,12 +14,10 @@ from helios.catalog.conf import shown_spark_conf
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.errors import Origin
-from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.modes import Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
 from helios.model.steps import STATEFUL, Join, Sql, Where
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
@@ -29,9 +27,6 @@ from helios.plan.views import View, view_of
 
 VERSION = 1
 """The version of everything that Helios writes into summaries, properties and checkpoints."""
-
-LINEAGE_SINCE = 3
-"""The first format version whose rows know who they are."""
 
 
 class ReadPath(Enum):
@@ -121,58 +116,38 @@ class ReadPlan:
 
     @property
     def name(self) -> str:
-        """The source as the ledger knows it."""
-        if self.table is not None:
-            return self.table.text
-        return self.source.path if isinstance(self.source, FilesSource) else self.source.label()
+        """The source's name in plans and stamps."""
+        return self.table.text if self.table is not None else self.source.plan_name
+
+    @property
+    def ledger_name(self) -> str:
+        """The source's name in positions and in a checkpoint's identity."""
+        return self.table.text if self.table is not None else self.source.ledger_name
 
     @property
     def kind(self) -> str:
-        if isinstance(self.source, IcebergSource):
-            return "iceberg"
-        return "files" if isinstance(self.source, FilesSource) else "memory"
-
-    @property
-    def pairing(self) -> str | None:
-        """How the two images of an updated row are brought together; None for a source that reads no changes."""
-        source = self.source
-        if not isinstance(source, IcebergSource) or source.changed is None:
-            return None
-        if source.changed.keys:
-            return f"updates paired by {', '.join(source.changed.keys)}"
-        if self.format_version is None:
-            return "updates paired by row lineage, where the table has format v3"
-        if self.format_version >= LINEAGE_SINCE:
-            return "updates paired by row lineage"
-        return "an update is a delete and an insert"
+        """The kind of the source, as in `helios.plan.sources.SOURCES`."""
+        return self.source.kind
 
     def as_json(self) -> dict[str, Any]:
         """The source for programs."""
-        told: dict[str, Any] = {
+        found = {
+            "format_version": self.format_version,
+            "branch": self.branch,
+            "state": self.state,
+            "span": list(self.span) if self.span else None,
+            "scan": asdict(self.scan) if self.scan else None,
+            "backlog": asdict(self.backlog) if self.backlog else None,
+        }
+        return {
             "kind": self.kind,
             "name": self.name,
             "followed": self.source.streaming,
             "uuid": self.uuid,
             "snapshot": self.snapshot,
             "schema": self.schema.as_json() if self.schema else None,
+            **self.source.as_json(found),
         }
-        source = self.source
-        if isinstance(source, IcebergSource):
-            told |= {
-                "format_version": self.format_version,
-                "branch": self.branch,
-                "start": source.start,
-                "state": self.state,
-                "span": list(self.span) if self.span else None,
-                "columns": list(source.columns),
-                "changes": {"keys": list(source.changed.keys)} if source.changed is not None else None,
-                "on_overwrite": source.overwrites,
-                "on_expired": source.expired,
-                "batch_size": source.vector,
-                "scan": asdict(self.scan) if self.scan else None,
-                "backlog": asdict(self.backlog) if self.backlog else None,
-            }
-        return told
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +274,7 @@ class Plan:
             index: The source's place in `reads`.
         """
         source = self.reads[index].source
-        if not isinstance(source, IcebergSource) or source.changed is not None:
+        if not source.takes_predicates:
             return ()
         first = takewhile(lambda step: isinstance(step, Where), list(flows(self.stream))[index].steps)
         told = (*source.conditions, *(step.condition for step in first if isinstance(step, Where)))
@@ -361,8 +336,4 @@ def rendered_by(renderer: Callable[[Plan], str]) -> None:
 
 def step_texts(flow: Flow) -> list[str]:
     """What makes a flow's rows of its table's, as the texts by which two plans are compared."""
-    source, told = flow.source, list[str]()
-    if isinstance(source, IcebergSource):
-        told += [f"changes({source.changed})"] if source.changed is not None else []
-        told += source.narrowing
-    return [*told, *(step.text() for step in flow.steps)]
+    return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

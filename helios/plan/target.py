@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import DeclarationError, HeliosError
-from helios.model.modes import OverwritePartitions
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.pipeline import partition_problems, show_fields, spec_fields
@@ -19,7 +18,6 @@ from helios.plan.checks.sinks import (
     left_out,
     sort_terms,
     stored,
-    stores,
     stream_problems,
     table_problems,
 )
@@ -83,7 +81,7 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
     sink = write.sink
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
     columns = None
-    if stream is not None and stores(sink.mode):
+    if stream is not None and sink.mode.traits.stores:
         write = replace(write, left_out=left_out(sink, stream, None))
         columns = stored(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
@@ -98,12 +96,11 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
 def _missing(write: WritePlan) -> list[HeliosError]:
     """A table that is not there and that the sink does not make."""
     sink = write.sink
-    if sink.creates and stores(sink.mode):
+    if sink.creates and sink.mode.traits.stores:
         return []
     problem = missing_table(write.table.catalog, write.table.within, sink.origin)
-    if not stores(sink.mode):
-        verb = {"Delete": "delete()", "MergeSql": "merge_sql()"}[type(sink.mode).__name__]
-        problem.fix = f"name a table that is there: {verb} changes rows, and makes no table."
+    if not sink.mode.traits.stores:
+        problem.fix = f"name a table that is there: {sink.mode.call}() changes rows, and makes no table."
     return [problem]
 
 
@@ -117,11 +114,11 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
 
 
 def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
-    if partitioning or not isinstance(write.mode, OverwritePartitions):
+    if partitioning or not write.mode.traits.partitioned:
         return []
     return [
         DeclarationError(
-            f"overwrite_partitions(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
+            f"{write.mode.call}(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
             where=write.sink.origin,
             fix='give it partitions with partition_by(day("ts")), or write overwrite() or overwrite("<filter>").',
         )
@@ -148,7 +145,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before
-    if stream is not None and stores(sink.mode):
+    if stream is not None and sink.mode.traits.stores:
         write = replace(write, left_out=left_out(sink, stream, before))
         found = _evolution(write, stream, iceberg)
         if found is None or found.problems:

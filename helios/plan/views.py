@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError, Origin
 from helios.model.flow import Call, Pipeline, Step, flows
-from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS
 from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
 from helios.plan.typing.aggregates import group_columns, stateful_steps
 
@@ -64,7 +63,7 @@ def view_problems(pipeline: Pipeline) -> list[HeliosError]:
 
 def _followed_changes(pipeline: Pipeline) -> bool:
     sources = [inner.source for inner in flows(pipeline.stream)]
-    return any(isinstance(s, IcebergSource) and s.streaming and s.changed is not None for s in sources)
+    return any(s.streaming and s.reads_changes for s in sources)
 
 
 def _split(steps: Sequence[Step]) -> View | None:
@@ -154,7 +153,7 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
         )
         return
     keys = ", ".join(f'"{name}"' for name in kept)
-    if not isinstance(mode, Upsert) or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+    if not mode.traits.upserts or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
     elif mode.order_by is not None or mode.delete_when is not None or mode.history:
         given = {"order_by": mode.order_by, "delete_when": mode.delete_when, "history": mode.history or None}

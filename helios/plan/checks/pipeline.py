@@ -10,14 +10,12 @@ from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.files import FilesSource
 from helios.model.flow import Call, Pipeline, Source, flows
-from helios.model.modes import Overwrite
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
 from helios.model.steps import Expect, Join, Union
 from helios.plan.nodes import Plan, ReadPath
+from helios.plan.sources import row_of
 from helios.plan.typing.determinism import changing
 from helios.plan.typing.schema import Schema
 
@@ -95,7 +93,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     steps = [step for inner in flows(pipeline.stream) for step in inner.steps]
     texts = [(step.text(), step.origin) for step in steps if not isinstance(step, Call | Join | Union)]
     sources = [inner.source for inner in flows(pipeline.stream)]
-    texts += [(f"where({c})", s.origin) for s in sources if isinstance(s, IcebergSource) for c in s.conditions]
+    texts += [(f"where({c})", s.origin) for s in sources for c in s.conditions]
     texts.append((sink.mode.text(), sink.origin))
     if sink.routing is not None:
         texts.append((f"route({sink.routing})", sink.origin))
@@ -116,13 +114,14 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
     """A bound on rows where nobody counts them."""
-    if sink.flush_rows is None or not any(isinstance(s, FilesSource) and s.streaming for s in sources):
+    uncounted = next((s for s in sources if s.streaming and not row_of(s).counts_rows), None)
+    if sink.flush_rows is None or uncounted is None:
         return []
     return [
         DeclarationError(
-            "flush(rows=) cannot bound a file source, whose rows are not counted before they are read.",
+            f"flush(rows=) cannot bound {uncounted.label()}, whose rows are not counted before they are read.",
             where=sink.origin,
-            fix="bound its files: Files.source(...).incremental(max_files=100).",
+            fix="bound its files instead, with .incremental(max_files=100).",
         )
     ]
 
@@ -130,7 +129,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
     """What a sink asks of the sources and steps in front of it."""
     problems: list[HeliosError] = []
-    if isinstance(sink.mode, Overwrite) and sink.mode.filter is None and path is not ReadPath.BATCH:
+    if sink.mode.whole and path is not ReadPath.BATCH:
         problems.append(
             DeclarationError(
                 "overwrite() of the whole table from a followed source: each batch would erase the one before it.",

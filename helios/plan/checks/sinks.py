@@ -11,17 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import (
-    VALID_FROM,
-    VALID_TO,
-    Append,
-    Delete,
-    MergeSql,
-    Mode,
-    Overwrite,
-    OverwritePartitions,
-    Upsert,
-)
+from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.merge import merge_problems
@@ -82,7 +72,7 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
 
 def stores(mode: Mode) -> bool:
     """Whether a mode stores the stream's columns, so that the table has to have them."""
-    return not isinstance(mode, (Delete, MergeSql))
+    return mode.traits.stores
 
 
 # the sink alone
@@ -115,7 +105,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "leave one of them out, or write one pipeline per table.",
     ),
     (
-        lambda s: s.routing and isinstance(s.mode, MergeSql),
+        lambda s: s.routing and not s.mode.traits.routable,
         "route() and merge_sql(): the MERGE has one target, not one per value.",
         "leave one of them out, or write one pipeline per table.",
     ),
@@ -125,7 +115,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         'write .evolve_schema("full") with them.',
     ),
     (
-        lambda s: (s.evolution.renames or s.evolution.drops) and not stores(s.mode),
+        lambda s: (s.evolution.renames or s.evolution.drops) and not s.mode.traits.stores,
         "renames() and drops() need a mode that stores the stream's columns, as append() and upsert() do.",
         "leave them out here, and put them on the pipeline that writes the rows.",
     ),
@@ -143,18 +133,15 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
     """Keys and expressions of a sink that do not fit the stream's columns, which may be known at run only."""
-    problems = STREAM_RULES[type(sink.mode)](sink, sink.mode, stream)
+    problems = _mode(sink, stream)
     if sink.routing is not None:
         problems += _route(sink, sink.routing, stream)
     return problems
 
 
-def _nothing(sink: IcebergSink, mode: Mode, stream: Schema | None) -> list[HeliosError]:
-    return []
-
-
-def _upsert(sink: IcebergSink, mode: Upsert, stream: Schema | None) -> list[HeliosError]:
-    problems = key_problems(sink, mode.keys, stream, "the stream")
+def _mode(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
+    mode = sink.mode
+    problems = key_problems(sink, mode.keys, stream, "the stream") if mode.traits.keyed else []
     if mode.order_by is not None:
         problems += _order(sink, mode.order_by, stream)
     if mode.delete_when is not None:
@@ -164,7 +151,7 @@ def _upsert(sink: IcebergSink, mode: Upsert, stream: Schema | None) -> list[Heli
     if taken:
         problems.append(
             DeclarationError(
-                f"upsert(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
+                f"{mode.call}(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
                 f"{' and '.join(taken)} already.",
                 where=sink.origin,
                 fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
@@ -188,36 +175,21 @@ def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     return problems
 
 
-def _delete(sink: IcebergSink, mode: Delete, stream: Schema | None) -> list[HeliosError]:
-    return key_problems(sink, mode.keys, stream, "the stream")
-
-
-STREAM_RULES: dict[type[Mode], Callable[[IcebergSink, Any, Schema | None], list[HeliosError]]] = {
-    Append: _nothing,
-    Overwrite: _nothing,
-    OverwritePartitions: _nothing,
-    Upsert: _upsert,
-    Delete: _delete,
-    MergeSql: _nothing,
-}
-"""What each mode asks of the stream's columns; a MERGE is looked at with the table's."""
-
-
 def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None, place: str) -> list[HeliosError]:
     """Keys that are no columns there, or whose type is no key."""
     if columns is None:
         return []
     problems: list[HeliosError] = []
-    verb = type(sink.mode).__name__.lower()
+    call = sink.mode.call
     for key in keys:
         found = columns.get(key)
         if found is None and columns.exact:
-            what = f"{verb}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
+            what = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
             problems.append(NotFound(what, where=sink.origin))
         elif found is not None and found.kind.name in NESTED:
             problems.append(
                 DeclarationError(
-                    f"{verb}({key}): {key!r} is {found.type}, which is no key.",
+                    f"{call}({key}): {key!r} is {found.type}, which is no key.",
                     where=sink.origin,
                     fix=f'use plain columns as keys, such as a field of it: with_columns({{"{key}_id": "{key}.id"}}).',
                 )
@@ -251,15 +223,15 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
         table: The table's columns as the run leaves them; None where only a run can tell.
     """
     problems: list[HeliosError] = []
-    if isinstance(sink.mode, Overwrite) and sink.mode.filter is not None:
-        named = label("overwrite", sink.mode.filter)
-        problems += condition_problems(sink.mode.filter, named, table, sink.origin)
+    mode = sink.mode
+    if mode.filter is not None:
+        problems += condition_problems(mode.filter, label(mode.call, mode.filter), table, sink.origin)
+    if mode.query is not None:
+        problems += merge_problems(mode.query, stream, table, sink.origin)
     for name, condition in sink.audits:
         problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)
     for text in sink.sort:
         problems += _sort(sink, text, table)
-    if isinstance(sink.mode, MergeSql):
-        problems += merge_problems(sink.mode.query, stream, table, sink.origin)
     return problems
 
 
@@ -312,18 +284,19 @@ def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schem
         table: The table's columns before the run adds any: a key that is added would match no row that is there.
     """
     mode = sink.mode
-    if not isinstance(mode, (Upsert, Delete)):
+    if not mode.traits.keyed:
         return []
     # What the stream lacks is told already.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
-    for key in keys if isinstance(mode, Delete) and stream is not None else ():
-        assert stream is not None
+    if mode.traits.stores or stream is None:
+        return problems  # the columns are compared with all others that are stored
+    for key in keys:
         ours, theirs = stream.get(key), table.get(key)
         if ours is not None and theirs is not None and not _comparable(ours, theirs):
             problems.append(
                 DeclarationError(
-                    f"delete({key}): {key!r} is {ours.type} in the stream and {theirs.type} in the table.",
+                    f"{mode.call}({key}): {key!r} is {ours.type} in the stream and {theirs.type} in the table.",
                     where=sink.origin,
                     fix=f'convert it first: cast({{"{key}": "{theirs.type}"}}).',
                 )
@@ -350,8 +323,6 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None) -> tuple[s
         table: The columns of the table before the run changes it; None when there is no table.
     """
     mode = sink.mode
-    if not isinstance(mode, Upsert):
-        return ()
     serving = {n for text in (mode.order_by, mode.delete_when) if text for n in _whole_columns(text, stream)}
     kept = {key.lower() for key in mode.keys}
     kept |= {_root(item) for item in sink.partitioning or ()}
@@ -388,7 +359,7 @@ def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
     gone = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
     mode = sink.mode
-    if isinstance(mode, Upsert) and mode.history and mode.order_by is not None:
+    if mode.history and mode.order_by is not None:
         kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
         columns += tuple(Column.of(name, kind) for name in (VALID_FROM, VALID_TO) if stream.get(name) is None)
     return Schema(columns)

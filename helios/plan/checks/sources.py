@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
 from helios.plan.history import Settled, history
-from helios.plan.nodes import LINEAGE_SINCE, ReadPath, ReadPlan
+from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema
@@ -242,7 +241,7 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 
 def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: ReadPath) -> list[HeliosError]:
     """Reading a state anew is right where rows that were delivered before do no harm."""
-    if path is not ReadPath.STREAM and isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
+    if path is not ReadPath.STREAM and sink.mode.traits.idempotent:
         return []
     stateful = path is ReadPath.STREAM
     lineage = "." if stateful else ", and {}, of format v{}, has no row lineage that tells them."
@@ -256,7 +255,6 @@ def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: Rea
             + "leave on_expired() out: an expired snapshot then stops the run.",
         )
         for read in reads
-        if isinstance(read.source, IcebergSource)
-        and read.source.expired == "rebootstrap"
+        if read.source.rebootstraps
         and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
     ]

@@ -236,6 +236,7 @@ def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
 def test_every_mode_is_known() -> None:
     # A run makes the groups of a view's upsert.
     assert set(MODES) == set(Mode.__subclasses__())
+    assert all(callable(getattr(IcebergSink, mode.call)) for mode in MODES)
 
 
 @pytest.mark.parametrize(

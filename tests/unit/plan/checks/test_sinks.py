@@ -128,7 +128,7 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         # bounds and demands
         (
             Files.source("x", "csv", schema="id bigint").incremental() >> SINK.flush(rows=10),
-            "flush(rows=) cannot bound a file source",
+            "flush(rows=) cannot bound Files.source(x, csv)",
         ),
         (
             ORDERS >> SINK.upsert("id", order_by="uuid()").exactly_once(),
