@@ -1,14 +1,7 @@
 """Replaying a quarantine: rows that were set aside go through the steps as the script says now, and into the target.
 
 A replay is a driver of its own, `<pipeline>.replay`, under the pipeline's lease. Two tables count replays: the target
-those that it has, the quarantine those whose rows it has given up. In between, they are noted beside the checkpoint:
-
-<checkpoint>/helios/replay/
-  taken/              the rows that leave their place in the quarantine
-  rejected/           those of them that fail in another step now, and come back with it
-  state.json          the replay's number, and the snapshot of the quarantine that it reads
-  helios/tables.json  the tables that rows were routed into
-
+those that it has, the quarantine those whose rows it has given up. In between, they are noted beside the checkpoint.
 A replay that dies is found at the next start: where the target has it, the quarantine is brought up to it.
 """
 
@@ -16,9 +9,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,28 +18,28 @@ from pyspark.sql import functions as F
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
-from helios.spark.checkpoint.files import Checkpoint, HadoopFiles
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.failures import user_error
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.replay.notes import Notes, State
 from helios.spark.replay.payload import Payloads, unparsed
+from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
-from helios.spark.sinks.quarantine import COEXIST, COLUMNS, NAMES
+from helios.spark.sinks.quarantine import COEXIST, NAMES
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.protocol import current_rows, open_source
 from helios.spark.steps.build import Built, build
 from helios.table.ledger import REPLAY, Record
-from helios.table.positions import Batch, Span
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,22 +65,6 @@ class Replayed:
     stayed: int = 0
     snapshot: int | None = None
     resumed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class State:
-    """A replay that has begun: `stayed` rows were not taken, by the steps of that fingerprint."""
-
-    pipeline: str
-    number: int
-    position: Mapping[str, Any]
-    steps: str
-    stayed: int
-
-    @property
-    def batch(self) -> Batch:
-        spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
-        return Batch(self.number, spans, replayed=True)
 
 
 class Replay:
@@ -370,7 +346,7 @@ class Replay:
         for record in records:
             if record is not None and record.aside:
                 sink.upsert_state.forget(record.batch)
-        sink.upsert_state = Keys(checkpoint, sink, last)
+        sink.upsert_state = ReplayedUpsertState(checkpoint, sink, last)
         return sink
 
 
@@ -383,81 +359,3 @@ class Routed(RoutedSink):
 
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return self._remembering(super()._table(name, table, rows))
-
-
-class Keys(UpsertState):
-    """The pipeline's own memory of its keys, to which a replay adds as if its rows had come in the last batch.
-
-    Args:
-        checkpoint: The pipeline's checkpoint.
-        sink: The table.
-        last: The last batch that the pipeline has dealt with.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, sink: TableSink, last: int) -> None:
-        name = f"{sink.name.text}@{sink.branch}" if sink.branch else sink.name.text
-        super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones)
-        self._checkpoint = checkpoint
-        self._last = last
-
-    def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        self._make_room(spark, keys)
-        return super().load(spark, self._last + 1, keys)
-
-    def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        super().save(rows, self._last, keys)
-
-    def _make_room(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
-        """Frees the place of the last batch: what it remembered is folded, and counts for the one before it."""
-        last = self._last
-        base = max(self.numbers("base", last + 1), default=None)
-        deltas = [n for n in self.numbers("delta", last + 1) if base is None or n > base]
-        if deltas[-1:] == [last]:
-            self.fold(spark, base, deltas, keys)
-            base = last
-        if base == last:
-            self.files.delete(f"{self.folder}/base/{last - 1}")
-            from_, to = (HadoopFiles(spark, self.path(f"base/{n}")) for n in (last, last - 1))
-            from_.move(to)
-
-
-class Notes:
-    """What a replay notes beside the checkpoint, so that another process can go on with it."""
-
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
-        self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/replay")
-        self._spark = spark
-        self._files = self.checkpoint.files
-
-    @property
-    def begun(self) -> bool:
-        return self._files.read("state.json") is not None
-
-    def state(self) -> State | None:
-        text = self._files.read("state.json")
-        return State(**json.loads(text)) if text else None
-
-    def begin(self, state: State) -> None:
-        self._files.write("state.json", json.dumps(asdict(state)))
-
-    def take(self, rows: DataFrame) -> None:
-        self._write("taken", rows.select(*NAMES))
-
-    def taken(self) -> DataFrame:
-        return self._read("taken", COLUMNS)
-
-    def reject(self, rows: DataFrame) -> None:
-        self._write("rejected", rows)
-
-    def rejected(self) -> DataFrame:
-        return self._read("rejected", "payload string, reason string, step string")
-
-    def clear(self) -> None:
-        for name in ("state.json", "rejected", "taken"):
-            self._files.delete(name)
-
-    def _write(self, name: str, rows: DataFrame) -> None:
-        rows.write.mode("overwrite").parquet(f"{self._files.root}/{name}")
-
-    def _read(self, name: str, columns: str) -> DataFrame:
-        return self._spark.read.schema(columns).parquet(f"{self._files.root}/{name}")

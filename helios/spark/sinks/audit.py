@@ -14,8 +14,8 @@ from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.sinks.ledger import ATTEMPT, Conflict
-from helios.spark.sinks.options import Commit, CommitOptions
+from helios.spark.sinks.ledger import ATTEMPT
+from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
 from helios.table.positions import Batch

@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
-from helios.spark.sinks.options import Commit, CommitOptions, counted
+from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, same_sources
 from helios.table.refs import LEDGER
@@ -39,19 +39,6 @@ ATTEMPT = "helios.attempt"
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """A try that lost against another writer.
-
-    Attributes:
-        error: What Iceberg said; None where it said nothing.
-        write_seconds: How long Spark wrote in vain.
-    """
-
-    error: Py4JJavaError | None
-    write_seconds: float
 
 
 class Ledger:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
+
 from helios.model.sink import Retry
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.observer import Observer, Silent
@@ -34,6 +36,19 @@ class Commit:
     retries: int = 0
     write_seconds: float = 0.0
     commit_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A try that lost against another writer.
+
+    Attributes:
+        error: What Iceberg said; None where it said nothing.
+        write_seconds: How long Spark wrote in vain.
+    """
+
+    error: Py4JJavaError | None
+    write_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

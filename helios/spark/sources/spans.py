@@ -18,7 +18,7 @@ from helios.table.positions import Lag, Position, Span
 class SpanSource:
     """The defaults of a source that is followed by spans: it names its beginning, and knows no lag.
 
-    A subclass has `first`, `latest`, `schema` and `read`.
+    A subclass has `first`, `latest` and `read`.
 
     Args:
         context: What the sources of the run share.
@@ -89,7 +89,8 @@ class SpanSource:
         return True
 
     def schema(self) -> StructType:
-        raise NotImplementedError
+        """The declared columns; a source that knows its own overrides this."""
+        return StructType.fromDDL(str(self.read_plan.source.declared_schema))
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError
