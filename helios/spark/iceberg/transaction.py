@@ -76,7 +76,7 @@ class Transaction:
         prepare: Gives what stamps the operations of one try, and adds their validators.
         branch: The branch that is read and written; None for main.
         properties: What writers follow, whatever the table itself says.
-        retries: How often the commit is tried again without writing the batch again; None for never.
+        retries: How often a conflict is tried again without writing the batch again; None where the caller does both.
 
     Attributes:
         rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
@@ -100,7 +100,7 @@ class Transaction:
         self._jvm = classes()
         self._version = spark_version(spark)
         self._prepare = prepare
-        self._retries = retries
+        self._retries = retries or CommitRetries(0)
         self._properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
             self._properties.put(key, value)
