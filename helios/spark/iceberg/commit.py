@@ -127,8 +127,8 @@ def commit(
 ) -> None:
     """Commits a transaction.
 
-    Before each try Iceberg brings the transaction onto the table's newest state, and validates it there. A conflict is
-    what came between that and the request; the files of the batch are kept for the next try.
+    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A conflict is a
+    commit between that and the request; the next try keeps the data files that are written.
 
     Args:
         table: Iceberg's table object.
