@@ -23,7 +23,7 @@ CONFLICT = "CommitFailedException"
 
 
 class CommitRetries:
-    """The retries of one batch: a single budget, shared by every loop that tries its commit again.
+    """The retries of a commit: a single budget, shared by every loop that tries it again.
 
     Args:
         retries: Tries after the first one.
@@ -41,7 +41,7 @@ class CommitRetries:
         2
     """
 
-    def __init__(self, retries: int = 0, backoff: float = 0.1, on_retry: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, retries: int = 3, backoff: float = 0.1, on_retry: Callable[[], None] = lambda: None) -> None:
         self._retries = retries
         self._backoff = backoff
         self._on_retry = on_retry
@@ -127,14 +127,14 @@ def commit(
 ) -> None:
     """Commits a transaction.
 
-    Before each try Iceberg brings the transaction onto the table's newest state, and validates it there. A conflict is
-    what came between that and the request; the files of the batch are kept for the next try.
+    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A conflict is a
+    commit between that and the request; the next try keeps the data files that are written.
 
     Args:
         table: Iceberg's table object.
         transaction: The transaction.
         operations: The operations that `begin` gave with it.
-        retries: How often a conflict is tried again here; None for never.
+        retries: How often a conflict is tried again; None for as often as `.retry()` says by default.
 
     Raises:
         Py4JJavaError: The commit was refused, or its outcome is unknown. A commit that was refused for a conflict has

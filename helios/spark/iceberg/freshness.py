@@ -35,7 +35,7 @@ class MetadataVersion:
     def of(cls, metadata: JavaTableMetadata) -> MetadataVersion:
         return cls(
             str(metadata.uuid()),
-            str(metadata.metadataFileLocation() or ""),  # some servers do not tell
+            str(metadata.metadataFileLocation() or ""),  # some servers leave it out
             int(metadata.lastSequenceNumber()),
             int(metadata.lastUpdatedMillis()),
         )

@@ -60,7 +60,7 @@ def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Tar
     Args:
         table: Iceberg's table object.
         name: The table's name, for messages.
-        sorted_by: Columns by which the writer sorts, beside those of the table's own sort order.
+        sorted_by: Columns that the writer sorts by, beside those of the table's own sort order.
 
     Raises:
         InputError: It has a column of a type that Spark cannot write.
@@ -159,7 +159,7 @@ def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Chan
 
 
 def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
-    """A path by the names before the commit, which are those that Iceberg looks up throughout an update."""
+    """A path by the names before the update: Iceberg knows no others until it is committed."""
     whole = next((new for new in renamed if path[: len(new)] == new), ())
     return renamed.get(whole, ()) + path[len(whole) :]
 

@@ -76,7 +76,7 @@ class Transaction:
         prepare: Gives what stamps the operations of one try, and adds their validators.
         branch: The branch that is read and written; None for main.
         properties: What writers follow, whatever the table itself says.
-        retries: How often the commit is tried again without writing the batch again; None for never.
+        retries: How often a conflict is tried again without writing the batch again; None where the caller does both.
 
     Attributes:
         rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
@@ -100,7 +100,7 @@ class Transaction:
         self._jvm = classes()
         self._version = spark_version(spark)
         self._prepare = prepare
-        self._retries = retries
+        self._retries = retries or CommitRetries(0)
         self._properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
             self._properties.put(key, value)
@@ -130,7 +130,7 @@ class Transaction:
         self._write("AppendData", df)
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
-        """Replaces the files whose rows all meet a condition; Iceberg refuses a file of which only some do."""
+        """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
         expression = self._parser().parseExpression(condition)
         self._write("OverwriteByExpression", df, expression, options=options)
 
@@ -197,7 +197,7 @@ class Transaction:
 
     def _relation(self) -> JavaRelation:
         table = self._version.connector_table(self._written, self.branch)
-        # The catalog knows the functions of partition transforms. No identifier: by it Spark would load the table anew.
+        # The catalog knows the functions of partition transforms. By an identifier Spark would load the table again.
         catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
         option = self._jvm.scala.Option
         create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
@@ -221,9 +221,9 @@ class Transaction:
         return dataset
 
     def _spread(self, target: DataFrame, rows: int) -> None:
-        """Has all cores write the rows: those of an unpartitioned table would all come to one core.
+        """Has all cores write the rows: Spark would give those of an unpartitioned table to one core.
 
-        Not with deletion vectors, of which a data file has one, that two tasks cannot write.
+        Not with deletion vectors: a data file has one, which two tasks cannot write.
         """
         if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
             width = int(target._jdf.schema().defaultSize())
@@ -233,8 +233,8 @@ class Transaction:
     def _within(self, target: DataFrame, bounds: Mapping[str, Bound]) -> JavaExpression:
         """The expression that a file must be able to meet to be read.
 
-        Iceberg gets it beside Spark: a filter of Spark's would have each batch's values in its code, which the JVM
-        would compile anew for each.
+        Iceberg gets it beside Spark: Spark would put the values of each batch into generated code, which the JVM would
+        compile for each batch.
         """
         make = self._jvm.org.apache.iceberg.expressions.Expressions
         both = getattr(make, "and")
@@ -291,7 +291,7 @@ class Transaction:
 
 
 class AddedFiles:
-    """The files that snapshots add, by their manifests while these are there.
+    """The files that snapshots add, which are deleted when their commit has failed.
 
     Args:
         table: Iceberg's table object.
@@ -306,7 +306,7 @@ class AddedFiles:
         ]
 
     def delete(self) -> None:
-        """Deletes the files, of a change that did not land."""
+        """Deletes the files."""
         for files in self._lists:
             for file in files:
                 self._io.deleteFile(file.location())

@@ -52,7 +52,7 @@ class Executors:
         spark: The session.
         plan: The pipeline.
         checkpoint: The pipeline's checkpoint.
-        tell: Called with a message when there is no executor: Spark itself waits for ever without a word.
+        tell: Called with a message when there is no executor: Spark itself waits silently.
         stopping: Whether to wait no longer.
     """
 
@@ -89,10 +89,10 @@ class Executors:
             self._known = executors  # else one was busy, or has just come: it is verified before the next batch
 
     def _await(self) -> None:
-        began, told = time.monotonic(), False
+        began, reported = time.monotonic(), False
         while not self._executors() and not self._stopping():
-            if not told and time.monotonic() - began > EXECUTOR_WAIT:
-                told = True
+            if not reported and time.monotonic() - began > EXECUTOR_WAIT:
+                reported = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(
                     f"there is no executor on {self._master}: are its workers up, and have they the cores "

@@ -82,7 +82,7 @@ def _imported(file: Path) -> Iterator[str]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError):
-        return  # whoever imports it is told
+        return  # its import raises the error
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

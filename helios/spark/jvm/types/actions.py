@@ -7,6 +7,7 @@ from typing import Protocol, Self
 from helios.spark.jvm.types.files import JavaManifestFile
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaIterable, JavaObject
+from helios.spark.jvm.types.updates import JavaExpiry
 
 
 class JavaRewriteDataFilesResult(JavaObject, Protocol):
@@ -67,14 +68,8 @@ class JavaExpireSnapshotsResult(JavaObject, Protocol):
     def deletedManifestListsCount(self) -> int: ...
 
 
-class JavaExpireSnapshotsAction(JavaObject, Protocol):
+class JavaExpireSnapshotsAction(JavaExpiry, Protocol):
     """An `org.apache.iceberg.actions.ExpireSnapshots`."""
-
-    def expireOlderThan(self, millis: int) -> Self: ...
-
-    def retainLast(self, count: int) -> Self: ...
-
-    def expireSnapshotId(self, snapshot: int) -> Self: ...
 
     def execute(self) -> JavaExpireSnapshotsResult: ...
 

@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class JavaObject(Protocol):
-    """Any `java.lang.Object`."""
+    """A `java.lang.Object`."""
 
     def getClass(self) -> JavaClass: ...
 
@@ -112,7 +112,7 @@ class JavaSet(JavaCollection[T], Protocol[T]):
 class JavaMap(JavaObject, Protocol[K, V]):
     """A `java.util.Map`."""
 
-    def get(self, key: K) -> V | None: ...
+    def get(self, key: K | None) -> V | None: ...
 
     def getOrDefault(self, key: K, default: V) -> V: ...
 

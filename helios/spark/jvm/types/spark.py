@@ -280,10 +280,3 @@ class JavaOffset(JavaObject, Protocol):
     """An `org.apache.spark.sql.connector.read.streaming.Offset`."""
 
     def json(self) -> str: ...
-
-
-# queries
-
-
-class JavaStreamingQuery(JavaObject, Protocol):
-    """An `org.apache.spark.sql.streaming.StreamingQuery`."""

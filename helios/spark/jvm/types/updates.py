@@ -151,13 +151,17 @@ class JavaManageSnapshots(JavaPendingUpdate, Protocol):
     def setCurrentSnapshot(self, snapshot: int) -> Self: ...
 
 
-class JavaExpireSnapshots(JavaPendingUpdate, Protocol):
-    """An `org.apache.iceberg.ExpireSnapshots`."""
+class JavaExpiry(JavaObject, Protocol):
+    """What an `org.apache.iceberg.ExpireSnapshots` and the Spark action of that name share."""
 
     def expireOlderThan(self, millis: int) -> Self: ...
 
     def retainLast(self, count: int) -> Self: ...
 
     def expireSnapshotId(self, snapshot: int) -> Self: ...
+
+
+class JavaExpireSnapshots(JavaExpiry, JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.ExpireSnapshots`."""
 
     def apply(self) -> JavaList[JavaSnapshot]: ...

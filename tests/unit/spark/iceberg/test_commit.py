@@ -25,6 +25,13 @@ def test_by_default_a_sink_retries_after_100_200_and_400_ms(waits: list[float]) 
     assert retries.used == len(told) == 3
 
 
+def test_its_own_default_is_that_of_a_sink(waits: list[float]) -> None:
+    retries = CommitRetries()
+    while retries.wait():
+        pass
+    assert waits == pytest.approx([0.1, 0.2, 0.4])
+
+
 def test_two_loops_share_one_budget(waits: list[float]) -> None:
     retries = CommitRetries(retries=3, backoff=1.0)
     tries = 0
@@ -40,5 +47,5 @@ def test_two_loops_share_one_budget(waits: list[float]) -> None:
 
 
 def test_without_retries_nothing_waits(waits: list[float]) -> None:
-    assert CommitRetries().wait() is False
+    assert CommitRetries(0).wait() is False
     assert waits == []
