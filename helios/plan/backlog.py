@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from helios.errors import HeliosError
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan
 from helios.plan.pruning import row_filter
 from helios.table.ledger import parse
-from helios.table.readers import NO_SNAPSHOT, stands
+from helios.table.offsets import IcebergOffset
+from helios.table.positions import recorded
+from helios.table.readers import offset_of
 from helios.table.refs import LEDGER, ancestors, talking
 from helios.table.snapshots import Table
 from helios.table.status import APPENDS, CHANGES, waiting
@@ -36,16 +38,16 @@ def looked_ahead(plan: Plan) -> Plan:
     for index, read in enumerate(reads):
         if read.table is not None and read.uuid is not None:
             table = read.table.catalog.load(read.table.within)
-            place = _stood(plan, read, followed.index(index)) if index in followed else None
-            reads[index] = _looked(read, table, place, plan.pushed(index))
+            offset = _offset(plan, read, followed.index(index)) if index in followed else None
+            reads[index] = _looked(read, table, offset, plan.pushed(index))
     return replace(plan, reads=tuple(reads))
 
 
-def _looked(read: ReadPlan, table: Table, place: Mapping[str, Any] | None, pushed: tuple[str, ...]) -> ReadPlan:
+def _looked(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
     backlog = None
     if read.source.streaming:
-        place = place if place is not None else _beginning(read, table.iceberg.metadata)
-        backlog = _backlog(read, table.iceberg.metadata, place)
+        offset = offset if offset is not None else _beginning(read, table.iceberg.metadata)
+        backlog = _backlog(read, table.iceberg.metadata, offset)
         state, after, to = backlog.state, backlog.since, read.snapshot
         nothing = backlog.lost or (state is None and not backlog.snapshots)
     else:
@@ -59,58 +61,52 @@ def _looked(read: ReadPlan, table: Table, place: Mapping[str, Any] | None, pushe
 # the commits that wait
 
 
-def _stood(plan: Plan, read: ReadPlan, index: int) -> Mapping[str, Any] | None:
-    """Where the pipeline stands in a source, by its checkpoint or else by its target; None before its first run."""
+def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
+    """How far a pipeline has read a source, by its checkpoint or else by its target; None before its first run."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
-            place = stands(location, properties, index) if location else None
+            offset = offset_of(location, properties, index) if location else None
         except HeliosError:
             continue
-        if place is not None:
-            return place
+        if offset is not None:
+            return offset
     if not plan.write.exists or plan.write.sink.routing is not None:
         return None
     target = plan.write.table.catalog.load(plan.write.table.within)
-    return next(
-        (place for name in (plan.pipeline, plan.was) if name and (place := _recorded(target, name, read))), None
-    )
+    found = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
+    return next((offset for offset in found if offset is not None), None)
 
 
-def _recorded(target: Table, pipeline: str, read: ReadPlan) -> Mapping[str, Any] | None:
-    """The place in a source that a target remembers."""
+def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
+    """How far a pipeline has read a source, as the record in its target says."""
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:
         position = parse(text, key, target.name).position if text is not None else None
     except HeliosError:
         return None
-    for entry in (position or {}).get("sources") or ():
-        if isinstance(entry, dict) and entry.get("source") == read.name:
-            place = entry.get("place") or entry.get("to")
-            return place if isinstance(place, dict) else {"snapshot_id": place} if isinstance(place, int) else None
-    return None
+    return next((entry.offset for entry in recorded(position) if entry.source == read.ledger_name), None)
 
 
-def _beginning(read: ReadPlan, metadata: TableMetadata) -> Mapping[str, Any]:
+def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
     """Where a pipeline begins that has not run yet, as a run settles it."""
     start = read.source.start
     if read.state is not None:
-        return {"snapshot_id": read.state, "files": 0, "state": True}
+        return IcebergOffset(snapshot=read.state, files=0, state=True)
     if isinstance(start, int):
-        return {"snapshot_id": start}
+        return IcebergOffset(snapshot=start)
     if read.snapshot is None:
-        return {"snapshot_id": NO_SNAPSHOT}
+        return IcebergOffset()
     if start == "latest":
-        return {"snapshot_id": read.snapshot}
+        return IcebergOffset(snapshot=read.snapshot)
     first = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
-    return {"snapshot_id": first, "files": 0, "state": True}
+    return IcebergOffset(snapshot=first, files=0, state=True)
 
 
-def _backlog(read: ReadPlan, metadata: TableMetadata, place: Mapping[str, Any]) -> Backlog:
-    snapshot, files = _id(place.get("snapshot_id")), place.get("files")
-    state = snapshot if files is not None and place.get("state") else None
-    since = _id(place.get("after")) if files is not None and state is None else snapshot
+def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
+    state = offset.snapshot if offset.partial and offset.state else None
+    since = offset.after if offset.partial and state is None else offset.snapshot
     counted = CHANGES if read.source.reads_changes else APPENDS
     commits = waiting(metadata, since, read.snapshot, counted)
     made = metadata.snapshot_by_id(state) if state is not None else None
@@ -125,12 +121,8 @@ def _backlog(read: ReadPlan, metadata: TableMetadata, place: Mapping[str, Any]) 
         snapshots=len(commits),
         rows=sum(_count(commit, "added-records") for commit in commits),
         files=sum(_count(commit, *touched) for commit in commits),
-        begun=int(files or 0),
+        begun=offset.files or 0,
     )
-
-
-def _id(found: Any) -> int | None:
-    return found if isinstance(found, int) and found != NO_SNAPSHOT else None
 
 
 def _count(snapshot: Any, *names: str) -> int:

@@ -58,9 +58,29 @@ class IcebergOffset:
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> IcebergOffset:
+        """An offset from the JSON of an offset log.
+
+        Raises:
+            KeyError: It names no snapshot.
+            TypeError: It is no JSON object, or the snapshot no number.
+            ValueError: The snapshot is no number.
+        """
         known = {key: entry[key] for key in ("files", "state", "after", "rows", "live", "since") if key in entry}
         snapshot = int(entry["snapshot_id"])
         return cls(snapshot=None if snapshot == NO_SNAPSHOT else snapshot, **known)
+
+    @classmethod
+    def of(cls, value: object) -> IcebergOffset | None:
+        """An offset from JSON that may hold anything: an offset, or a mere snapshot id; None for everything else.
+
+        Examples:
+            >>> IcebergOffset.of(7) == IcebergOffset.of({"snapshot_id": 7}) == IcebergOffset(snapshot=7)
+            True
+            >>> IcebergOffset.of({"logOffset": 3})
+        """
+        if isinstance(value, Mapping) and isinstance(value.get("snapshot_id"), int):
+            return cls.parse(value)
+        return cls.parse({"snapshot_id": value}) if isinstance(value, int) else None
 
 
 @dataclass(frozen=True, kw_only=True)

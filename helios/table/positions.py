@@ -117,7 +117,6 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
 
 def _offset(entry: Mapping[str, Any]) -> IcebergOffset | None:
     """Where an entry ends: an offset, or the snapshot that a source which is read once was read at."""
-    found = next((entry[key] for key in ("place", "to", "snapshot") if entry.get(key) is not None), None)
-    if isinstance(found, dict) and isinstance(found.get("snapshot_id"), int):
-        return IcebergOffset.parse(found)
-    return IcebergOffset(snapshot=found) if isinstance(found, int) else None
+    return IcebergOffset.of(
+        next((entry[key] for key in ("place", "to", "snapshot") if entry.get(key) is not None), None)
+    )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import CheckpointError, RunError
+from helios.table.offsets import IcebergOffset
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "_helios/checkpoints"
 """Where pipelines keep their checkpoints by default, beside the tables of a warehouse."""
-
-NO_SNAPSHOT = -1
-"""The snapshot of a place in a table without snapshots."""
 
 VERSION = 1
 """The newest version of `identity.json` that is understood here."""
@@ -127,28 +125,28 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
         return False
 
 
-def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[str, Any] | None:
-    """The place of a followed source in a checkpoint: where it stands, or begins; None where nobody can tell.
+def offset_of(location: str, properties: Mapping[str, str], index: int) -> IcebergOffset | None:
+    """The offset of a followed table in a checkpoint: where its last batch ended, or else where it begins.
 
     Args:
         location: The checkpoint.
         properties: PyIceberg's properties, which open the storage.
-        index: Which of the followed sources.
+        index: The number of the source, among the followed ones.
+
+    Returns:
+        The offset; None where the checkpoint has none.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
-        RunError: The storage cannot be looked at.
+        RunError: The storage cannot be read.
     """
     folder = _Folder(location, properties)
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
     if index < len(ends) and ends[index] is not None:
-        return ends[index]
-    try:
-        places = [entry["place"] for entry in json.loads(folder.text("helios/start.json") or "[]")]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder, f"helios/start.json: {error!r}") from error
-    return places[index] if index < len(places) else None
+        return _parsed(folder, committed[-1], ends[index])
+    starts = _starts(folder) or []
+    return starts[index] if index < len(starts) else None
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
@@ -231,18 +229,19 @@ def _identity(folder: _Folder) -> dict[str, Any] | None:
 
 
 def _stood(folder: _Folder, index: int, sources: int) -> int | None:
-    """The last snapshot of a source that is read, or the one it begins with; None when all is yet to be read."""
+    """The last snapshot of a source that is read, or the one it begins with; None when nothing is read yet."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
-    starts = _starts(folder, sources)
+    starts = _starts(folder)
+    if starts is not None and len(starts) != sources:
+        raise _unreadable(folder, f"helios/start.json: {len(starts)} places for {sources} sources")
     if len(ends) != sources:
         raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline {sources}")
     end = ends[index]
-    try:
-        snapshot = int(end["snapshot_id"]) if end is not None else NO_SNAPSHOT
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(folder, f"offsets/{committed[-1]} has no snapshot: {error!r}") from error
-    return snapshot if snapshot != NO_SNAPSHOT else starts[index]
+    offset = _parsed(folder, committed[-1], end) if end is not None else None
+    if (offset is None or offset.snapshot is None) and starts is not None:
+        offset = starts[index]
+    return offset.snapshot if offset is not None else None
 
 
 def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
@@ -255,15 +254,21 @@ def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
         raise _unreadable(folder, f"offsets/{batch} is missing or damaged: {error}") from error
 
 
-def _starts(folder: _Folder, sources: int) -> list[int | None]:
+def _parsed(folder: _Folder, batch: int, end: Any) -> IcebergOffset:
+    """The offset of a table in the log of a batch."""
+    try:
+        return IcebergOffset.parse(end)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(folder, f"offsets/{batch} has no snapshot: {error!r}") from error
+
+
+def _starts(folder: _Folder) -> list[IcebergOffset] | None:
+    """Where the followed tables begin; None where that is not settled yet."""
     text = folder.text("helios/start.json")
     if text is None:
-        return [None] * sources
+        return None
     try:
-        found = [int(entry["place"]["snapshot_id"]) for entry in json.loads(text)]
-        if len(found) != sources:
-            raise ValueError(f"{len(found)} places for {sources} sources")
-        return [snapshot if snapshot != NO_SNAPSHOT else None for snapshot in found]
+        return [IcebergOffset.parse(entry["place"]) for entry in json.loads(text)]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
 
@@ -272,11 +277,12 @@ def _foreign(folder: _Folder, table: str, snapshots: Collection[int]) -> Reader:
     """A stream of another program than Helios: its offsets name no table, but snapshots are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    known = [end["snapshot_id"] for end in ends if isinstance(end, dict) and end.get("snapshot_id") in snapshots]
+    found = [offset.snapshot for end in ends if (offset := IcebergOffset.of(end)) is not None]
+    known = [snapshot for snapshot in found if snapshot in snapshots]
     if len(known) != 1:
         where = "no snapshot" if not known else "several snapshots"
         raise _unreadable(folder, f"its last committed batch names {where} of {table}")
-    return Reader(folder.location, folder.location, int(known[0]))
+    return Reader(folder.location, folder.location, known[0])
 
 
 def _unreadable(folder: _Folder, why: str) -> CheckpointError:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError
 from helios.table.ledger import REPLAY, Record, parse, staged
+from helios.table.positions import Recorded, recorded
 from helios.table.quarantine import COLUMNS
-from helios.table.readers import NO_SNAPSHOT, Warehouse, readers_of
+from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, ancestors, talking
 from helios.table.snapshots import Table, as_snapshot
 
@@ -147,33 +148,27 @@ CHANGES = ("append", "overwrite", "delete")
 
 def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | None:
     """How far a pipeline is behind its sources together; None where that is not known of any."""
-    lags = [lag for entry in _entries(record) if (lag := _behind(pipeline, record, entry, view, notes)) is not None]
+    found = [_behind(pipeline, entry, view, notes) for entry in recorded(record.position)]
+    lags = [lag for lag in found if lag is not None]
     if not lags:
         return None
     return Lag(sum(lag.snapshots for lag in lags), max(lag.seconds for lag in lags))
 
 
-def _entries(record: Record) -> Iterator[Mapping[str, Any]]:
-    for entry in (record.position or {}).get("sources") or ():
-        if isinstance(entry, dict) and isinstance(entry.get("source"), str):
-            yield entry
-
-
-def _behind(pipeline: str, record: Record, entry: Mapping[str, Any], view: View, notes: list[str]) -> Lag | None:
-    source = view.load(entry["source"])
+def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
+    source = view.load(entry.source)
     if source is None:
         return None
-    metadata = source.iceberg.metadata
-    stood = _stood(pipeline, source, view)
-    if stood is None:  # the last batch that wrote something: later ones that wrote nothing are not in the record
-        stood = _place(entry)
-    counted = CHANGES if entry.get("changes") else APPENDS
-    branch = str(entry.get("branch") or MAIN)
-    lag = lag_behind(metadata, stood, source.name, notes, branch=branch, counted=counted)
-    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and _begun(entry) else lag
+    read = _read_up_to(pipeline, source, view)
+    if read is None and entry.offset is not None:  # batches that wrote nothing are in the checkpoint alone
+        read = entry.offset.snapshot
+    counted = CHANGES if entry.changes else APPENDS
+    lag = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
+    partial = entry.offset is not None and entry.offset.partial
+    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and partial else lag
 
 
-def _stood(pipeline: str, source: Table, view: View) -> int | None:
+def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
     """The snapshot up to which a pipeline has read, by its checkpoint; None where that cannot be read."""
     ids = {raw.snapshot_id for raw in source.iceberg.metadata.snapshots}
     given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
@@ -182,19 +177,6 @@ def _stood(pipeline: str, source: Table, view: View) -> int | None:
     except HeliosError:
         return None
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)
-
-
-def _begun(entry: Mapping[str, Any]) -> bool:
-    """Whether the last snapshot of an entry is only partly read."""
-    place = entry.get("place")
-    return isinstance(place, dict) and place.get("files") is not None
-
-
-def _place(entry: Mapping[str, Any]) -> int | None:
-    """Where a source's entry of a position ends: a snapshot, or an offset of Spark's."""
-    to = entry.get("to", entry.get("snapshot"))
-    place = to.get("snapshot_id") if isinstance(to, dict) else to
-    return int(place) if isinstance(place, int) and place != NO_SNAPSHOT else None
 
 
 def lag_behind(
