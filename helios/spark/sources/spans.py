@@ -90,7 +90,9 @@ class SpanSource:
 
     def schema(self) -> StructType:
         """The declared columns; a source that knows its own overrides this."""
-        return StructType.fromDDL(str(self.read_plan.source.declared_schema))
+        declared = StructType.fromDDL(str(self.read_plan.source.declared_schema))
+        assert isinstance(declared, StructType)
+        return declared
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError
