@@ -129,9 +129,10 @@ class Job:
 
     def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
         index, source = numbered
-        if not self.stateful:
-            return source.span(start, end)
         read = self._read(index)
+        if not self.stateful:
+            begun = source.start() if start is None and row_of(read.source).spans else start
+            return source.span(begun, end)
         branch = {"branch": read.branch} if read.branch else {}
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -16,6 +15,7 @@ from helios.plan.nodes import WritePlan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
 from helios.spark.iceberg.tables import spark_schema
+from helios.spark.jvm.types.iceberg import JavaTable
 
 
 def columns_of(schema: StructType) -> Schema:
@@ -33,7 +33,7 @@ class Fit:
         table: Iceberg's table object.
     """
 
-    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: Any) -> None:
+    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: JavaTable) -> None:
         self._spark = spark
         self._sink = write.sink
         self._name = name

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import zip_longest
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -33,6 +32,7 @@ from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sources.changelog_files import FileState, Label, Touched, ordinal_of, tasks
 from helios.spark.sources.offsets import commits
 from helios.spark.sources.snapshot import ROW_ID, read_state, source_table, vector_of
@@ -87,7 +87,9 @@ def read_changes(
 
 def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
     """The rows of a retained state, as the inserts of its commit."""
-    return _inserted(rows, ordinal_of(source_table(spark, read).snapshot(snapshot)), snapshot)
+    made = source_table(spark, read).snapshot(snapshot)
+    assert made is not None  # its rows were just read
+    return _inserted(rows, ordinal_of(made), snapshot)
 
 
 def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
@@ -103,7 +105,7 @@ def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
 
 
 def _labelled(
-    spark: SparkSession, read: ReadPlan, table: Any, states: Iterable[FileState], columns: Sequence[str]
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Iterable[FileState], columns: Sequence[str]
 ) -> DataFrame:
     """The rows of files, once for each of their labels."""
     by_file: dict[tuple[bool, str], list[FileState]] = {}
@@ -119,7 +121,7 @@ def _labelled(
 
 
 def _layer(
-    spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
     scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))

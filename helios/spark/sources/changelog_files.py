@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaIterable, JavaList
 from helios.spark.sources.offsets import expired
 
 APPEND, REPLACE = "append", "replace"
+
+T = TypeVar("T")
 
 DeleteId: TypeAlias = tuple[str, "int | None"]
 """Location, and the place within it: one Puffin file holds many deletion vectors."""
@@ -51,8 +56,8 @@ class FileState:
     """
 
     path: str
-    file: Any
-    deletes: tuple[Any, ...]
+    file: JavaDataFile
+    deletes: tuple[JavaDeleteFile, ...]
     deleted: bool = False
     labels: list[Label] = field(default_factory=list)
 
@@ -62,8 +67,8 @@ class _Live:
     """A data file of the state that the walk has reached."""
 
     path: str
-    file: Any
-    deletes: dict[DeleteId, Any] = field(default_factory=dict)
+    file: JavaDataFile
+    deletes: dict[DeleteId, JavaDeleteFile] = field(default_factory=dict)
 
 
 class Touched:
@@ -85,7 +90,9 @@ class Touched:
         LedgerError: The state before the first commit that changed rows has expired.
     """
 
-    def __init__(self, spark: SparkSession, table: Any, read: ReadPlan, commits: Sequence[Any], *, keyed: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, table: JavaTable, read: ReadPlan, commits: Sequence[JavaSnapshot], *, keyed: bool
+    ) -> None:
         jvm = classes()
         self._jvm = jvm
         self._table = table
@@ -114,7 +121,7 @@ class Touched:
 
     # one commit
 
-    def _append(self, commit: Any, *, followed: bool) -> None:
+    def _append(self, commit: JavaSnapshot, *, followed: bool) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in commit.addedDataFiles(self._table.io()):
             live = _Live(str(file.location()), file)
@@ -122,7 +129,7 @@ class Touched:
             if followed:
                 self._live[live.path] = live
 
-    def _change(self, commit: Any) -> None:
+    def _change(self, commit: JavaSnapshot) -> None:
         """Follows a commit, and labels the files that it touched unless it only rewrote what was there."""
         io = self._table.io()
         removed = [self._removed(file) for file in commit.removedDataFiles(io)]
@@ -153,7 +160,7 @@ class Touched:
             self._label(commit, before.values(), 1, deleted=True)
             self._label(commit, [self._live[path] for path in before], -1, deleted=True)
 
-    def _label(self, commit: Any, files: Iterable[_Live], sign: int, *, deleted: bool = False) -> None:
+    def _label(self, commit: JavaSnapshot, files: Iterable[_Live], sign: int, *, deleted: bool = False) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), sign)
         for live in files:
             if deleted and not live.deletes:
@@ -166,7 +173,7 @@ class Touched:
 
     # files
 
-    def _removed(self, file: Any) -> _Live:
+    def _removed(self, file: JavaDataFile) -> _Live:
         path = str(file.location())
         found = self._find(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
@@ -185,7 +192,7 @@ class Touched:
             pass
         return list(self._live.values())
 
-    def _holders(self, delete: Any, *, everywhere: bool) -> list[_Live]:
+    def _holders(self, delete: JavaDeleteFile, *, everywhere: bool) -> list[_Live]:
         """The files to which a delete file applies; files of the state before are looked up if `everywhere`."""
         known, path = _id(delete), delete.referencedDataFile()
         if path is not None and everywhere:
@@ -193,14 +200,16 @@ class Touched:
         found = [live for live in self._live.values() if known in live.deletes]
         return found if found or path is not None or not everywhere else [x for x in self._all() if known in x.deletes]
 
-    def _targets(self, delete: Any) -> list[_Live]:
+    def _targets(self, delete: JavaDeleteFile) -> list[_Live]:
         """The files to which a new delete file may apply: the one that it names, or all of its partition."""
         path = self._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
         if path is not None:
             live = self._find(str(path))
             return [live] if live is not None else []
         spec, partition = int(delete.specId()), delete.partition()
-        order = self._jvm.org.apache.iceberg.types.Comparators.forType(self._table.specs().get(spec).partitionType())
+        known = self._table.specs().get(spec)
+        assert known is not None
+        order = self._jvm.org.apache.iceberg.types.Comparators.forType(known.partitionType())
         return [
             live
             for live in self._all()
@@ -211,7 +220,7 @@ class Touched:
 
     # the state before the first commit that changed rows
 
-    def _state_before(self, commit: Any) -> Any | None:
+    def _state_before(self, commit: JavaSnapshot) -> JavaSnapshot | None:
         parent = commit.parentId()
         if parent is None:
             return None
@@ -245,7 +254,7 @@ class Touched:
 
     # refusals
 
-    def _refuse_equality(self, commit: Any, count: str | int | None) -> None:
+    def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
         if int(count or 0) > 0:
             raise InputError(
                 f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "
@@ -255,7 +264,7 @@ class Touched:
                 "without changes.",
             )
 
-    def _refuse_delete(self, commit: Any, delete: Any) -> None:
+    def _refuse_delete(self, commit: JavaSnapshot, delete: JavaDeleteFile) -> None:
         self._refuse_equality(commit, int(_is_equality(delete)))
         if not self._keyed and _operation(commit) != REPLACE:
             raise InputError(
@@ -266,22 +275,19 @@ class Touched:
             )
 
 
-def tasks(spark: SparkSession, table: Any, states: Iterable[FileState]) -> Any:
+def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) -> JavaList[JavaFileScanTask]:
     """A Java list of the tasks that read files, each with its deletes."""
     jvm = classes()
-    gateway: Any = spark.sparkContext._gateway
-    core: Any = jvm.org.apache.iceberg
+    core = jvm.org.apache.iceberg
     schema = core.SchemaParser.toJson(table.schema())
     everything = core.expressions.ResidualEvaluator.unpartitioned(core.expressions.Expressions.alwaysTrue())
     specs: dict[int, str] = {}
-    made = jvm.java.util.ArrayList()
+    made: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
     for state in states:
         spec = int(state.file.specId())
         if spec not in specs:
             specs[spec] = core.PartitionSpecParser.toJson(table.specs().get(spec))
-        deletes = gateway.new_array(core.DeleteFile, len(state.deletes))
-        for i, delete in enumerate(state.deletes):
-            deletes[i] = delete
+        deletes = java_array(core.DeleteFile, state.deletes)
         made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec], everything))
     return made
 
@@ -290,30 +296,31 @@ V1_ORDINALS = 1 << 53
 """What is taken from the milliseconds of a commit of format v1: after an upgrade sequence numbers begin at 1."""
 
 
-def ordinal_of(commit: Any) -> int:
+def ordinal_of(commit: JavaSnapshot) -> int:
     """A snapshot's place in the history: its sequence number; its time where format v1 has none, below all of those."""
     return int(commit.sequenceNumber()) or int(commit.timestampMillis()) - V1_ORDINALS
 
 
-def _operation(commit: Any) -> str:
+def _operation(commit: JavaSnapshot) -> str:
     return str(commit.operation())
 
 
-def _id(delete: Any) -> DeleteId:
+def _id(delete: JavaDeleteFile) -> DeleteId:
     offset = delete.contentOffset()
     return str(delete.location()), int(offset) if offset is not None else None
 
 
-def _equality_deletes(commit: Any) -> str | None:
+def _equality_deletes(commit: JavaSnapshot) -> str | None:
     # The oldest writers left no summary.
-    return (commit.summary() or {}).get("total-equality-deletes")
+    summary = commit.summary()
+    return summary.get("total-equality-deletes") if summary is not None else None
 
 
-def _is_equality(delete: Any) -> bool:
+def _is_equality(delete: JavaDeleteFile) -> bool:
     return str(delete.content()) == "EQUALITY_DELETES"
 
 
-def _each(iterable: Any) -> Iterator[Any]:
+def _each(iterable: JavaIterable[T]) -> Iterator[T]:
     walk = iterable.iterator()
     while walk.hasNext():
         yield walk.next()

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from helios.plan.nodes import ReadPlan
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import allow_callbacks, classes, java_array
 from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
 from helios.spark.sources.context import SourceContext
@@ -61,10 +60,7 @@ class MicroBatchStream:
         self.source = source
         self._planner = planner
         spark = source.context.spark
-        gateway: Any = spark.sparkContext._gateway
-        listen: Any = ensure_callback_server_started
-        listen(gateway)
-        self._gateway = gateway
+        allow_callbacks()
         self._jvm = classes()
         # A stream's columns never change: later ones are another stream's.
         self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.schema().json())
@@ -88,12 +84,11 @@ class MicroBatchStream:
         offset: JavaOffset = self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
         return offset
 
-    def _none_of(self, kind: str) -> JavaArray[Any]:
+    def _none_of(self, kind: str) -> JavaArray[T]:
         found = self._jvm
         for part in f"{SPARK}.{kind}".split("."):
             found = getattr(found, part)
-        array: JavaArray[Any] = self._gateway.new_array(found, 0)
-        return array
+        return java_array(found)
 
     # a table
 

@@ -8,7 +8,6 @@ numbers.
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +21,7 @@ from helios.plan.views import View
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.spark import JavaLogicalPlan
 from helios.spark.sources.readers import narrowed
 from helios.spark.sources.snapshot import count_state, read_state, source_table
 from helios.spark.steps.build import Built
@@ -60,7 +60,7 @@ def empty(spark: SparkSession, plan: Plan, view: View) -> DataFrame:
     return _apply(apply(rows, [view.aggregate], Scope(_alone)), view)
 
 
-def _obstacle(node: Any) -> str | None:
+def _obstacle(node: JavaLogicalPlan) -> str | None:
     """What in a plan makes a row depend on other rows, or on when it is computed."""
     name = str(node.nodeName())
     if name not in ROW_BY_ROW:
