@@ -15,8 +15,8 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
+from helios.spark.run.batches import SCHEDULERS
 from helios.spark.run.job import Job, Run
-from helios.spark.run.schedulers import SCHEDULERS
 from helios.spark.run.startup import StartupValidator
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sources.context import SourceContext
