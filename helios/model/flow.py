@@ -29,6 +29,11 @@ class Node:
 class Step(Node):
     """One transformation; the concrete ones are in `helios.model.steps`."""
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        """The SQL that Spark evaluates for the rows: expressions or queries, but no names of columns and types."""
+        return ()
+
     def text(self) -> str:
         """The step as the plan shows it; equal texts are equal steps."""
         raise NotImplementedError

@@ -69,6 +69,11 @@ class Mode:
         return MODES[type(self)]
 
     @property
+    def sql_texts(self) -> tuple[str, ...]:
+        """The SQL that Spark evaluates when it writes."""
+        return tuple(t for t in (self.filter, self.order_by, self.delete_when, self.query) if t is not None)
+
+    @property
     def whole(self) -> bool:
         """Whether it replaces the whole table."""
         return self.traits.clears and self.filter is None

@@ -20,6 +20,10 @@ JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti", "cross")
 class Where(Step):
     condition: str
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (self.condition,)
+
     def text(self) -> str:
         return f"where({self.condition})"
 
@@ -28,6 +32,10 @@ class Where(Step):
 class Select(Step):
     expressions: tuple[str, ...]
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return self.expressions
+
     def text(self) -> str:
         return f"select({', '.join(self.expressions)})"
 
@@ -35,6 +43,10 @@ class Select(Step):
 @dataclass(frozen=True, kw_only=True)
 class WithColumns(Step):
     columns: Pairs
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return _expressions(self.columns)
 
     def text(self) -> str:
         return f"with_columns({_pairs(self.columns)})"
@@ -68,6 +80,10 @@ class Cast(Step):
 class Sql(Step):
     query: str
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (self.query,)
+
     def text(self) -> str:
         return f"sql({' '.join(self.query.split())})"
 
@@ -88,6 +104,10 @@ class Aggregate(Step):
     by: tuple[str, ...]
     columns: Pairs
     window: tuple[str, float, float | None] | None = None
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (*self.by, *_expressions(self.columns), *(self.window[:1] if self.window is not None else ()))
 
     def text(self) -> str:
         if self.window is None:
@@ -133,12 +153,20 @@ class Expect(Step):
     conditions: Pairs
     on_fail: str
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return _expressions(self.conditions)
+
     def text(self) -> str:
         return f"expect({_pairs(self.conditions)}, on_fail={self.on_fail})"
 
 
 def _pairs(pairs: Pairs) -> str:
     return ", ".join(f"{name}={expression}" for name, expression in pairs)
+
+
+def _expressions(pairs: Pairs) -> tuple[str, ...]:
+    return tuple(expression for _, expression in pairs)
 
 
 STATEFUL: tuple[type[Step], ...] = (Watermark, Aggregate, Dedupe)

@@ -21,7 +21,7 @@ from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Join, Sql, Where
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.schema import Schema
 from helios.plan.views import View, view_of
 
@@ -278,7 +278,7 @@ class Plan:
             return ()
         first = takewhile(lambda step: isinstance(step, Where), list(flows(self.stream))[index].steps)
         told = (*source.conditions, *(step.condition for step in first if isinstance(step, Where)))
-        return tuple(condition for condition in told if changing(condition) is None)
+        return tuple(condition for condition in told if nondeterministic_function(condition) is None)
 
     def as_json(self) -> dict[str, Any]:
         """The plan for programs; `helios plan --json` prints it."""

@@ -10,13 +10,13 @@ from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.flow import Call, Pipeline, Source, flows
+from helios.model.flow import Pipeline, Source, flows
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.steps import Expect, Join, Union
+from helios.model.steps import Expect
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.sources import row_of
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
@@ -90,26 +90,21 @@ def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """What `.exactly_once()` demands: steps and expressions that give the same rows when a batch is run again."""
-    steps = [step for inner in flows(pipeline.stream) for step in inner.steps]
-    texts = [(step.text(), step.origin) for step in steps if not isinstance(step, Call | Join | Union)]
-    sources = [inner.source for inner in flows(pipeline.stream)]
-    texts += [(f"where({c})", s.origin) for s in sources for c in s.conditions]
-    texts.append((sink.mode.text(), sink.origin))
+    inner = list(flows(pipeline.stream))
+    parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
+    parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]
+    parts.append((sink.mode.text(), sink.origin, sink.mode.sql_texts))
     if sink.routing is not None:
-        texts.append((f"route({sink.routing})", sink.origin))
-    problems: list[HeliosError] = []
-    for text, origin in texts:
-        name = changing(text)
-        if name is not None:
-            problems.append(
-                DeclarationError(
-                    f"{text}: {name}() gives other values when a batch is run again, so "
-                    ".exactly_once() cannot be kept.",
-                    where=origin,
-                    fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",
-                )
-            )
-    return problems
+        parts.append((f"route({sink.routing})", sink.origin, (sink.routing,)))
+    return [
+        DeclarationError(
+            f"{named}: {part} gives other values when a batch is run again, so .exactly_once() cannot be kept.",
+            where=origin,
+            fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",
+        )
+        for named, origin, texts in parts
+        if (part := nondeterministic_part(texts)) is not None
+    ]
 
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
