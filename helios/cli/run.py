@@ -105,7 +105,7 @@ def run(
     runner = Runner(
         plans,
         session,
-        tell=shown.tell,
+        emit=shown.emit,
         once=once,
         new_checkpoint=new_checkpoint,
         full_refresh=full_refresh,

@@ -54,7 +54,7 @@ class PipelineRun:
         once: Drain what is there now, then end.
         new_checkpoint: Start a new checkpoint at the position that the target remembers.
         full_refresh: Empty the target in one snapshot, and fill it from the beginning.
-        tell: Called with every event, from the run's own threads.
+        emit: Called with every event, from the run's own threads.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class PipelineRun:
         once: bool = False,
         new_checkpoint: bool = False,
         full_refresh: bool = False,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
         self.spark = spark
@@ -77,14 +77,14 @@ class PipelineRun:
         self.rows = 0
         self.batches = 0
         self.last: Commit | None = None
-        self._tell = tell
+        self._emit = emit
         self._stop = threading.Event()
         self._busy = threading.Lock()
         self._choice = Choice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
         self._served = False  # whether the services have ever answered
         self._uncommitted = False  # whether a batch waits for a service that is away
-        self._told = ""
+        self._waiting_line = ""
         self._lags: dict[int, Lag] = {}
         self._keep: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
@@ -156,7 +156,7 @@ class PipelineRun:
         except BaseException as error:
             self.error = user_error(error, self.plan)
             self.state = "failed"
-            self._say("failed", message=str(self.error))
+            self._event("failed", message=str(self.error))
         finally:
             self._metrics.ended()
 
@@ -190,14 +190,14 @@ class PipelineRun:
 
     def _wait(self, pause: float, line: str) -> None:
         """Tells that a service is away, in one line for as long as nothing changes."""
-        if line != self._told:
-            self._told = line
-            self._say("waiting", seconds=pause, message=line)
+        if line != self._waiting_line:
+            self._waiting_line = line
+            self._event("waiting", seconds=pause, message=line)
 
     def _attempt(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        tell = partial(self._wait, EXECUTOR_WAIT)
-        self._executors = Executors(self.spark, self.plan, location, tell, self._stop.is_set)
+        on_wait = partial(self._wait, EXECUTOR_WAIT)
+        self._executors = Executors(self.spark, self.plan, location, on_wait, self._stop.is_set)
         self._executors.verify()
         if self._stop.is_set():
             raise Stopped
@@ -208,7 +208,7 @@ class PipelineRun:
         job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh)
         try:
             self.state = "running"
-            self._say("started")
+            self._event("started")
             query.execute(job, df)
             self._well()
         finally:
@@ -217,17 +217,17 @@ class PipelineRun:
     def _well(self) -> None:
         """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
         seconds = self._outage.over()
-        self._served, self._uncommitted, self._told = True, False, ""
+        self._served, self._uncommitted, self._waiting_line = True, False, ""
         if seconds is not None:
             self.state = "running"
-            self._say("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
+            self._event("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
 
     def _end(self, state: str) -> None:
         self.state = state
-        self._say(state)
+        self._event(state)
 
-    def _say(self, kind: str, **details: Any) -> None:
-        self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
+    def _event(self, kind: str, **details: Any) -> None:
+        self._emit(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
     def follow(self, query: StreamingQuery) -> None:
         """Waits for a streaming query, and stops it between batches when asked to."""
@@ -260,7 +260,7 @@ class PipelineRun:
 
     def maintained(self, done: Upkeep) -> None:
         """Tells of maintenance between two batches."""
-        self._say("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _told(done))
+        self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
 
     def lagging(self, source: int, lag: Lag) -> None:
         """Notes how far the target is behind its sources together."""
@@ -293,7 +293,7 @@ class PipelineRun:
         self._well()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            self._say("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows
@@ -302,7 +302,7 @@ class PipelineRun:
             self._metrics.committed(
                 records=commit.rows, bytes=commit.bytes, files=commit.files, seconds=commit.commit_seconds
             )
-            self._say(
+            self._event(
                 "batch",
                 batch=number,
                 rows=commit.rows,
@@ -312,17 +312,17 @@ class PipelineRun:
                 bytes=commit.bytes,
             )
         else:
-            self._say("idle", batch=number, seconds=seconds)
+            self._event("idle", batch=number, seconds=seconds)
         return commit
 
 
-def _told(upkeep: Upkeep) -> str:
+def _summary(upkeep: Upkeep) -> str:
     """What was done between two batches, in a line."""
     done: Any = upkeep.done
-    return TOLD[upkeep.kind](done)
+    return SUMMARIES[upkeep.kind](done)
 
 
-TOLD: dict[str, Callable[[Any], str]] = {
+SUMMARIES: dict[str, Callable[[Any], str]] = {
     "compact": lambda done: (
         f"compacted {done.rewritten} files into {done.added}"
         + (f", {done.deletes} delete files" if done.deletes else "")

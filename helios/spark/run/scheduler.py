@@ -28,13 +28,13 @@ class Runner:
         new_checkpoint: bool = False,
         full_refresh: bool = False,
         fail_fast: bool = False,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        self.runs = [PipelineRun(plan, spark, tell=tell, **options) for plan in plans]
+        self.runs = [PipelineRun(plan, spark, emit=emit, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False
 
