@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
@@ -18,6 +20,7 @@ from helios.spark.sinks.ledger import ATTEMPT
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
+from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
 
@@ -47,11 +50,16 @@ class AuditedSink(TableSink):
     def _mine(self, stamps: JavaMap[str, str]) -> bool:
         return stamps.get("helios.checkpoint") == self.ledger.checkpoint
 
-    def _commit(self, staged: Staged) -> Commit | None:
-        batch, options = staged.batch, self.context.options()
+    @contextmanager
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
         if record is not None and record.aside:
             self.upsert_state.forget(record.batch)  # of whose rows main never got one
+        with super().stage(batch, rows) as staged:
+            yield staged
+
+    def _commit(self, staged: Staged) -> Commit | None:
+        batch, options = staged.batch, self.context.options()
         for tried in options.tries():
             seen = self.ledger.seen
             made = self._publish_once(staged, options, seen)
