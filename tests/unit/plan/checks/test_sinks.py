@@ -66,8 +66,8 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         (ORDERS >> SINK.overwrite_partitions(), "overwrite_partitions(): local.a.t is unpartitioned"),
         # tables that are not there
         (ORDERS >> SINK.delete("id"), "table a.t does not exist in catalog 'local'. "),
-        (ORDERS >> SINK.delete("id"), "delete() changes rows, and makes no table."),
-        (ORDERS >> SINK.merge_sql(BY_ID), "merge_sql() changes rows, and makes no table."),
+        (ORDERS >> SINK.delete("id"), "delete() changes rows, and creates no table."),
+        (ORDERS >> SINK.merge_sql(BY_ID), "merge_sql() changes rows, and creates no table."),
         (ORDERS >> Iceberg.sink("a.order").create(False), "Did you mean 'a.orders'?"),
         (ORDERS >> OLD.merge_sql(BY_ID.replace("batch.id", "batch.idd")), "no column 'idd' in 'batch'."),
         (ORDERS >> OLD.merge_sql(BY_ID.replace("target.id", "target.idd")), "no column 'idd' in 'target'."),
@@ -100,7 +100,7 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         ),
         (
             ORDERS >> SINK.table_properties({"write.format.default": "parqet"}),
-            "'parqet' is no format of data files. Did you mean 'parquet'?",
+            "'parqet' is not a format of data files. Did you mean 'parquet'?",
         ),
         (ORDERS >> SINK.table_properties({"format-version": "3"}), "say different versions"),
         # evolution
