@@ -1,22 +1,56 @@
-"""Marks each test by its folder, so that `pytest -m unit` needs no marks in the files."""
+"""Marks of all tests, the order in which workers get them, and skips that are on no list."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).parent
-FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "served", "services")
+from tests.suite import short
+from tests.suite.schedule import LongFirst
+from tests.suite.skips import named
 
 pytest_plugins = ["tests.services.fixtures"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--strict-skips", action="store_true", help="a skip that tests/suite/skips.py does not name fails")
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if not item.path.is_relative_to(TESTS):
-            item.add_marker(pytest.mark.unit)  # the doctests of helios itself
-            continue
-        folder = item.path.relative_to(TESTS).parts[0]
-        if folder in FOLDERS:
-            item.add_marker(folder)
+        short.mark(item)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongFirst:
+    return LongFirst(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if not hasattr(report, "wasxfail"):
+        _refuse_unnamed(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _refuse_unnamed(report, collector.config)
+    return report
+
+
+def _refuse_unnamed(report: pytest.TestReport | pytest.CollectReport, config: pytest.Config) -> None:
+    """Makes a skip that no list names a failure, as which the summary then counts it."""
+    if not report.skipped or not config.getoption("--strict-skips"):
+        return
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if named(report.nodeid, said) is None:
+        report.outcome = "failed"
+        report.longrepr = f"{said}\nThis skip is not named in tests/suite/skips.py, with the reason why it is right."

@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from xdist.scheduler import LoadScopeScheduling
 
 from helios import Catalog, Pipeline
 from helios.catalog.conf import warehouse
@@ -156,18 +155,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         combination = BY_NAME[item.callspec.params["lake"]]
         item.extra_keyword_matches.update(combination.keywords)
         item.user_properties.append(("matrix", [combination.name, item.originalname.removeprefix("test_")]))
-
-
-class ByCombination(LoadScopeScheduling):
-    """Gives each worker whole combinations, and of other tests whole files: their servers are started once."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        file, _, test = nodeid.partition("::")
-        return test.rpartition("[")[2] if file.startswith("tests/matrix/") else file
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCombination:
-    return ByCombination(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from tests.services.rows import BY_NAME
 from tests.services.server import Unavailable
-
-SKIPPED = "service not to be had: "
+from tests.suite.skips import SERVICE
 
 
 @contextmanager
@@ -24,7 +23,7 @@ def named_skip() -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        pytest.skip(f"{SKIPPED}{error}")
+        pytest.skip(f"{SERVICE}{error}")
 
 
 def _server(name: str) -> Any:
@@ -54,7 +53,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     found: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if match := re.search(f"{SKIPPED}(.*)", reason, re.DOTALL):
+        if match := re.search(f"{SERVICE}(.*)", reason, re.DOTALL):
             found[match.group(1)] = found.get(match.group(1), 0) + 1
     if found:
         terminalreporter.section("services not to be had")

@@ -23,6 +23,7 @@ from helios.spark.run.run import Event, PipelineRun
 from helios.spark.run.scheduler import Runner
 from helios.spark.session import session
 from helios.table.snapshots import Table
+from tests.suite import jvm
 
 
 @pytest.fixture(scope="session")
@@ -31,13 +32,15 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
     version, _ = jars.installed_spark()
     marked = [c for item in request.session.items for mark in item.iter_markers("jars") for c in mark.args]
     paths = jars.ensure(tuple(dict.fromkeys(("iceberg", "sqlite", *marked))), spark_version=version)
+    options = f"-Dlog4j2.configurationFile={session.LOG_CONFIG.as_uri()} {jvm.options(version)}"
     conf = SparkConfigBuilder.get()
     for key, value in {
         **session.DEFAULTS,
         **session.LOCAL_DEFAULTS,
         "spark.jars": ",".join(map(str, paths)),
         "spark.sql.extensions": session.EXTENSIONS,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={session.LOG_CONFIG.as_uri()}",
+        "spark.driver.extraJavaOptions": options,
+        **jvm.CONF,
     }.items():
         conf.set(key, value)
     spark: SparkSession = request.getfixturevalue("spark_session")

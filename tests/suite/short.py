@@ -1,0 +1,239 @@
+"""What `make test` runs: every test without a JVM, and for each promise the tests that show it best.
+
+`make test-all` runs all others. The marks `short`, and `unit`, `spark` or `process` for what a test costs, are set
+here and in no test's file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "served", "services", "compat")
+SERVERS = ("matrix", "cluster", "outage", "served", "services")
+
+STREAMING, CONFORMANCE = "tests/streaming", "tests/conformance"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A promise, and its tests in `make test`.
+
+    Attributes:
+        says: The promise.
+        tests: A file, a test, or a test with parameters; all that begin so are meant.
+        mode: Of tests that run in every write mode: this one alone.
+    """
+
+    says: str
+    tests: tuple[str, ...]
+    mode: str | None = None
+
+    def shows(self, item: pytest.Item) -> bool:
+        """Whether a test is one of these."""
+        if self.mode is not None and parameter(item, "name") != self.mode:
+            return False
+        return any(within(item.nodeid, name) for name in self.tests)
+
+
+def within(nodeid: str, name: str) -> bool:
+    """Whether a test is a file's, or has a name, whatever its parameters.
+
+    Examples:
+        >>> within("tests/a.py::test_b[1]", "tests/a.py"), within("tests/a.py::test_b[1]", "tests/a.py::test_b")
+        (True, True)
+        >>> within("tests/a.py::test_bc", "tests/a.py::test_b")
+        False
+    """
+    return nodeid.startswith(name) and nodeid[len(name) : len(name) + 1] in ("", "/", ":", "[")
+
+
+def parameter(item: pytest.Item, name: str) -> object:
+    """The value of a test's parameter, if it has one."""
+    return item.callspec.params.get(name) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+
+
+def of(file: str, *tests: str) -> tuple[str, ...]:
+    """The names of tests of a file."""
+    return tuple(f"{file}::{test}" for test in tests)
+
+
+PROMISES = (
+    Promise(
+        "A kill -9 of `helios run` between the commit and the checkpoint's log loses no row and doubles none.",
+        of("tests/matrix/test_promises.py", "test_append[local-local]"),
+    ),
+    Promise(
+        "`helios init`, `run`, `tables`, `schema`, `snapshots` and `doctor`, from an empty folder to rows.",
+        of("tests/integration/test_cli.py", "test_from_an_empty_folder_to_rows_and_what_the_table_commands_say"),
+    ),
+    Promise(
+        "An append meets every failure, and each row is there once.",
+        (CONFORMANCE,),
+        mode="append",
+    ),
+    Promise(
+        "Every write mode survives a driver that dies between its commit and Spark's checkpoint.",
+        of(
+            f"{CONFORMANCE}/test_failures.py",
+            "test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint",
+        ),
+    ),
+    Promise(
+        "An overwrite rejects what it has not seen; a batch of two operations is validated as one.",
+        of(
+            f"{CONFORMANCE}/test_drivers.py",
+            "test_an_overwrite_rejects_what_came_right_after_the_look_up[overwrite]",
+        ),
+    ),
+    Promise(
+        "Main shows only batches whose audit passed, though the driver dies between staging and publication.",
+        of(
+            f"{CONFORMANCE}/test_audited.py",
+            "test_a_driver_that_dies_at_the_staging[after-audit]",
+            "test_a_batch_that_fails_its_audit",
+        ),
+    ),
+    Promise(
+        "Rows that a mode cannot take are a clear error, and the table stays as it was.",
+        of(
+            f"{CONFORMANCE}/test_bad_input.py",
+            *(
+                f"test_bad_rows_leave_the_table_as_it_was[-{name}]"
+                for name in (
+                    "upsert-null-key",
+                    "upsert-two-rows-of-a-key",
+                    "overwrite-outside-the-filter",
+                    "append-text-for-a-number",
+                    "expectation",
+                    "audit",
+                )
+            ),
+        ),
+    ),
+    Promise(
+        "Exactly once: replays, lost and restored checkpoints, rollbacks, a second and a stale driver.",
+        of(
+            f"{STREAMING}/test_exactly_once.py",
+            "test_a_replay_after_compaction_and_expiry_adds_nothing",
+            "test_all_commits_forgotten_and_replayed_in_order",
+            "test_a_target_that_was_rolled_back_stops_the_run",
+            "test_a_target_that_was_replaced_by_a_new_table_is_refused",
+            "test_a_checkpoint_restored_from_a_backup_is_refused",
+            "test_a_lost_checkpoint_is_refused_and_resumed",
+            "test_a_checkpoint_that_lost_a_file_is_refused",
+            "test_a_checkpoint_of_another_pipeline_is_refused",
+            "test_a_renamed_pipeline_moves_its_ledger_once",
+            "test_a_second_live_driver_is_refused_and_a_dead_ones_lease_is_not_honoured",
+            "test_a_stale_driver_stops_at_its_next_batch",
+            "test_a_zombie_is_rejected_between_its_own_check_and_its_commit",
+            "test_the_record_is_in_the_same_commit_as_the_data",
+            "test_no_record_and_no_stamp_cannot_prove_absence",
+            "test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew",
+        ),
+    ),
+    Promise(
+        "Batch and incremental appends: every row once, and the table as declared.", (f"{STREAMING}/test_append.py",)
+    ),
+    Promise(
+        "A followed table: where it begins, what bounds a batch, overwrites, expiry, pushed predicates.",
+        of(
+            f"{STREAMING}/test_sources.py",
+            "test_each_start_delivers_what_it_says",
+            "test_a_state_of_the_past_and_then_every_later_commit",
+            "test_batches_are_bounded_by_whole_files_the_state_too",
+            "test_overwrites_and_deletes_stop_a_reader_or_are_skipped",
+            "test_a_next_snapshot_that_has_expired",
+            "test_rows_between_two_points",
+            "test_files_that_cannot_match_are_not_opened",
+        ),
+    ),
+    Promise(
+        "A folder of files: each file once, by its own columns.",
+        of(
+            f"{STREAMING}/test_files.py",
+            "test_a_followed_folder_of_csv_with_windows_line_endings",
+            "test_a_replayed_batch_of_files_adds_nothing[1]",
+            "test_parquet_tells_its_own_schema_and_json_is_inferred",
+        ),
+    ),
+    Promise(
+        "Changes of a table, row by row, and what follows them equals the table.",
+        (
+            *of(
+                f"{STREAMING}/test_changes_engine.py",
+                "test_replayed_changes_equal_the_table[cow2-2]",
+                "test_keys_pair_updates",
+                "test_lineage_pairs_updates[merge-on-read]",
+                "test_equality_deletes_are_refused",
+            ),
+            *of(f"{STREAMING}/test_views.py", "test_a_replica_and_a_log_of_changes", "test_a_view_after_a_replay"),
+        ),
+    ),
+    Promise("Each declared step gives what it says, in batches and in streams.", (f"{STREAMING}/test_steps.py",)),
+    Promise(
+        "Streams that keep state: windows, deduplication, joins.",
+        of(
+            f"{STREAMING}/test_stateful.py",
+            "test_windows_are_appended_once_when_the_watermark_has_passed_them",
+            "test_a_changed_aggregate_is_refused",
+            "test_dedupe_within_a_watermark",
+            "test_two_streams_are_joined",
+        ),
+    ),
+    Promise("Each write mode does to a table what it says.", (f"{STREAMING}/test_modes.py",)),
+    Promise(
+        "Columns follow the stream, and nothing is dropped silently.",
+        of(
+            f"{STREAMING}/test_evolve_api.py",
+            "test_everything_at_once_is_one_commit_that_keeps_every_value",
+            "test_rows_are_aligned_at_every_level_and_nulls_stay_nulls",
+            "test_a_null_never_reaches_a_required_column",
+        ),
+    ),
+    Promise(
+        "Rejected rows and batches are set aside, and come back once when they are mended.",
+        of(
+            f"{STREAMING}/test_quarantine.py",
+            "test_a_batch_that_fails_its_audit_is_set_aside_and_the_next_run_goes_on",
+            "test_mended_rows_are_replayed_once_and_the_others_stay",
+        ),
+    ),
+    Promise(
+        "Upkeep beside a writer: compaction, expiry that keeps what a reader needs, orphans.",
+        (
+            f"{STREAMING}/test_tend.py",
+            *of(
+                f"{STREAMING}/test_maintain.py",
+                "test_compaction_of_a_partitioned_table",
+                "test_expiry_keeps_what_a_reader_still_needs",
+                "test_orphan_files_of_a_day_and_more_go",
+            ),
+        ),
+    ),
+    Promise(
+        "Several pipelines in one session: failures, stops, handles, and what DuckDB and Polars read.",
+        (f"{STREAMING}/test_runner.py",),
+    ),
+    Promise("Damaged sources are named.", of(f"{STREAMING}/test_bad_sources.py", "test_damaged_metadata_is_named")),
+    Promise(
+        "An upsert and a delete open only the files of their keys.",
+        of(f"{STREAMING}/test_reach.py", "test_a_delete_opens_only_the_files_of_its_keys"),
+    ),
+)
+
+
+def mark(item: pytest.Item) -> None:
+    """Marks a test by its folder, by what it costs, and as short."""
+    folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else "unit"  # helios's doctests
+    if folder in FOLDERS:
+        item.add_marker(folder)
+    if "shared_spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+    elif folder != "unit":
+        item.add_marker("process")
+    if (folder == "unit" and not item.get_closest_marker("slow")) or any(one.shows(item) for one in PROMISES):
+        item.add_marker("short")
