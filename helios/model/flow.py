@@ -35,7 +35,7 @@ class Step(Node):
         return ()
 
     def text(self) -> str:
-        """The step as the plan shows it; equal texts are equal steps."""
+        """The step as the plan shows it; two steps of one text are equal."""
         raise NotImplementedError
 
 
@@ -72,7 +72,7 @@ class Transform(Node):
     def __rrshift__(self, other: Function) -> Transform:
         first = as_transform(other)
         if first is None:
-            raise wrong(other, self, "only a source, a stream or a step stands before a step")
+            raise wrong(other, self, "only a source, a stream or a step can come before a step")
         return Transform(steps=first.steps + self.steps)
 
     def text(self) -> str:
@@ -81,7 +81,7 @@ class Transform(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(Node):
-    """What carries rows: a source, or a source with steps behind it."""
+    """A flow of rows: a source, or a source followed by steps."""
 
     @property
     def source(self) -> Source:
@@ -117,7 +117,7 @@ class Flow(Node):
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
     def schema(self) -> Any:
-        """The columns that the flow carries, as a `helios.plan.typing.schema.Schema`; None where only a run can tell.
+        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None where they are known only at run.
 
         Reads catalogs through PyIceberg, without a JVM.
         """
@@ -220,7 +220,7 @@ class Source(Flow):
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(Flow):
-    """A source with steps behind it; reusable in any number of pipelines."""
+    """A source followed by steps; reusable in any number of pipelines."""
 
     start: Source
     tail: tuple[Step, ...] = ()
@@ -258,7 +258,11 @@ class Pipeline(Node):
     was: str | None = None
 
     def named(self, name: str, *, was: str | None = None) -> Pipeline:
-        """Gives the pipeline its identity in the ledger; `was` is the old name, moved once.
+        """Names the pipeline, which is its identity in the ledger.
+
+        Args:
+            name: The name.
+            was: Its former name, whose ledger record and checkpoint the next run takes over, once.
 
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
@@ -277,7 +281,7 @@ class Pipeline(Node):
         return f"{self.stream.text()} >> {self.sink.label()}"
 
     def schema(self) -> Any:
-        """The columns that reach the sink; None where only a run can tell."""
+        """The columns that reach the sink; None where they are known only at run."""
         return engine().schema(self.stream)
 
     def check(self) -> None:
@@ -289,28 +293,28 @@ class Pipeline(Node):
         engine().check(self)
 
     def plan(self) -> Any:
-        """What will run, as a `helios.plan.Plan`: printable, comparable, and made without a JVM."""
+        """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
     def run(self, once: bool = False, spark: Any = None) -> Any:
         """Starts the pipeline and returns its handle.
 
         Args:
-            once: Drain what is there now, then stop; otherwise follow the source.
-            spark: A session to use; it is cloned, never altered. By default one is made.
+            once: Process what is available now, then stop; otherwise follow the source.
+            spark: A session to use; it is cloned, never altered. By default a new one is created.
         """
         return engine().run(self, once, spark)
 
 
 class Pipelines(tuple[Pipeline, ...]):
-    """What a fan-out gives: one pipeline per sink."""
+    """The result of a fan-out: one pipeline per sink."""
 
     def __rshift__(self, other: Never) -> NoReturn:
         raise wrong(self, other, "pipelines are complete")
 
 
 def as_transform(other: Any) -> Transform | None:
-    """A transform as it is, a callable lifted to one; None for anything else."""
+    """A transform as it is, a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
     if callable(other) and not isinstance(other, type):
@@ -319,6 +323,7 @@ def as_transform(other: Any) -> Transform | None:
 
 
 def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
+    """The error of two values that do not compose."""
     return DeclarationError(
         f"{describe(left)} >> {describe(right)} does not compose: {why}.",
         where=caller(),
@@ -327,6 +332,7 @@ def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> Declaratio
 
 
 def describe(value: Any) -> str:
+    """A value as messages name it."""
     if isinstance(value, (Source, Sink)):
         return value.label()
     if isinstance(value, Flow):

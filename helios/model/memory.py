@@ -1,4 +1,4 @@
-"""`Memory.source(...)`: rows that a test holds in its hands."""
+"""`Memory.source(...)`: rows in memory, for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySource(Source):
-    """Rows in memory, read once. Made by `Memory.source`."""
+    """Rows in memory, read once. Created by `Memory.source`."""
 
     kind: ClassVar[str] = "memory"
     comparable: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class Memory:
                 rows, otherwise inferred.
 
         Raises:
-            DeclarationError: Columns that cannot be told.
+            DeclarationError: The columns are not clear from the rows.
 
         Examples:
             >>> Memory.source([{"id": 1}, {"id": 2}]).label()
@@ -63,7 +63,7 @@ class Memory:
             )
         if ddl is None or mappings:
             raise DeclarationError(
-                "Memory.source cannot tell the columns.",
+                "Memory.source: the columns are not clear from the rows.",
                 where=caller(),
                 fix='pass rows as dicts, or schema="id bigint, name string".',
             )

@@ -14,16 +14,16 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a write mode demands and permits: a row of `MODES`.
+    """The traits of a write mode: a row of `MODES`.
 
     Attributes:
-        reruns: Whether a batch pipeline that is run again writes identical inputs again.
+        reruns: Whether a batch pipeline writes identical inputs again when it is run again.
         stores: Whether the target gets the stream's columns.
-        erases: Whether it replaces rows that other writers may have committed, so that it must have seen them.
+        erases: Whether it replaces rows of other writers, so that it must have read their commits.
         idempotent: Whether rows that arrive again do no harm.
         keyed: Whether every row needs a key that is not null.
         upserts: Whether rows are merged by their keys.
-        clears: Whether a routed table whose value no longer comes is cleared too.
+        clears: Whether a routed table is cleared when no row has its value any more.
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
     """
@@ -47,9 +47,9 @@ class Mode:
         call: The method of the sink that declares it.
         keys: The key columns.
         filter: The rows that are overwritten, as an SQL condition.
-        order_by: SQL expression by which the newest row is told; None: rows of a later batch win.
+        order_by: SQL expression whose largest value marks the newest row; None: rows of a later batch win.
         delete_when: SQL condition of rows that delete their key.
-        tombstones: Seconds for which a delete is remembered.
+        tombstones: How many seconds a delete is remembered.
         history: Whether versions are kept, from `valid_from` to `valid_to`.
         query: The user's own MERGE.
     """

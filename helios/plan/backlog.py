@@ -1,4 +1,4 @@
-"""What the next run will find: the commits that wait for it, and the files that it will open; read without a JVM."""
+"""What the next run reads: the commits that wait, and the files that match; found out without a JVM."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_FILES = 10_000
-"""Of more files it is not counted which of them match: a plan is to be there at once."""
+"""With more files, those that match are not counted, so that planning stays fast."""
 
 
 def looked_ahead(plan: Plan) -> Plan:
-    """The plan with what each of its tables has ready for the next run.
+    """The plan with the backlog and the scan of each of its tables.
 
     Raises:
         RunError: A table cannot be read.
@@ -39,11 +39,11 @@ def looked_ahead(plan: Plan) -> Plan:
         if read.table is not None and read.uuid is not None:
             table = read.table.catalog.load(read.table.within)
             offset = _offset(plan, read, followed.index(index)) if index in followed else None
-            reads[index] = _looked(read, table, offset, plan.pushed(index))
+            reads[index] = _ahead(read, table, offset, plan.pushed(index))
     return replace(plan, reads=tuple(reads))
 
 
-def _looked(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
+def _ahead(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
     backlog = None
     if read.source.streaming:
         offset = offset if offset is not None else _beginning(read, table.iceberg.metadata)
@@ -62,7 +62,7 @@ def _looked(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: 
 
 
 def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
-    """How far a pipeline has read a source, by its checkpoint or else by its target; None before its first run."""
+    """How far a pipeline has read a source, by its checkpoint or else by its target; None before the first run."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
@@ -90,7 +90,7 @@ def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | N
 
 
 def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
-    """Where a pipeline begins that has not run yet, as a run settles it."""
+    """Where a run begins that is the first one."""
     start = read.source.start
     if read.state is not None:
         return IcebergOffset(snapshot=read.state, files=0, state=True)
@@ -134,7 +134,7 @@ def _count(snapshot: Any, *names: str) -> int:
 
 
 def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | None, to: int | None) -> Scan:
-    """What a scan of a state, of the appends in `(after, to]`, or of both opens."""
+    """The files that a scan of a state, of the appends in `(after, to]`, or of both opens."""
     from pyiceberg.expressions import AlwaysTrue
 
     metadata = table.iceberg.metadata
@@ -143,7 +143,7 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     total = sum(_count(commit, "added-data-files") for commit in appended)
     made = metadata.snapshot_by_id(state) if state is not None else None
     total += _count(made, "total-data-files")
-    # PyIceberg plans no state that has equality deletes.
+    # PyIceberg cannot plan a state with equality deletes.
     if total > MOST_FILES or _count(made, "total-equality-deletes"):
         return Scan(of_files=total)
     matched: list[FileScanTask] = []
@@ -151,7 +151,7 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     with talking(table, "reading its manifests"):
         if made is not None:
             everything += _of_state(table, state, AlwaysTrue())
-            # A scan of an older state knows the columns of that time only: a run leaves nothing out of it.
+            # A scan of an older state has the columns of that time only, so a run reads all its files.
             older = made.schema_id is not None and made.schema_id != metadata.current_schema_id
             matched += everything if older else _of_state(table, state, wanted)
         if appended:
@@ -179,7 +179,7 @@ def _of_range(table: Table, after: int | None, to: int | None, wanted: BooleanEx
 
 
 def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
-    """Partitions, each of its partition spec; 0 of a table that has none, nor had."""
+    """The number of partitions of all specs; 0 of a table that was never partitioned."""
     if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
         return 0
     return len({(task.file.spec_id, task.file.partition) for task in tasks})

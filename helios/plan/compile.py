@@ -1,4 +1,4 @@
-"""From declared pipelines to plans, collecting every problem on the way."""
+"""Compiles declared pipelines to plans, and collects every problem."""
 
 from __future__ import annotations
 
@@ -46,20 +46,24 @@ from helios.plan.views import view_problems
 from helios.table.readers import has_begun
 
 DOUBTS = (UnparsedExpression, Unsettled)
-"""Problems that are no reason not to run: Spark's parser has the last word, and a checkpoint knows where it began."""
+"""Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
 
 
 def compile_pipelines(
     pipelines: Sequence[Pipeline], context: Context, *, lenient: bool = False
 ) -> tuple[list[Plan], list[HeliosError]]:
-    """Compiles pipelines and returns the plans beside every problem found in any of them.
+    """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan; when `lenient`, those of the classes `DOUBTS` do not count as such. A table
-    that another pipeline of the same call writes may be missing.
+    A pipeline with problems has no plan. A table that another pipeline of the same call writes may be missing.
+
+    Args:
+        pipelines: The pipelines.
+        context: The configuration and the catalogs.
+        lenient: Whether a pipeline whose only problems are `DOUBTS` has a plan.
 
     Raises:
-        RunError: A catalog or a storage is away.
-        ConfigError: What is declared of a catalog is wrong, such as its credential.
+        RunError: A catalog or a storage cannot be reached.
+        ConfigError: The declaration of a catalog is wrong, such as its credential.
     """
     problems: list[HeliosError] = []
     plans: list[Plan] = []
@@ -87,7 +91,7 @@ def compile_pipelines(
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
-    """The jar components that pipelines will need, told from their names alone, before anything is compiled."""
+    """The jar components that pipelines need, from their names alone, before anything is compiled."""
     found: dict[str, None] = {}
     for pipeline in pipelines:
         nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
@@ -113,7 +117,7 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
 
 
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
-    """The columns that a flow carries, None where only a run can tell.
+    """The columns of a flow; None where they are known only at run.
 
     Raises:
         CheckFailed: With the problems found.
@@ -127,7 +131,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
 
 @dataclass(frozen=True)
 class _Produced:
-    """The tables that the pipelines of a call write; routed ones are known by how their names begin."""
+    """The tables that the pipelines of a call write; of routed ones only the beginning of the name is known."""
 
     tables: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -151,7 +155,7 @@ class _Produced:
 
 
 def _quarantine(sink: IcebergSink, context: Context) -> TableName | None:
-    """Where rows go that fail: in the sink's own catalog, unless the name begins with a declared one."""
+    """The table of rejected rows: in the catalog of the sink, unless its name begins with a declared catalog."""
     name = sink.quarantine_table
     if name is None:
         return None
@@ -165,11 +169,13 @@ def _target(sink: IcebergSink, context: Context) -> TableName:
 
 
 def _once(problems: list[HeliosError]) -> list[HeliosError]:
-    """A shared source or step is compiled once per pipeline; its problem is told once."""
+    """The problems without duplicates: a shared source or step is compiled once per pipeline."""
     return list({str(problem): problem for problem in problems}.values())
 
 
 class _Lowering:
+    """Compiles one pipeline, or one flow, and collects its problems and reads."""
+
     def __init__(self, pipeline: Pipeline | None, context: Context, produced: _Produced) -> None:
         self.pipeline = pipeline
         self.context = context
@@ -281,7 +287,7 @@ class _Lowering:
         if not location and not CATALOGS[catalog.type].temporary:
             self.problems.append(
                 ConfigError(
-                    f"catalog {catalog.name!r}: only its server knows where the warehouse lies, so that no place for a "
+                    f"catalog {catalog.name!r}: only its server knows where the warehouse is, so no location for a "
                     "checkpoint can be derived from it.",
                     where=sink.origin,
                     fix=f"give one: {example}, or a warehouse that is a URI.",
@@ -309,14 +315,14 @@ class _Lowering:
         return location
 
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
-        """A beginning that is gone is no problem of a pipeline that has begun."""
+        """Drops the problem of a missing beginning where the pipeline has begun already."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
-        """Beside the tables in the warehouse; empty for a catalog in memory, whose checkpoint goes with the process."""
+        """A folder in the warehouse; empty for a catalog in memory, whose checkpoint is temporary too."""
         base = hadoop_uri(warehouse(write.table.catalog) or "")
         return f"{base.rstrip('/')}/_helios/checkpoints/{_folder(identity)}" if base else ""
 

@@ -1,4 +1,4 @@
-"""How the rows of a pipeline reach its steps, in which rhythm, and how many at a time."""
+"""How the rows of a pipeline reach its steps, how often, and how many at a time."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from helios.plan.views import view_of
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:
-    """The read path of a pipeline, and why it is this one.
+    """The read path of a pipeline, and the reason for it.
 
     Args:
         pipeline: The pipeline.
-        sources: All that it reads.
+        sources: All its sources.
     """
     followed = [source for source in sources if source.streaming]
     if not followed:
         return ReadPath.BATCH, "no source is followed: one batch, then done"
     if view_of(pipeline) is not None:
-        return ReadPath.RANGES, "a view: groups with changed rows are computed anew at each batch's last snapshot"
+        return ReadPath.RANGES, "a view: groups with changed rows are computed again at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
         kept = ", ".join(s.text().split("(")[0] for s in stateful)
@@ -45,7 +45,7 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
 
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
-    """The rhythm and the bounds of a pipeline that follows sources, with the settings that won."""
+    """The rhythm and the bounds of a pipeline that follows sources, with the settings that decide them."""
     sink = pipeline.sink
     polls = [source.poll for source in sources if source.poll is not None]
     every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
@@ -65,7 +65,7 @@ _FILES = "incremental(max_files=)"
 
 
 def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]]:
-    """Every setting that bounds the rows of a batch.
+    """Every setting that bounds the rows of a batch, with its name.
 
     The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
     """

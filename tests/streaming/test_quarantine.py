@@ -27,7 +27,8 @@ from helios import (
     with_columns,
 )
 from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunError
-from helios.spark.replay.replay import Replay, Replayed, discard
+from helios.spark.replay import discard
+from helios.spark.replay.replay import Replay, Replayed
 from helios.spark.sinks.audit import AuditedSink
 from helios.table.quarantine import groups, planned, rows, set_aside
 

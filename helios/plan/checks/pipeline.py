@@ -1,4 +1,4 @@
-"""What is refused before anything runs: each function returns the problems that it finds."""
+"""Checks of whole pipelines; each function returns the problems that it finds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
-    """Two pipelines of one identity would share a ledger record."""
+    """The problem of two pipelines with one identity, which would share a ledger record."""
     what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
         branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
@@ -37,7 +37,7 @@ def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
 
 
 def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
-    """Two pipelines on one given checkpoint would take it from each other."""
+    """The problem of two pipelines with one given checkpoint."""
     first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
     if first is plan or first.pipeline == plan.pipeline:
         return []
@@ -51,7 +51,7 @@ def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
 
 
 def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosError]:
-    """Spark knows a catalog by its name: two of one name would send rows to the wrong warehouse."""
+    """The problems of catalogs with one name: Spark would send rows to the wrong warehouse."""
     return [
         DeclarationError(
             f"two different catalogs are called {catalog.name!r} (the other is at {known[catalog.name].origin}).",
@@ -64,10 +64,10 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
 
 
 def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
-    """Storages that refuse what their settings say, before Spark is started for them.
+    """The problems of storages that refuse their settings, found before Spark starts.
 
     Raises:
-        RunError: One is away.
+        RunError: A storage cannot be reached.
     """
     places: dict[tuple[Catalog, str], str] = {}
     for plan in plans:
@@ -89,7 +89,7 @@ def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
 
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """What `.exactly_once()` demands: steps and expressions that give the same rows when a batch is run again."""
+    """The parts that break `.exactly_once()`: they give other rows when a batch is run again."""
     inner = list(flows(pipeline.stream))
     parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
     parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]
@@ -108,7 +108,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
 
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
-    """A bound on rows where nobody counts them."""
+    """The problem of a bound on rows where a source does not count them."""
     uncounted = next((s for s in sources if s.streaming and not row_of(s).counts_rows), None)
     if sink.flush_rows is None or uncounted is None:
         return []
@@ -122,7 +122,7 @@ def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosE
 
 
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
-    """What a sink asks of the sources and steps in front of it."""
+    """The problems of sources and steps that do not fit the sink."""
     problems: list[HeliosError] = []
     if sink.mode.whole and path is not ReadPath.BATCH:
         problems.append(
@@ -139,7 +139,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
         if sink.quarantine_table is None:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: {sink.label()} has no quarantine for the rows that fail.",
+                    f"{step.text()}: {sink.label()} has no quarantine for rejected rows.",
                     where=step.origin,
                     fix='add .quarantine("ns.rejected") to the sink, or write on_fail="drop" or "fail".',
                 )
@@ -147,8 +147,8 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
         if path is ReadPath.STREAM:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, out of which no rows "
-                    "can be set aside.",
+                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, from which no rows can "
+                    "be quarantined.",
                     where=step.origin,
                     fix='write on_fail="drop", or split the pipeline: write the expected rows to a table first.',
                 )
@@ -157,7 +157,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """Partition fields whose column is missing, or whose transform does not fit the column's type."""
+    """The problems of partition fields whose column is missing, or whose transform does not take its type."""
     problems: list[HeliosError] = []
     for item in sink.partitioning or ():
         column = schema.get(item.column)

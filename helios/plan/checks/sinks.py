@@ -1,6 +1,7 @@
-"""What is wrong with a sink: each function returns the problems that it finds, without a JVM.
+"""Checks of sinks, without a JVM; each function returns the problems that it finds.
 
-Expressions of the stream's columns are looked up in the stream, those of the table's in the table as the run leaves it.
+Expressions over the stream are checked against its columns, and those over the table against the columns that the run
+leaves there.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
-"""Types of which no key, order of a file or name of a table is made."""
+"""Types that cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
 UNNAMED = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
-"""Types whose text is never made of letters, digits and `_` alone, so that no table can be named by it."""
+"""Types whose texts have other characters than letters, digits and `_`, so that they cannot name tables."""
 
 _SORT = re.compile(
     r"\s*(?P<by>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
@@ -79,14 +80,14 @@ def stores(mode: Mode) -> bool:
 
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
-    """Calls of one sink that do not go together."""
+    """The problems of calls of one sink that contradict each other."""
     return [DeclarationError(what, where=sink.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(sink)]
 
 
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     (
         lambda s: s.audits and not s.publishes,
-        "audit() without publish(): batches would be checked, and never shown.",
+        "audit() without publish(): batches would be checked, and never published.",
         "write .audit({...}).publish(); rows alone are checked with expect({...}).",
     ),
     (
@@ -125,14 +126,14 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "write .format_version(3), and leave the property out.",
     ),
 )
-"""When two calls do not go together, what is said, and the fix."""
+"""Contradictions: the condition, the message and the fix."""
 
 
 # the stream's columns
 
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
-    """Keys and expressions of a sink that do not fit the stream's columns, which may be known at run only."""
+    """The problems of keys and expressions that do not fit the columns of the stream."""
     problems = _mode(sink, stream)
     if sink.routing is not None:
         problems += _route(sink, sink.routing, stream)
@@ -176,7 +177,7 @@ def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
 
 
 def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None, place: str) -> list[HeliosError]:
-    """Keys that are no columns there, or whose type is no key."""
+    """The problems of keys that are missing, or whose type cannot be a key."""
     if columns is None:
         return []
     problems: list[HeliosError] = []
@@ -189,7 +190,7 @@ def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None,
         elif found is not None and found.kind.name in NESTED:
             problems.append(
                 DeclarationError(
-                    f"{call}({key}): {key!r} is {found.type}, which is no key.",
+                    f"{call}({key}): {key!r} is {found.type}, which cannot be a key.",
                     where=sink.origin,
                     fix=f'use plain columns as keys, such as a field of it: with_columns({{"{key}_id": "{key}.id"}}).',
                 )
@@ -215,12 +216,12 @@ def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
 
 
 def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
-    """Expressions over the table's columns, which are not there or do not parse.
+    """The problems of expressions over the table, whose columns are missing or which do not parse.
 
     Args:
         sink: The sink.
-        stream: The stream's columns; None where only a run can tell.
-        table: The table's columns as the run leaves them; None where only a run can tell.
+        stream: The columns of the stream; None where they are known only at run.
+        table: The columns of the table as the run leaves them; None where they are known only at run.
     """
     problems: list[HeliosError] = []
     mode = sink.mode
@@ -256,7 +257,7 @@ def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) 
     if loose:
         problems.append(
             DeclarationError(
-                f"{named}: {loose[0]!r} stands in no aggregate, and an audit is one value for the whole batch.",
+                f"{named}: {loose[0]!r} is outside of any aggregate, and an audit is one value for the whole batch.",
                 where=sink.origin,
                 fix='aggregate it, as in "bool_and(amount > 0)", or check rows with expect({...}).',
             )
@@ -265,7 +266,7 @@ def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) 
 
 
 def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
-    """The columns of a condition that no aggregate holds; functions that sqlglot does not know may be aggregates."""
+    """The columns outside of aggregates; functions that sqlglot does not know may be aggregates."""
     from sqlglot import exp
 
     node = parse(condition, named, None)
@@ -276,17 +277,17 @@ def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
 
 
 def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schema) -> list[HeliosError]:
-    """Keys that the stream has, and that a table lacks or holds as another kind of value.
+    """The problems of keys of the stream that an existing table lacks, or has with another type.
 
     Args:
         sink: The sink.
-        stream: The stream's columns; None where only a run can tell.
-        table: The table's columns before the run adds any: a key that is added would match no row that is there.
+        stream: The columns of the stream; None where they are known only at run.
+        table: The columns of the table before the run adds any: a new column has no values to match.
     """
     mode = sink.mode
     if not mode.traits.keyed:
         return []
-    # What the stream lacks is told already.
+    # A key that the stream lacks is reported by stream_problems.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
     if mode.traits.stores or stream is None:
@@ -312,15 +313,15 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 
 
 def left_out(sink: IcebergSink, stream: Schema, table: Schema | None) -> tuple[str, ...]:
-    """The stream's columns that serve only `order_by` and `delete_when`, and are not stored.
+    """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
 
-    A column counts when such an expression names it as a whole, no key, partition field or part of `.sort_by` names it,
-    and the table does not have it. A struct of which only a field is named is stored.
+    Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
+    table does not have it. A struct is stored where only a field of it is named.
 
     Args:
         sink: The sink.
-        stream: The stream's columns.
-        table: The columns of the table before the run changes it; None when there is no table.
+        stream: The columns of the stream.
+        table: The columns of the table before the run changes it; None where there is no table.
     """
     mode = sink.mode
     serving = {n for text in (mode.order_by, mode.delete_when) if text for n in _whole_columns(text, stream)}
@@ -337,7 +338,7 @@ def _root(item: PartitionField) -> str:
 
 
 def _whole_columns(text: str, schema: Schema) -> set[str]:
-    """The columns, in lower case, that an expression names as a whole."""
+    """The columns that an expression names as a whole, in lower case."""
     plain = plain_column(text, schema)
     if plain is not None:
         return {plain.name.lower()}
@@ -355,7 +356,7 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
 
 
 def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's but for those left out, and the versions' bounds with `history`."""
+    """The columns that a sink stores: those of the stream without `out`, and with `history` the bounds of versions."""
     gone = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
     mode = sink.mode

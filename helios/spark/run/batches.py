@@ -17,7 +17,7 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.protocol import Absent, Found
+from helios.spark.sinks.protocol import Found
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.table.positions import Batch
 
@@ -70,6 +70,7 @@ def run_bounded(job: Job, df: DataFrame) -> None:
     It is told from the last run by what its sources give.
     """
     spans = tuple(source.current() for source in job.sources.values())
+    # An earlier run, of another process, may have written it.
     execute(job, Batch(job.sink.number(spans), spans, replayed=True))
 
 
@@ -96,13 +97,13 @@ def run_stateful(job: Job, df: DataFrame) -> None:
 
 
 def replan_lost(job: Job) -> None:
-    """Forgets a batch that was planned, is not in the target and can be read no more: it is planned anew."""
+    """Forgets a batch that was planned, is not in the target and can be read no more: it is planned again."""
     planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
     if not planned or planned[-1] in committed:
         return
     batch = replace(job.batch(planned[-1]), replayed=True)
     lost = any(source.lost(span) for source, span in zip(job.followed.values(), batch.spans, strict=True))
-    if lost and isinstance(job.sink.find(batch), Absent):
+    if lost and not isinstance(job.sink.find(batch), Found):
         job.checkpoint.forget(planned[-1])
 
 

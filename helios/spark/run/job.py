@@ -23,7 +23,7 @@ from helios.spark.sources.protocol import Source
 from helios.spark.steps import materialized_view
 from helios.spark.steps.build import Built, build
 from helios.spark.steps.steps import CARRYING
-from helios.table.positions import Batch, Position, Span
+from helios.table.positions import Batch, Position, Span, recorded
 
 
 class Stopped(Exception):
@@ -95,12 +95,6 @@ class Job:
         """The tables that are read."""
         return frozenset(read.name for read in self.plan.reads if read.table is not None)
 
-    @property
-    def positioned(self) -> bool:
-        """Whether the position of a row in its source matters, and every step lets it through."""
-        ordered = self.plan.write.mode.order_by is not None
-        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
-
     def _read(self, index: int) -> ReadPlan:
         return self.plan.reads[index]
 
@@ -131,8 +125,9 @@ class Job:
         index, source = numbered
         read = self._read(index)
         if not self.stateful:
-            begun = source.start() if start is None and row_of(read.source).spans else start
-            return source.span(begun, end)
+            if start is None and row_of(read.source).spans:
+                start = source.start()
+            return source.span(start, end)
         branch = {"branch": read.branch} if read.branch else {}
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
@@ -142,8 +137,8 @@ class Job:
         if not self.plan.streaming or self.stateful or not pinned:
             return batch
         pins = self.checkpoint.pins(batch.number)
-        if pins is None or not all(source.exists(_at(pins[str(i)])) for i, source in pinned.items()):
-            pins = {str(i): (source.current().end or {}).get("snapshot") for i, source in pinned.items()}
+        if pins is None or not all(source.exists(pins[str(i)]) for i, source in pinned.items()):
+            pins = {str(i): source.pin() for i, source in pinned.items()}
             self.checkpoint.pin(batch.number, pins)
         return replace(batch, pins=pins)
 
@@ -154,58 +149,86 @@ class Job:
 
         Args:
             batch: The batch.
-            emitted: What Spark's stream gave: the rows of a stateful pipeline behind all steps, those of a source
-                that Spark reads itself, or the tick of a source that is read by spans.
+            emitted: What Spark's stream gave: of a stateful pipeline the rows behind all steps, of a source that Spark
+                reads itself its rows, else a tick with the batch's session; None for a pipeline that reads once.
         """
-        if self.stateful and emitted is not None:
-            for source in self.followed.values():
-                source.verify_stream()
-            return Built(emitted)
-        spark = emitted.sparkSession if emitted is not None else self.spark
-        spans = dict(zip(self.followed if self.plan.streaming else self.sources, batch.spans, strict=True))
-        parts = {index: self._part(spark, index, span, emitted) for index, span in spans.items()}
-        if self.plan.streaming and all(part is None for part in parts.values()):
+        if emitted is None:
+            return self._bounded_rows(batch)
+        if self.stateful:
+            return self._emitted_rows(emitted)
+        if self._spanned:
+            return self._span_rows(emitted.sparkSession, batch)
+        return self._delivered_rows(emitted, batch)
+
+    def _bounded_rows(self, batch: Batch) -> Built:
+        spans = dict(zip(self.sources, batch.spans, strict=True))
+        return build(self.plan, lambda index, _: _some(self.sources[index].read(self.spark, spans[index])))
+
+    def _emitted_rows(self, emitted: DataFrame) -> Built:
+        for source in self.followed.values():
+            source.verify_stream()
+        return Built(emitted)
+
+    def _delivered_rows(self, delivered: DataFrame, batch: Batch) -> Built:
+        """The steps over what Spark read of the one followed source."""
+        spark = delivered.sparkSession
+        return build(
+            self.plan, lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch)
+        )
+
+    def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
+        """The steps over the rows of the spans."""
+        spans = dict(zip(self.followed, batch.spans, strict=True))
+        parts = {
+            index: self.sources[index].read(spark, span, positioned=self._positioned) for index, span in spans.items()
+        }
+        if all(part is None for part in parts.values()):
             return None
-        view = self.plan.view
-        if view is not None:
-            [(index, part)] = parts.items()
-            to = spans[index].entry["to"]
-            return materialized_view.recomputed(spark, self.plan, view, part, to) if part is not None else None
+        if self.plan.view is not None:
+            [part] = parts.values()
+            [entry] = recorded(batch.position)
+            assert entry.offset is not None
+            return materialized_view.recomputed(spark, self.plan, self.plan.view, _some(part), entry.offset.snapshot)
 
         def of(index: int, read: ReadPlan) -> DataFrame:
-            if index not in spans:
+            if index not in parts:
                 return self._joined(spark, index, batch)
             part = parts[index]
             return part if part is not None else self.sources[index].nothing(spark)
 
         return build(self.plan, of)
 
-    def _part(self, spark: SparkSession, index: int, span: Span, emitted: DataFrame | None) -> DataFrame | None:
-        if emitted is not None and not row_of(self._read(index).source).spans:
-            return emitted
-        return self.sources[index].read(spark, span, positioned=self.positioned and self.plan.streaming)
-
     def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
         """A source that is read once a batch: a table at its pin, anything else as it is now."""
         source = self.sources[index]
-        span = _at((batch.pins or {})[str(index)]) if source.pinned else None
-        rows = source.read(spark, span)
-        assert rows is not None
-        return rows
+        return _some(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
+
+    @property
+    def _spanned(self) -> bool:
+        """Whether all followed sources are read by spans."""
+        return all(row_of(source.read_plan.source).spans for source in self.followed.values())
+
+    @property
+    def _positioned(self) -> bool:
+        """Whether the position of a row in its source matters, and every step lets it through."""
+        ordered = self.plan.write.mode.order_by is not None
+        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
 
     # afterwards
 
     def look_behind(self, batch: Batch) -> None:
         """Tells the sources what the target holds, and measures how far it is behind them."""
         for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
-            with suppress(HeliosError, Py4JError):  # what stands in the way is the business of the next batch
-                if span.end is not None:
-                    source.committed(span.end)
+            if span.end is not None:
+                source.committed(span.end)
+            elif not row_of(source.read_plan.source).spans:
+                continue  # Spark has found nothing there yet
+            with suppress(HeliosError, Py4JError):  # the next batch says what stands in the way
                 lag = source.lag(span.end if span.end is not None else source.start())
                 if lag is not None:
                     self.run.lagging(index, lag)
 
 
-def _at(snapshot: int | None) -> Span:
-    """The span of a table at a pin."""
-    return Span("", None, {"snapshot": snapshot}, {})
+def _some(rows: DataFrame | None) -> DataFrame:
+    assert rows is not None  # a state has columns, if no rows
+    return rows

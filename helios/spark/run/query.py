@@ -86,8 +86,8 @@ class PipelineQuery:
             problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
             if problems:
                 raise CheckFailed(problems)
-            self.sources = self._open()
-            df = self._build()
+            for source in self.sources.values():
+                source.context = replace(source.context, plan=self.plan)
         return df
 
     def _build(self) -> DataFrame:

@@ -201,6 +201,7 @@ class PipelineRun:
         self._executors.verify()
         if self._stop.is_set():
             raise Stopped
+        self._lags.clear()
         query = PipelineQuery(self.plan, self.spark, self, location)
         self._keep = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)

@@ -18,7 +18,7 @@ from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.sinks.alignment import Fit, columns_of
+from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -117,7 +117,7 @@ class StartupValidator:
         write = self.plan.write
         if write.mode.traits.stores:
             out = left_out(write.sink, columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table)))
-            Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
+            SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_anew(self) -> None:
         if self.routed:

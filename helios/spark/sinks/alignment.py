@@ -23,7 +23,7 @@ def columns_of(schema: StructType) -> Schema:
     return Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields))
 
 
-class Fit:
+class SchemaAligner:
     """How one table takes batches.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import RunError
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
-from helios.spark.jvm.errors import CONFLICTS, java_class
+from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.ledger import ATTEMPT
@@ -55,41 +57,54 @@ class AuditedSink(TableSink):
         record = self.ledger.load()
         if record is not None and record.aside:
             self.upsert_state.forget(record.batch)  # of whose rows main never got one
+        if not self.context.options().yields and not self._stands(self.ledger.seen):
+            raise self._unseen(batch, "main moved before the batch was staged")  # before the table gets its columns
         with super().stage(batch, rows) as staged:
             yield staged
 
     def _commit(self, staged: Staged) -> Commit | None:
         batch, options = staged.batch, self.context.options()
-        for tried in options.tries():
+        started, retries = time.monotonic(), options.retries()
+        while True:
             seen = self.ledger.seen
-            made = self._publish_once(staged, options, seen)
-            if not isinstance(made, Conflict):
-                return replace(made, retries=tried) if made is not None and not made.again else made
+            made = self._publish_once(staged, options, retries, seen)
+            if made is None or (isinstance(made, Commit) and made.again):
+                return made
+            if isinstance(made, Commit):
+                seconds = max(0.0, time.monotonic() - started - made.write_seconds)
+                return replace(made, retries=retries.used, commit_seconds=seconds)
             found = self.ledger.find(replace(batch, replayed=True))
             if found is not None:
                 return found
             if not options.yields and not self._stands(seen):
                 raise self._unseen(batch, "main moved before the batch was published")
+            if not retries.wait():
+                raise self._unpublished(batch, options, made.error) from made.error
+
+    def _unpublished(self, batch: Batch, options: CommitOptions, error: Py4JJavaError | None) -> RunError:
         self.context.observer.commit_failed()
-        raise RunError(
+        why = f": {java_message(error)}" if error is not None else ""
+        return RunError(
             f"batch {batch.number} of {self.context.plan.pipeline} could not be published: main of {self.name.text} "
-            f"moved under each of {options.retry.retries + 1} tries; main holds nothing of it.",
+            f"moved under each of {options.retry.retries + 1} tries; main holds nothing of it{why}.",
             fix="run again when the table is quieter.",
         )
 
     def _publish_once(
-        self, staged: Staged, options: CommitOptions, seen: JavaSnapshot | None
+        self, staged: Staged, options: CommitOptions, retries: CommitRetries, seen: JavaSnapshot | None
     ) -> Commit | Conflict | None:
         """One try: stages the batch on the audit branch, audits it there and publishes it."""
         batch, spark = staged.batch, staged.rows.df.sparkSession
         assert staged.write is not None
         staging = self.context.ledger(self.table, self._branch)
+        with self._failures_observed():
+            options.verify()
         self._branch_off()
         if not options.yields and not self._stands(seen):
             raise self._unseen(batch, "main moved before the batch was staged")
         staging.find(replace(batch, replayed=True))
         with self._failures_observed():
-            made = staging.try_commit(spark, staged.write, batch, options, recorded=False)
+            made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
             return made
         self._audit(spark, made.snapshot, batch.number)

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg import commit
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import AddedFiles, Transaction, changes_files
 from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
@@ -205,20 +206,19 @@ class Ledger:
             LeaseError: Another driver has committed for this pipeline since the look-up.
             RunError: The commit failed, or its outcome stays unknown.
         """
-        conflict: Py4JJavaError | None = None
         started, writing = time.monotonic(), 0.0
-        for tried in options.tries():
-            made = self.try_commit(spark, write, batch, options)
-            if isinstance(made, Conflict):
-                conflict, writing = made.error, writing + made.write_seconds
-                continue
-            if made is None or made.again:
+        retries = options.retries()
+        while True:
+            options.verify()
+            made = self.try_commit(spark, write, batch, options, retries)
+            if made is None or (isinstance(made, Commit) and made.again):
                 return made
-            seconds = time.monotonic() - started - writing - made.write_seconds
-            return replace(
-                made, retries=tried, write_seconds=writing + made.write_seconds, commit_seconds=max(0.0, seconds)
-            )
-        raise self._conflicted(batch, options, conflict) from conflict
+            writing += made.write_seconds
+            if isinstance(made, Commit):
+                seconds = max(0.0, time.monotonic() - started - writing)
+                return replace(made, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
+            if not retries.wait():
+                raise self._conflicted(batch, options, made.error) from made.error
 
     def try_commit(
         self,
@@ -226,6 +226,7 @@ class Ledger:
         write: Callable[[Transaction], None],
         batch: Batch,
         options: CommitOptions,
+        retries: CommitRetries,
         *,
         recorded: bool = True,
     ) -> Commit | Conflict | None:
@@ -236,10 +237,11 @@ class Ledger:
             write: Writes the batch into a transaction.
             batch: The batch.
             options: How it is committed.
+            retries: What is left of them; a conflict over metadata alone is tried again here, with the written files.
             recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
         """
         seen = self._head
-        pending = self.begin(spark, batch, options)
+        pending = self.begin(spark, batch, options, retries)
         began = time.monotonic()
         try:
             write(pending)
@@ -290,7 +292,9 @@ class Ledger:
             fix="run again when the table is quieter, or allow more tries with .retry(retries=).",
         )
 
-    def begin(self, spark: SparkSession, batch: Batch, options: CommitOptions) -> Transaction:
+    def begin(
+        self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
+    ) -> Transaction:
         """A transaction on the table as it was at the look-up, whose operations are stamped and validated."""
         summary = {
             **options.stamps,
@@ -316,7 +320,7 @@ class Ledger:
 
             return prepared
 
-        return Transaction(spark, self.table, prepare, self.branch, options.properties)
+        return Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
 
     def record_of(self, batch: Batch, snapshot: int) -> Record:
         """The record of a batch that was looked up."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JJavaError
 
 from helios.model.sink import Retry
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.observer import Observer, Silent
 
@@ -77,14 +77,9 @@ class CommitOptions:
     verify: Callable[[], None] = lambda: None
     observer: Observer = field(default_factory=Silent)
 
-    def tries(self) -> Iterator[int]:
-        """The tries of one commit, counted from 0: the first at once, later ones after 1, 2, 4, ... back-offs."""
-        for tried in range(self.retry.retries + 1):
-            if tried:
-                self.observer.retried()
-                time.sleep(self.retry.backoff * 2 ** (tried - 1))
-            self.verify()
-            yield tried
+    def retries(self) -> CommitRetries:
+        """The retries of one commit, shared by all loops that try it again."""
+        return CommitRetries(self.retry.retries, self.retry.backoff, self.observer.retried)
 
 
 def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:

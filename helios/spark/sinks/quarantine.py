@@ -16,13 +16,14 @@ from helios.errors import CheckpointError
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.ledger import Record
-from helios.table.positions import Batch, same_sources
+from helios.table.positions import Batch, Span, same_sources
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -70,30 +71,37 @@ class QuarantineSink:
         """
         if not rejected and (not batch.replayed or tables.load_table(self._spark, self._name) is None):
             return 0
-        batch = replace(batch, number=self.number(batch), replayed=True)
+        number = batch.number if self._plan.streaming else self.number(batch.spans)
+        batch = replace(batch, number=number, replayed=True)
         if isinstance(self.find(batch), Found):
             return 0
         nothing = self._spark.createDataFrame([], "payload string, reason string, step string")
-        with self.stage(batch, reduce(DataFrame.unionByName, rejected or [nothing])) as staged:
+        with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [nothing]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
         return commit.rows if commit is not None and staged.adds and not commit.again else 0
 
-    def number(self, batch: Batch) -> int:
-        """The batch's number: a batch pipeline's follows the record, whatever its checkpoint."""
-        record = self._open().load() if not self._plan.streaming else None
-        if self._plan.streaming or record is None:
-            return batch.number
-        return record.batch + (0 if same_sources(record.position, batch) else 1)
+    def number(self, spans: Sequence[Span]) -> int:
+        """The number of a batch pipeline's batch: it follows the record, whatever the checkpoint."""
+        record = self.last()
+        if record is None:
+            return 0
+        return record.batch + (0 if same_sources(record.position, Batch(record.batch, tuple(spans))) else 1)
+
+    def last(self) -> Record | None:
+        return self._open().load()
+
+    def maintain(self) -> list[Upkeep]:
+        return []
 
     def find(self, batch: Batch) -> Outcome:
         commit = self._open().find(batch)
         return Found(commit) if commit is not None else Absent()
 
     @contextmanager
-    def stage(self, batch: Batch, rejected: DataFrame) -> Iterator[Staged]:
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         """Stages rejected rows; `write` is None where there is nothing to write or replace."""
         record = self._open().load()
-        rows = rejected.withColumns(
+        written = rows.df.withColumns(
             {
                 "pipeline": F.lit(self._plan.pipeline),
                 "batch": F.lit(batch.number).cast("bigint"),
@@ -101,20 +109,20 @@ class QuarantineSink:
                 "at": F.current_timestamp(),
             }
         )
-        rows = rows.select(*NAMES).persist()
+        written = written.select(*NAMES).persist()
         try:
-            some = not rows.isEmpty()
+            some = not written.isEmpty()
             replaced = self._of(batch.number) if record is not None and record.batch == batch.number else None
 
             def write(pending: Transaction) -> None:
                 if replaced is not None:
                     pending.sql(f"DELETE FROM target WHERE {replaced}")
                 if some:
-                    pending.append(rows)
+                    pending.append(written)
 
-            yield Staged(batch, Built(rows), write if some or replaced is not None else None, adds=some)
+            yield Staged(batch, Built(written), write if some or replaced is not None else None, adds=some)
         finally:
-            rows.unpersist()
+            written.unpersist()
 
     def commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None

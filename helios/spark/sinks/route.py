@@ -65,12 +65,14 @@ class RoutedSink:
     def __init__(self, context: SinkContext) -> None:
         self.context = context
         self._tables: dict[str, TableSink] = {}
+        self._found_tables: dict[str, TableSink] = {}  # looked at, and not opened for writing
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._each = replace(context, plan=replace(context.plan, write=write))
 
     def maintain(self) -> list[Upkeep]:
-        return [done for sink in self._tables.values() for done in sink.maintain()]
+        sinks = {**self._found_tables, **self._tables}
+        return [done for sink in sinks.values() for done in sink.maintain()]
 
     def last(self) -> Record | None:
         return None
@@ -82,20 +84,35 @@ class RoutedSink:
 
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up in each table of its manifest."""
+        plan = self.context.plan
         manifest = self.context.checkpoint.routes(batch.number) if batch.replayed else None
         if manifest is None or manifest["sources"] != batch.sources or self._reruns():
             return Absent()
-        if manifest["steps"] != self.context.plan.fingerprint and not self.context.plan.streaming:
-            return Absent()  # what other steps made of the same inputs is refused when the tables are known
-        found: dict[str, Commit] = {}
+        if manifest["steps"] != plan.fingerprint and not plan.streaming:
+            return Absent()  # rows that other steps made of the same inputs are refused when the tables are known
+        found: list[Commit] = []
+        names: list[str] = []
         for value in manifest["values"]:
+            sink = self._known_sink(value)
+            commit = self._found(sink, batch) if sink is not None else None
+            if sink is not None and commit is not None:
+                found.append(commit)
+                names.append(sink.name.text)
+        if not found:
+            return Absent()
+        return Found(_together(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
+
+    def _known_sink(self, value: str) -> TableSink | None:
+        """The sink of a table that this checkpoint has claimed; None where there is none."""
+        if value not in self._found_tables:
             name = self._name(value)
             table = tables.load_table(self.context.spark, name)
-            commit = self._found(open_table(self._each, name, table), batch) if table is not None else None
-            found |= {name.text: commit} if commit is not None else {}
-        if len(found) == len(manifest["values"]) and found:
-            return Found(_together(list(found.values())))
-        return Partial(tuple(found)) if found else Absent()
+            if table is None:
+                return None
+            self._found_tables[value] = TableSink(self._each, name, table, self.context.plan.write.sink.branch_name)
+        sink = self._found_tables[value]
+        record = sink.ledger.load()
+        return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
 
     def _reruns(self) -> bool:
         plan = self.context.plan
@@ -260,16 +277,14 @@ def _together(commits: list[Commit]) -> Commit:
     )
 
 
-def open_table(
-    context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame | None = None
-) -> TableSink:
+def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
     """Opens a routed table, and sees that it takes the rows and that its record is this checkpoint's.
 
     Args:
         context: What the tables share.
         name: The table.
         table: Iceberg's table object; None for one that is made.
-        df: The rows, of which only the schema is looked at; None for a table that is not to be written.
+        df: The rows, of which only the schema is looked at.
 
     Raises:
         CheckFailed: It cannot take the rows, or is partitioned in another way.
@@ -279,12 +294,11 @@ def open_table(
     sink, known = context.plan.write.sink, context.checkpoint.tables()
     made = table is None
     if table is None:
-        assert df is not None
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
-    elif df is not None:
+    else:
         _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
         if problems:
             raise CheckFailed(problems)

@@ -19,7 +19,7 @@ from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
-from helios.spark.sinks.alignment import Fit, columns_of
+from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.merge import unplaced
 from helios.spark.sinks.options import Commit
@@ -42,7 +42,7 @@ class TableSink:
         self.table = table
         self.branch = branch
         self.ledger = context.ledger(table, branch)
-        self.fit = Fit(context.spark, context.plan.write, name, table)
+        self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self._quarantine = QuarantineSink.of(context)
         asked = context.plan.write.sink.maintenance

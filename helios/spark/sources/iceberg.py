@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from helios.errors import RunError
-from helios.model.source import IcebergSource
+from helios.model.source import POSITION, IcebergSource
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
@@ -38,6 +38,7 @@ SNAPSHOT = "snapshot"
 class IcebergReader(SpanSource):
     """An Iceberg table as a `Source`."""
 
+    ordering = POSITION
     pinned = True
 
     def __init__(self, context: SourceContext, index: int) -> None:
@@ -47,9 +48,6 @@ class IcebergReader(SpanSource):
         self._spark = context.spark
         self._max_rows = trigger.max_rows if trigger else None
         self._max_files = trigger.max_files if trigger else None
-        # To a state of Spark's the same rows again would be more rows.
-        self._replaces = plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
-        self._rows_only = plan.path is ReadPath.STREAM
         self._frozen = False
         self._until: int | None = None
         self._scanned = ScanMetrics()
@@ -64,6 +62,17 @@ class IcebergReader(SpanSource):
         assert isinstance(self.read_plan.source, IcebergSource)
         return self.read_plan.source
 
+    @property
+    def _replaces(self) -> bool:
+        """Whether the target takes rows again; to a state of Spark's they would be more rows."""
+        plan = self.context.plan
+        return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
+
+    @property
+    def _rows_only(self) -> bool:
+        """Whether a batch begins only where rows were added."""
+        return self.context.plan.path is ReadPath.STREAM
+
     def _table(self) -> JavaTable:
         return source_table(self._spark, self.read_plan)
 
@@ -74,21 +83,22 @@ class IcebergReader(SpanSource):
         return starting_offsets.declared(self._source)
 
     def begin(self) -> StartEntry:
-        self._read(replace(self.read_plan, uuid=str(self._table().uuid())))
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
         read, self._beginning = starting_offsets.begin(self._spark, self.read_plan)
-        self._read(read)
+        self._resolve(read)
         place = self._beginning.as_json()
         return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
 
     def resume(self, entry: StartEntry) -> None:
-        self._read(replace(self.read_plan, uuid=str(self._table().uuid())))
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
         super().resume(entry)
         starting_offsets.refuse_replaced(self.read_plan, entry)
-        self._read(replace(self.read_plan, branch=entry["branch"]))
+        self._resolve(replace(self.read_plan, branch=entry["branch"]))
         self._beginning = IcebergOffset.parse(entry["place"])
 
-    def _read(self, read: ReadPlan) -> None:
-        self.read_plan = self._snapshots.read = read
+    def _resolve(self, read: ReadPlan) -> None:
+        self.read_plan = read
+        self._snapshots.read = read
 
     def start(self) -> Position:
         return self._beginning.as_json()
@@ -188,8 +198,10 @@ class IcebergReader(SpanSource):
     # spans
 
     def _range(self, span: Span) -> SnapshotRange:
-        before, end = (IcebergOffset.parse(at) if at is not None else self._beginning for at in (span.start, span.end))
-        return between(before, end)
+        return between(self._offset(span.start), self._offset(span.end))
+
+    def _offset(self, position: Position | None) -> IcebergOffset:
+        return IcebergOffset.parse(position) if position is not None else self._beginning
 
     def span(self, start: Position | None, end: Position | None) -> Span:
         read = self.read_plan
@@ -206,16 +218,22 @@ class IcebergReader(SpanSource):
         return replace(found, entry=entry)
 
     def current(self) -> Span:
-        read = readers.settled(self.read_plan)
+        self._resolve(readers.settled(self.read_plan))
+        read = self.read_plan
         snapshot = readers.pin(self._spark, read)
         uuid = str(source_table(self._spark, read).uuid())
         history = {"after": read.span[0]} if read.span is not None else {}
         entry = {"source": read.name, "uuid": uuid, SNAPSHOT: snapshot, **history}
         return Span(read.name, None, {SNAPSHOT: snapshot}, entry)
 
-    def exists(self, span: Span) -> bool:
-        assert span.end is not None
-        return is_there(self._spark, self.read_plan, span.end[SNAPSHOT])
+    def pin(self) -> int | None:
+        return readers.pin(self._spark, self.read_plan)
+
+    def exists(self, pin: int | None) -> bool:
+        return is_there(self._spark, self.read_plan, pin)
+
+    def at_pin(self, pin: int | None) -> Span:
+        return Span(self.read_plan.name, None, {SNAPSHOT: pin}, {"source": self.read_plan.name, SNAPSHOT: pin})
 
     # rows
 

@@ -25,6 +25,8 @@ class Source(Protocol):
 
     context: SourceContext
     read_plan: ReadPlan
+    ordering: str | None
+    """The hidden column by which `read` orders equal rows; None where the source has no order."""
     pinned: bool
     """Whether a batch of a streaming pipeline reads it at a pin, so that a replay sees the same."""
 
@@ -67,8 +69,14 @@ class Source(Protocol):
     def current(self) -> Span:
         """The current state; two states with equal entries hold equal rows."""
 
-    def exists(self, span: Span) -> bool:
-        """Whether a state that was pinned can still be read."""
+    def pin(self) -> int | None:
+        """What a batch that joins the source reads it at, as `helios/pins/N.json` keeps it."""
+
+    def exists(self, pin: int | None) -> bool:
+        """Whether the state at a pin can still be read."""
+
+    def at_pin(self, pin: int | None) -> Span:
+        """The state at a pin."""
 
     # rows
 

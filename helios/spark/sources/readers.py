@@ -79,12 +79,11 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
         read = replace(read, span=(read.span[0], snapshot))
     source = _source(read)
     if read.span is None:
-        state = read_state(spark, read, snapshot)
         if source.reads_changes and snapshot is not None:
-            return narrowed(state_as_changes(spark, read, state, snapshot), read)
+            return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
-            count_state(spark, read, snapshot)
-        return narrowed(state, read)
+            count_state(spark, read, snapshot)  # first: an expired snapshot is refused with its remedy
+        return narrowed(read_state(spark, read, snapshot), read)
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)

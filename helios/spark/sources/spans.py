@@ -18,13 +18,14 @@ from helios.table.positions import Lag, Position, Span
 class SpanSource:
     """The defaults of a source that is followed by spans: it names its beginning, and knows no lag.
 
-    A subclass has `first`, `latest` and `read`.
+    A subclass has `first`, `latest` and `read`; one that is pinned has `pin`, `exists` and `at_pin` too.
 
     Args:
         context: What the sources of the run share.
         index: The source's number in the plan.
     """
 
+    ordering: str | None = None
     pinned = False
 
     def __init__(self, context: SourceContext, index: int) -> None:
@@ -85,8 +86,14 @@ class SpanSource:
         start = self.first()
         return self.span(start, self.latest(start))
 
-    def exists(self, span: Span) -> bool:
-        return True
+    def pin(self) -> int | None:
+        raise NotImplementedError
+
+    def exists(self, pin: int | None) -> bool:
+        raise NotImplementedError
+
+    def at_pin(self, pin: int | None) -> Span:
+        raise NotImplementedError
 
     def schema(self) -> StructType:
         """The declared columns; a source that knows its own overrides this."""

@@ -254,7 +254,7 @@ def test_a_known_reader_keeps_its_snapshots(table: Table, tmp_path: Path) -> Non
         (Reader("copy", f"file://{folder}", third), (third, fourth))
     ]
     assert done.held[0].reader.name == f"copy (file://{folder})"
-    assert done.held[0].reader.place == f"stands at snapshot {third}"
+    assert done.held[0].reader.place == f"is at snapshot {third}"
 
 
 def test_a_reader_of_several_sources_stands_by_their_order(table: Table, tmp_path: Path) -> None:

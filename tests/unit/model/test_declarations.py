@@ -165,12 +165,12 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: bucket(0, "a"), "needs a positive number"),
         (lambda: bucket("a", 4), "needs a positive number, then a column"),  # type: ignore[arg-type]
         (lambda: truncate(-1, "a"), "needs a positive number"),
-        (lambda: Files.source("data/x"), "the format cannot be told"),
+        (lambda: Files.source("data/x"), "the format is not clear"),
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),
         (lambda: Files.source("x.csv").incremental(max_files=0), "positive number"),
-        (lambda: Memory.source([]), "cannot tell the columns"),
-        (lambda: Memory.source([(1,)]), "cannot tell the columns"),
+        (lambda: Memory.source([]), "the columns are not clear from the rows"),
+        (lambda: Memory.source([(1,)]), "the columns are not clear from the rows"),
         (lambda: where(5), "where takes text"),  # type: ignore[arg-type]
         (select, "at least one column"),
         (drop, "at least one column"),
