@@ -14,6 +14,7 @@ from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
+from helios.table.ledger import Record
 from helios.table.positions import Batch
 
 
@@ -21,7 +22,8 @@ from helios.table.positions import Batch
 def table(world: Any) -> Any:
     """A table with the row 0."""
     world.fill("a.t", [0])
-    return load_table(world.spark, world.plan(world.source("a.t") >> world.sink("a.t").named("p")).write.table)
+    [read] = world.plan(world.source("a.t") >> world.sink("a.other")).reads
+    return load_table(world.spark, read.table)
 
 
 def other_writer(world: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
@@ -44,9 +46,10 @@ def other_writer(world: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> lis
 
 
 def test_a_batch_has_four_tries_in_all(world: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = other_writer(world, monkeypatch, times=100)
     ledger = Ledger(table, "p", "c", "")
-    ledger.find(Batch(0, ()))
+    ledger.claim(Record(checkpoint="c"))
+    rows = other_writer(world, monkeypatch, times=100)
+    assert ledger.find(Batch(0, ())) is None
     df = world.spark.createDataFrame([(1,)], "id bigint")
     with pytest.raises(RunError, match="in each of 4 tries"):
         ledger.commit(world.spark, lambda pending: pending.append(df), Batch(0, ()), CommitOptions())
