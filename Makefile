@@ -3,12 +3,16 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers conformance services matrix lint types unit docs format clean lock
+.PHONY: help demo test test-all conformance services matrix lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+JARS := .venv/.jars
 SERVERS := .venv/.servers
+COVERAGE := build/coverage
+# --strict-skips in CI: a skip that tests/suite/skips.py does not name is a failure.
+STRICT ?=
 
 # The environment is this checkout's own, whatever shell it is started from.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
@@ -22,6 +26,11 @@ $(READY): requirements-dev.lock pyproject.toml
 	@PYTHON=$(PYTHON) scripts/venv.sh
 	@touch $@
 
+# The jars, and the class archive with which every JVM of the tests starts faster.
+$(JARS): $(READY)
+	@$(WITH_JAVA) $(BIN)/helios jars >/dev/null
+	@touch $@
+
 # MinIO is built from source (3 minutes, once). Tests of a server that cannot be had are skipped, and say why.
 $(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py
 	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest; then touch $@; fi
@@ -29,13 +38,16 @@ $(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# In the order of the folders, the slow files come first and no process waits for a last one.
-# pytest prints the coverage, then its own summary, last.
-test: lint types $(SERVERS) ## Lint, types, then every test but the slow ones and those of test-servers, with coverage
-	@$(WITH_JAVA) $(BIN)/pytest -m "not slow and not (matrix or outage or cluster or served or services)" -n 2 --dist loadfile --no-loadscope-reorder --durations=25 --durations-min=10 --cov --cov-report=term --cov-fail-under=90
+# Marks choose: tests/suite/short.py. Both runs together are all tests, and no test is in both.
+test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
+	@$(WITH_JAVA) COVERAGE_FILE=$(COVERAGE)/test $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
+		--durations=15 --durations-min=5 --cov --cov-report=
 
-test-servers: $(SERVERS) ## Catalogs, storages, outages and a cluster, on real servers; all combinations: make matrix
-	@$(WITH_JAVA) $(BIN)/pytest tests/matrix tests/outage tests/cluster tests/served tests/services -m "not slow" -n 2
+# pytest prints the coverage of both runs, then its own summary, last.
+test-all: $(JARS) $(SERVERS) ## All other tests, on real servers too, and the coverage of both runs
+	@scripts/coverage.sh $(COVERAGE)
+	@$(WITH_JAVA) COVERAGE_FILE=$(COVERAGE)/all $(BIN)/pytest -m "not short" -n 2 $(STRICT) \
+		--durations=25 --durations-min=10 --cov --cov-append --cov-report=term --cov-fail-under=90
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance

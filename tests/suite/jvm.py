@@ -18,5 +18,5 @@ CONF = {
 
 
 def options(spark_version: str) -> str:
-    """Options of the JVM: the quick compiler alone, a collector without threads, the class archive if there is one."""
+    """Options of the JVM: only the quick compiler, a collector without threads, the class archive if there is one."""
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {class_archive.options(java.find_java(), spark_version)}".strip()

@@ -231,9 +231,12 @@ def mark(item: pytest.Item) -> None:
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else "unit"  # helios's doctests
     if folder in FOLDERS:
         item.add_marker(folder)
+    if isinstance(item, pytest.DoctestItem):
+        item.add_marker("unit")
     if "shared_spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
-    elif folder != "unit":
+    elif not item.get_closest_marker("unit"):
         item.add_marker("process")
-    if (folder == "unit" and not item.get_closest_marker("slow")) or any(one.shows(item) for one in PROMISES):
+    unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
+    if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
