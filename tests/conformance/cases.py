@@ -253,6 +253,3 @@ CASES: dict[str, Case] = {
     "route": Case(sink=lambda s: s.route(by="part"), parts=("_a", "_b")),
     "audit": Case(sink=lambda s: s.audit({"whole": "count(*) = count(id)"}).publish(), audited=True),
 }
-
-VARIANTS = ("overwrite-filter", "upsert-stored-order", "upsert-history", "delete", "merge-sql", "merge-sql-inserts")
-"""Modes that write as another one does."""

@@ -358,26 +358,10 @@ def scene(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of `scene` runs for every mode, unless it names them: `@pytest.mark.parametrize("name", ...)`.
-
-    `make conformance` runs them all; of the modes that are variants of others `make test` runs the tests of `SHORT`.
-    """
+    """A test of `scene` runs for every mode, unless it names them: `@pytest.mark.parametrize("name", ...)`."""
     named = any(mark.args[0] == "name" for mark in metafunc.definition.iter_markers("parametrize"))
     if "scene" in metafunc.fixturenames and not named:
-        short = metafunc.function.__name__ in SHORT
-        modes = [
-            pytest.param(name, marks=() if short or name not in cases.VARIANTS else pytest.mark.slow)
-            for name in cases.CASES
-        ]
-        metafunc.parametrize("name", modes)
-
-
-SHORT = (
-    "test_first_runs",
-    "test_a_replayed_batch_that_was_compacted_and_has_expired",
-    "test_another_writer_between_the_look_up_and_the_commit",
-    "test_a_held_commit_of_a_zombie_that_is_let_go",
-)
+        metafunc.parametrize("name", list(cases.CASES))
 
 
 @pytest.fixture(name="cases")

@@ -125,7 +125,7 @@ class Combination:
         place: Starts the storage.
         make: Starts the catalog on it.
         components: The jar components that Spark needs beside those of the local catalog.
-        quick: Whether `make test` runs it.
+        quick: Whether it is none of the `slow` ones, which need more servers or show little that is new.
         closest: Whether it is the catalog's simplest storage.
     """
 

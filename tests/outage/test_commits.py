@@ -88,7 +88,7 @@ def commits(table: str) -> Callable[[Request], bool]:
 
 
 QUICK = ("503 after", "429 after", "dropped after", "dropped before")
-"""What each mode is tried with in `make test`; append with all."""
+"""What each mode is tried with, and append with all; the others of other modes are `slow`."""
 
 CASES = [
     pytest.param(

@@ -63,17 +63,21 @@ class GoProgram:
         """The program.
 
         Raises:
-            Unavailable: It was not built yet.
+            Unavailable: It was not built yet, or there is no Go to build it.
         """
-        if not self._path.is_file():
-            raise _not_installed(self.service)
-        return self._path
+        if self._path.is_file():
+            return self._path
+        self._need_go()
+        raise _not_installed(self.service)
+
+    def _need_go(self) -> None:
+        if shutil.which("go") is None:
+            raise Unavailable(self.service, "it is built from Go source, and there is no `go` on PATH")
 
     def install(self, progress: Progress) -> None:
         if self._path.is_file():
             return
-        if shutil.which("go") is None:
-            raise Unavailable(self.service, "it is built from Go source, and there is no `go` on PATH")
+        self._need_go()
         progress(f"building {self.module}@{self.version} with Go (some minutes)")
         _run(self.service, ["go", "install", f"{self.module}@{self.version}"], GOBIN=str(self._path.parent))
 
