@@ -33,7 +33,6 @@ from helios.spark.maintenance.compact import (
     target_size,
 )
 from helios.spark.session import session
-from helios.table.compaction import MIN_INPUT_FILES
 from helios.table.maintenance import Expiry, planned_among
 from helios.table.readers import warehouses
 from helios.table.refs import RefChange
@@ -243,11 +242,8 @@ AFTER_FAILURE = 600.0
 """Seconds before what failed is tried again."""
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
-MOST_NEW_FILES = 100
-DRIFT = 0.08
-"""How far the number of files may be from bytes / target size after a compaction."""
-FEW_FILES = 10
-"""Below so many files one more or less is already beyond that."""
+LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
+"""How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
 
 
 @dataclass(frozen=True)
@@ -345,14 +341,10 @@ class Maintainer:
         now = {"files": files, "deletes": deletes}
         # Others may have compacted meanwhile: what they left is what counts.
         self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
-        enough = min(MOST_NEW_FILES, max(MIN_INPUT_FILES, wanted // 20))
+        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
         if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
             return None
-        how: dict[str, Any] = {"branch": self.branch, "most": MOST_BYTES}
-        done = compact(self.spark, self.table, self.settings.compact, sparing=True, **how)
-        if done.off > DRIFT and done.files >= FEW_FILES:
-            # Files that are a little short add up; this reads the table, but ever more seldom as it grows.
-            done = compact(self.spark, self.table, self.settings.compact, **how)
+        done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, most=MOST_BYTES)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
         # What was cut short goes on after the next batch.
