@@ -22,7 +22,7 @@ from helios.spark.sinks.protocol import Sink
 from helios.spark.sources.protocol import Source
 from helios.spark.steps import materialized_view
 from helios.spark.steps.build import Built, build
-from helios.spark.steps.steps import CARRYING
+from helios.spark.steps.steps import POSITION_KEEPING
 from helios.table.positions import Batch, Position, Span, recorded
 
 
@@ -212,7 +212,7 @@ class Job:
     def _positioned(self) -> bool:
         """Whether the position of a row in its source matters, and every step lets it through."""
         ordered = self.plan.write.mode.order_by is not None
-        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
+        return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
 
     # afterwards
 
