@@ -317,7 +317,7 @@ class StartupValidator:
         record = ledger.load()
         mine = record is not None and record.checkpoint == ledger.checkpoint
         if self.followed and record is not None and mine and record.batch > planned:
-            raise ledger.behind(record)
+            raise ledger.behind_error(record)
 
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
         """Sees that the target's record names this checkpoint, before the first batch."""
