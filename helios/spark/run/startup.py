@@ -261,7 +261,7 @@ class StartupValidator:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
             return Started(lease=lease, sink=RoutedSink(context), planned=last)
-        # A new checkpoint keeps the old position, by which a batch pipeline recognizes identical inputs.
+        # A new checkpoint keeps the old position, as a batch pipeline recognizes identical inputs by it.
         claim = Record(
             checkpoint=identity.id,
             position=old.position if old else None,

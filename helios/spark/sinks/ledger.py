@@ -254,8 +254,7 @@ class Ledger:
         made = pending.snapshots
         if not made or self._discard_empty(made, options):
             return None
-        newest = int(made[0].snapshotId())
-        files = AddedFiles(self.table, made)
+        newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
         try:
             if recorded:
                 pending.record(self.key, self.record_of(batch, newest).as_json())

@@ -261,7 +261,7 @@ class RoutedSink:
         if mixed and (missing or not plan.streaming):
             raise InputError(
                 f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
-                "the others would be lost or duplicated; nothing was written.",
+                "the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
                 fix="put the steps back and run, then change them; a changed batch pipeline needs a new name and new "
                 "tables.",

@@ -55,7 +55,7 @@ def empty(spark: SparkSession, plan: Plan, view: View) -> DataFrame:
             f"{view.aggregate.text()} over followed changes is a materialized view, and each row before the aggregate "
             f"must depend on one row of the table: {why}.",
             where=plan.origin,
-            fix="only the groups of changed rows are recomputed: remove the step that combines rows.",
+            fix="only the groups of changed rows are recomputed: use steps that depend on one row, not on time.",
         )
     return _after_aggregate(apply(rows, [view.aggregate], Scope(_refuse_other_flow)), view)
 
