@@ -1,10 +1,10 @@
-"""Notes of a replay beside the checkpoint, so that another process can go on with it.
+"""The notes of a replay in the checkpoint folder, so that another process can resume it.
 
 <checkpoint>/helios/replay/
-  taken/              the rows that leave their place in the quarantine
-  rejected/           those of them that fail in another step now, and come back with it
-  state.json          the replay's number, and the snapshot of the quarantine that it reads
-  helios/tables.json  the tables that rows were routed into
+  taken/              the rows that are removed from the quarantine
+  rejected/           those of them that now fail in another step, and are quarantined again
+  state.json          the replay's number, and the quarantine snapshot that it reads
+  helios/tables.json  the tables that rows were routed to
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from helios.table.positions import Batch, Span
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A replay that has begun: `stayed` rows were not taken, by the steps of that fingerprint."""
+    """A started replay: the fingerprint of its steps, and the number of rows that stay in the quarantine."""
 
     pipeline: str
     number: int
@@ -38,7 +38,7 @@ class State:
 
 
 class Notes:
-    """What a replay notes beside the checkpoint, so that another process can go on with it."""
+    """Reads and writes the notes of a replay."""
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
         self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/replay")
@@ -46,7 +46,7 @@ class Notes:
         self._files = self.checkpoint.files
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         return self._files.read("state.json") is not None
 
     def state(self) -> State | None:

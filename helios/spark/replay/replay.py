@@ -1,8 +1,8 @@
-"""Replaying a quarantine: rows that were set aside go through the steps as the script says now, and into the target.
+"""Replays a quarantine: sends its rows through the current steps and into the target.
 
-A replay is a driver of its own, `<pipeline>.replay`, under the pipeline's lease. Two tables count replays: the target
-those that it has, the quarantine those whose rows it has given up. In between, they are noted beside the checkpoint.
-A replay that dies is found at the next start: where the target has it, the quarantine is brought up to it.
+A replay commits as its own driver, `<pipeline>.replay`, under the pipeline's lease. It is recorded in two ledgers: in
+the target once its rows are written, and in the quarantine once they are removed there; until then its notes are in the
+checkpoint. The next start finds a replay that died: if the target has it, only the quarantine is updated.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from helios.table.ledger import REPLAY, Record
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Attributes:
         pipeline: The pipeline.
         target: Its target.
         quarantine: Its quarantine.
-        taken: The rows that left their place in the quarantine.
-        moved: Those of them that fail in another step now, and came back with it.
-        stayed: The rows that fail again where they failed, and stay as they are.
-        snapshot: The snapshot of the target; None when it has not changed.
-        resumed: Whether the target had the rows already, from a replay that died.
+        taken: The rows that were removed from the quarantine.
+        moved: Those of them that now fail in another step, and were quarantined again.
+        stayed: The rows that fail in the same step again, and stay unchanged.
+        snapshot: The snapshot of the target; None if it has not changed.
+        resumed: Whether the target already had the rows, from a replay that died.
     """
 
     pipeline: str
@@ -71,12 +71,12 @@ class Replay:
     """The replay of one pipeline's quarantine.
 
     Args:
-        plan: The pipeline, as the script says now.
+        plan: The pipeline, compiled from the current script.
         spark: The session.
-        step: Only rows whose step holds this text; the empty text stands for null keys and routes.
+        step: Replays only rows whose step contains this text; the empty text means null keys and routes.
 
     Raises:
-        InputError: The pipeline cannot be replayed; with the reason.
+        InputError: The pipeline cannot be replayed; names the reason.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, step: str | None = None) -> None:
@@ -93,20 +93,20 @@ class Replay:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Refuses pipelines whose rows do not stand for themselves."""
+        """Rejects pipelines whose rows depend on others, or replace others."""
         plan, mode = self.plan, self.plan.write.mode
         why = None
         if plan.path is ReadPath.STREAM:
-            why = f"it is a stateful stream ({plan.why}), whose state the rows would not meet"
+            why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
         elif mode.traits.erases:
-            why = f"its mode is {mode.text()}: the rows would take the place of those that are there"
+            why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif plan.streaming and keeps_state(self._as_stream()):
-            why = "a callable keeps state between batches, which the rows would not meet"
+            why = "a callable keeps state between batches, which a replay does not have"
         if why is not None:
             raise InputError(
                 f"the quarantine of {plan.pipeline} cannot be replayed: {why}.",
                 where=plan.origin,
-                fix=f"read {self.quarantine.text} in a pipeline of its own.",
+                fix=f"read {self.quarantine.text} in another pipeline.",
             )
 
     def _as_stream(self) -> DataFrame:
@@ -118,10 +118,10 @@ class Replay:
         return build(self.plan, rows).df
 
     def run(self) -> Replayed:
-        """Replays what is there.
+        """Replays the quarantine.
 
         Raises:
-            HeliosError: The rows cannot be replayed. Nothing is lost: run again, it goes on.
+            HeliosError: The rows cannot be replayed. Nothing is lost: another run resumes.
         """
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
@@ -160,22 +160,22 @@ class Replay:
                 where=plan.declared.sink.origin,
             )
         notes = Notes(self.spark, checkpoint)
-        begun = notes.state()
-        ledger = Ledger(table, begun.pipeline if begun else plan.pipeline + REPLAY, str(table.uuid()), "")
+        state = notes.state()
+        ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
-        if begun is not None and begun.number != number:
-            begun = None  # the quarantine is up to it: it died between that and the end
+        if state is not None and state.number != number:
+            state = None  # the quarantine has it: it died after its last commit
         sink = self._sink(ledger, lease, checkpoint, notes)
-        found = self._found(sink, begun) if begun is not None else None
+        found = self._found(sink, state) if state is not None else None
         payloads = None
-        if begun is None or (found is None and isinstance(sink, TableSink)):
-            # The target has nothing of it: what is taken is told anew, by the steps as they are now.
+        if state is None or (found is None and isinstance(sink, TableSink)):
+            # The target has none of its rows: they are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
-            begun = self._begin(sink, notes, payloads, self._blank(ledger, table, number), again=begun is not None)
-            if not notes.begun:
-                return self._done(begun)
-            self._found(sink, begun)
-        elif found is None and begun.steps != plan.fingerprint:
+            state = self._begin(sink, notes, payloads, self._new_state(ledger, table, number), again=state is not None)
+            if not notes.started:
+                return self._done(state)
+            self._found(sink, state)
+        elif found is None and state.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
                 "changed since.",
@@ -186,11 +186,11 @@ class Replay:
         if found is None:
             good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
             notes.reject(moved)
-            with sink.stage(begun.batch, Built(good)) as staged:
+            with sink.stage(state.batch, Built(good)) as staged:
                 commit = sink.commit(staged)
-        self._finish(ledger, begun, notes, lease)
+        self._finish(ledger, state, notes, lease)
         done = replace(
-            self._done(begun),
+            self._done(state),
             taken=notes.taken().count(),
             moved=notes.rejected().count(),
             snapshot=commit.snapshot if commit is not None else None,
@@ -199,54 +199,54 @@ class Replay:
         notes.clear()
         return done
 
-    def _found(self, sink: Sink, begun: State) -> Commit | None:
-        outcome = sink.find(begun.batch)
+    def _found(self, sink: Sink, state: State) -> Commit | None:
+        outcome = sink.find(state.batch)
         return outcome.commit if isinstance(outcome, Found) else None
 
-    def _done(self, begun: State) -> Replayed:
+    def _done(self, state: State) -> Replayed:
         plan = self.plan
         return Replayed(
             pipeline=plan.pipeline,
             target=plan.write.table.text,
             quarantine=self.quarantine.text,
-            stayed=begun.stayed,
+            stayed=state.stayed,
         )
 
     def _number(self, ledger: Ledger) -> int:
-        """The number of the replay that comes next: the quarantine counts those that it has given up rows for."""
+        """The number of the next replay, by the quarantine's record of finished replays."""
         record = ledger.load()
         if record is None or record.checkpoint != ledger.checkpoint:
             record = Record(checkpoint=ledger.checkpoint)
             ledger.claim(record)
         return record.batch + 1
 
-    def _blank(self, ledger: Ledger, table: JavaTable, number: int) -> State:
+    def _new_state(self, ledger: Ledger, table: JavaTable, number: int) -> State:
         table.refresh()
         head = table.currentSnapshot()
         at = int(head.snapshotId()) if head is not None else None
         position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
-    def _begin(self, sink: Sink, notes: Notes, payloads: Payloads, blank: State, *, again: bool) -> State:
-        """Notes the rows that pass now where they failed; nothing where none do."""
+    def _begin(self, sink: Sink, notes: Notes, payloads: Payloads, new: State, *, again: bool) -> State:
+        """Notes the rows that now pass the step that rejected them; notes nothing if there are none."""
         notes.clear()
-        rows = self._rows(blank)
+        rows = self._rows(new)
         if rows is None:
-            return blank
+            return new
         notes.take(payloads.passing(rows))
         taken = notes.taken().count()
-        state = replace(blank, stayed=rows.count() - taken)
+        state = replace(new, stayed=rows.count() - taken)
         if not taken:
             notes.clear()
             return state
         if not again and isinstance(sink, TableSink):
-            self._announce(sink, blank)
+            self._claim(sink, new)
         notes.begin(state)
         return state
 
-    def _rows(self, blank: State) -> DataFrame | None:
-        """The pipeline's rows in the quarantine; None when there are none."""
-        snapshot = blank.position["sources"][0]["to"]
+    def _rows(self, new: State) -> DataFrame | None:
+        """The pipeline's rows in the quarantine; None if there are none."""
+        snapshot = new.position["sources"][0]["to"]
         if snapshot is None:
             return None
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
@@ -263,11 +263,11 @@ class Replay:
             )
         return rows.where(F.col("step").isin(chosen))
 
-    def _announce(self, sink: TableSink, blank: State) -> None:
-        """Prepares the target for a replay that it knows nothing of."""
+    def _claim(self, sink: TableSink, new: State) -> None:
+        """Claims the target for a new replay."""
         ledger = sink.ledger
         record = ledger.load()
-        if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= blank.number:
+        if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= new.number:
             raise LedgerError(
                 f"{sink.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
                 f"{self.quarantine.text}: which ones they are was noted beside the checkpoint, and is lost.",
@@ -275,21 +275,21 @@ class Replay:
                 fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {sink.name.text} holds, "
                 f"and then remove the table property {ledger.key} of {sink.name.text}.",
             )
-        # Earlier replays are over, whatever became of their snapshots since.
-        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=blank.number - 1, steps=ledger.steps))
+        # Earlier replays are finished, whether or not their snapshots still exist.
+        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps))
 
-    def _finish(self, ledger: Ledger, begun: State, notes: Notes, lease: Lease) -> None:
-        """Brings the quarantine up to the target, once: the taken rows go, the rejected ones come."""
-        if ledger.find(begun.batch) is not None:
+    def _finish(self, ledger: Ledger, state: State, notes: Notes, lease: Lease) -> None:
+        """Updates the quarantine, once: removes the taken rows and adds the rejected ones."""
+        if ledger.find(state.batch) is not None:
             return
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
         taken, moved = notes.taken().distinct(), notes.rejected()
-        coming = moved.withColumns(
+        returning = moved.withColumns(
             {
                 "pipeline": F.lit(self.plan.pipeline),
-                "batch": F.lit(None).cast("bigint"),  # which batch a row was in, its new payload does not tell
-                "position": F.lit(json.dumps(begun.position)),
+                "batch": F.lit(None).cast("bigint"),  # unknown for the new payload
+                "position": F.lit(json.dumps(state.position)),
                 "at": F.current_timestamp(),
             }
         ).select(*NAMES)
@@ -298,23 +298,23 @@ class Replay:
         def write(pending: Transaction) -> None:
             pending.sql(text, taken)
             if some:
-                pending.append(coming)
+                pending.append(returning)
 
         options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
-        if ledger.commit(self.spark, write, begun.batch, options) is None:
-            # Somebody has deleted the rows already: that is what was to be done.
-            ledger.claim(Record(checkpoint=ledger.checkpoint, batch=begun.number, position=begun.position))
+        if ledger.commit(self.spark, write, state.batch, options) is None:
+            # The rows were deleted by somebody else already: only the record is missing.
+            ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
 
     # the target
 
     def _sink(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableSink | RoutedSink:
-        """The pipeline's own target, written under the replay's name."""
+        """The sink of the pipeline's target, under the replay's name."""
         plan = self.plan
         renamed = replace(
             plan,
             pipeline=ledger.pipeline,
             was=None,
-            path=ReadPath.MICRO_BATCHES,  # replays have numbers, which a batch pipeline lacks
+            path=ReadPath.MICRO_BATCHES,  # replays are numbered, batch pipelines are not
             write=replace(plan.write, quarantine=None),
         )
         context = SinkContext(
@@ -325,7 +325,7 @@ class Replay:
             lease=lease,
         )
         if plan.write.sink.routing is not None:
-            return Routed(context, lambda sink: self._remembering(sink, checkpoint))
+            return Routed(context, lambda sink: self._with_upsert_state(sink, checkpoint))
         table = tables.load_table(self.spark, plan.write.table)
         if table is None:
             raise NotFound(
@@ -335,13 +335,13 @@ class Replay:
             )
         made = AuditedSink if plan.write.sink.audits else TableSink
         sink = made(context, plan.write.table, table, plan.write.sink.branch_name)
-        return self._remembering(sink, checkpoint)
+        return self._with_upsert_state(sink, checkpoint)
 
-    def _remembering(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
+    def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
         records = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
-        # A batch that changed nothing in the table is in Spark's log alone.
+        # A batch that changed nothing in the table is only in Spark's log.
         last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
         for record in records:
             if record is not None and record.aside:
@@ -351,11 +351,11 @@ class Replay:
 
 
 class Routed(RoutedSink):
-    """Routed tables, each of which remembers the keys that its pipeline does."""
+    """Routed tables, each with the upsert state of its pipeline."""
 
-    def __init__(self, context: SinkContext, remembering: Callable[[TableSink], TableSink]) -> None:
+    def __init__(self, context: SinkContext, with_upsert_state: Callable[[TableSink], TableSink]) -> None:
         super().__init__(context)
-        self._remembering = remembering
+        self._with_upsert_state = with_upsert_state
 
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
-        return self._remembering(super()._table(name, table, rows))
+        return self._with_upsert_state(super()._table(name, table, rows))

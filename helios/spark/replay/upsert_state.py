@@ -1,4 +1,4 @@
-"""The upsert state of a pipeline, as a replay of its quarantine reads and extends it."""
+"""The upsert state of a pipeline for a replay of its quarantine."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from helios.spark.sinks.table import TableSink
 
 
 class ReplayedUpsertState(UpsertState):
-    """The pipeline's own memory of its keys, to which a replay adds as if its rows had come in the last batch.
+    """The pipeline's upsert state, which a replay extends as if its rows were part of the last batch.
 
     Args:
         checkpoint: The pipeline's checkpoint.
         sink: The table.
-        last: The last batch that the pipeline has dealt with.
+        last: The pipeline's last finished batch.
     """
 
     def __init__(self, checkpoint: Checkpoint, sink: TableSink, last: int) -> None:
@@ -25,14 +25,14 @@ class ReplayedUpsertState(UpsertState):
         self._last = last
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        self._make_room(spark, keys)
+        self._free_last_delta(spark, keys)
         return super().load(spark, self._last + 1, keys)
 
     def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
         super().save(rows, self._last, keys)
 
-    def _make_room(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
-        """Frees the place of the last batch: what it remembered is folded, and counts for the one before it."""
+    def _free_last_delta(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
+        """Folds the delta of the last batch into the base before it, so that `save` can write a new one."""
         last = self._last
         base = max(self.numbers("base", last + 1), default=None)
         deltas = [n for n in self.numbers("delta", last + 1) if base is None or n > base]

@@ -1,4 +1,4 @@
-"""Batches: how one is brought into the target, and the three schedulers of them: bounded, incremental and stateful."""
+"""Running batches: `run_batch`, and the bounded, incremental and stateful schedulers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from helios.table.positions import Batch
 
 
 def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Brings a batch into the target, once.
+    """Runs a batch: finds it in the target, or reads, stages and commits it exactly once.
 
     Args:
         job: The pipeline.
         batch: The batch.
-        emitted: What Spark's stream gave; None for a pipeline that reads once.
+        emitted: The DataFrame of Spark's stream; None for a pipeline that reads once.
 
     Returns:
-        The commit; None where the batch changes nothing.
+        The commit; None if the batch changes nothing.
 
     Raises:
-        HeliosError: The batch cannot be read, staged or committed; the target holds nothing of it, or what is told.
+        HeliosError: The batch cannot be read, staged or committed; the message says what the target holds of it.
     """
     job.lease.verify()
     outcome = job.sink.find(batch)
     if isinstance(outcome, Found):
         if job.stateful and emitted is not None:
-            # The rows are there already, but Spark's state of this batch is built by running it.
+            # The rows are committed already, but Spark must run the batch to rebuild its state.
             emitted.write.format("noop").mode("overwrite").save()
         return outcome.commit
     batch = job.pin(batch)
@@ -52,10 +52,10 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch with all around it: stop and locks, the metrics of its scans, maintenance behind it."""
+    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it."""
     with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
         commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
-        for source in job.followed.values():  # what Spark itself read, in a thread of its own
+        for source in job.followed.values():  # what Spark itself read, in another thread
             metrics.add(source.scanned())
     job.run.scanned(metrics)
     if commit is not None:
@@ -65,19 +65,16 @@ def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit 
 
 
 def run_bounded(job: Job, df: DataFrame) -> None:
-    """One batch over the current state of all sources.
-
-    It is told from the last run by what its sources give.
-    """
+    """Runs one batch over the current state of all sources, which identifies the batch across runs."""
     spans = tuple(source.current() for source in job.sources.values())
-    # An earlier run, of another process, may have written it.
+    # An earlier process may have written the batch.
     execute(job, Batch(job.sink.number(spans), spans, replayed=True))
 
 
 def run_incremental(job: Job, df: DataFrame) -> None:
-    """Batches of a stateless pipeline: streams tell the spans, and each batch is read by them.
+    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans.
 
-    A source that Spark reads itself delivers its rows instead.
+    A source that Spark reads itself gives its rows instead.
     """
     followed = job.followed
     if all(row_of(source.read_plan.source).spans for source in followed.values()):
@@ -91,13 +88,13 @@ def run_incremental(job: Job, df: DataFrame) -> None:
 
 
 def run_stateful(job: Job, df: DataFrame) -> None:
-    """Batches that Spark emits from the whole pipeline, with state of its own."""
+    """Runs the batches that Spark emits from the whole pipeline, with Spark's own state."""
     job.begin()
     _follow(job, df)
 
 
 def replan_lost(job: Job) -> None:
-    """Forgets a batch that was planned, is not in the target and can be read no more: it is planned again."""
+    """Re-plans an uncommitted batch whose snapshots expired."""
     planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
     if not planned or planned[-1] in committed:
         return
@@ -108,10 +105,10 @@ def replan_lost(job: Job) -> None:
 
 
 def _follow(job: Job, df: DataFrame) -> None:
-    """Runs a streaming query whose batches are executed one after the other.
+    """Runs a streaming query that executes its batches one after the other.
 
     Raises:
-        HeliosError: What stopped it.
+        HeliosError: The error that stopped it.
     """
     failure: list[BaseException] = []
 
@@ -119,7 +116,7 @@ def _follow(job: Job, df: DataFrame) -> None:
         try:
             batch = job.batch(number)
             execute(job, batch, emitted)
-            job.look_behind(batch)
+            job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
             raise
@@ -139,7 +136,7 @@ def _follow(job: Job, df: DataFrame) -> None:
     try:
         job.run.follow(writer.start())
     except StreamingQueryException as error:
-        # Spark tells of an error in Python as text; this is the error itself.
+        # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
         raise (found[0] if found else engine_failure(error, plan)) from error
 
@@ -150,4 +147,4 @@ SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
     ReadPath.MICRO_BATCHES: run_incremental,
     ReadPath.STREAM: run_stateful,
 }
-"""By read path."""
+"""The scheduler of each read path."""

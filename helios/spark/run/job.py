@@ -1,4 +1,4 @@
-"""A started pipeline: its checkpoint, sources and sink, and what a batch of it reads."""
+"""The job of a started pipeline: its checkpoint, sources and sink, and the rows of its batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from helios.spark.sinks.protocol import Sink
 from helios.spark.sources.protocol import Source
 from helios.spark.steps import materialized_view
 from helios.spark.steps.build import Built, build
-from helios.spark.steps.steps import CARRYING
+from helios.spark.steps.steps import POSITION_KEEPING
 from helios.table.positions import Batch, Position, Span, recorded
 
 
 class Stopped(Exception):
-    """Ends a batch that began after a stop was asked for."""
+    """Ends a batch that started after a stop request."""
 
 
 class Run(Observer, Protocol):
@@ -36,14 +36,14 @@ class Run(Observer, Protocol):
     once: bool
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
-        """Runs the work of a batch, counts it and tells of it.
+        """Runs the work of a batch, counts it and emits its event.
 
         Raises:
-            Stopped: A stop was asked for.
+            Stopped: A stop was requested.
         """
 
     def follow(self, query: StreamingQuery) -> None:
-        """Waits for a streaming query, and stops it between batches when asked to."""
+        """Waits for a streaming query, and stops it between batches on request."""
 
 
 class StreamingQuery(Protocol):
@@ -64,11 +64,11 @@ class Job:
     Attributes:
         plan: The pipeline.
         spark: The session.
-        run: What is told of its batches.
+        run: The run, which observes its batches.
         checkpoint: Its checkpoint.
         lease: Its lease on the checkpoint.
-        sources: All that it reads, by their number in the plan.
-        sink: Where its batches go.
+        sources: Its sources, by their number in the plan.
+        sink: Its sink.
         planned: The last batch that an earlier process may have written; -1 for none.
     """
 
@@ -87,12 +87,12 @@ class Job:
 
     @property
     def stateful(self) -> bool:
-        """Whether Spark runs the whole pipeline, with state of its own."""
+        """Whether Spark runs the whole pipeline, with its own state."""
         return self.plan.path is ReadPath.STREAM
 
     @property
     def tables(self) -> frozenset[str]:
-        """The tables that are read."""
+        """The names of the source tables."""
         return frozenset(read.name for read in self.plan.reads if read.table is not None)
 
     def _read(self, index: int) -> ReadPlan:
@@ -101,7 +101,7 @@ class Job:
     # what a batch reads
 
     def begin(self) -> None:
-        """Settles where the followed sources begin, at the first start; later ones take it up."""
+        """Resolves and stores the starting positions at the first start; later starts use the stored ones."""
         spanned = [source for index, source in self.followed.items() if row_of(self._read(index).source).spans]
         known = self.checkpoint.start()
         if known is None:
@@ -111,7 +111,7 @@ class Job:
             source.resume(entry)
 
     def batch(self, number: int) -> Batch:
-        """A batch of a streaming pipeline, as Spark's offset log has planned it.
+        """A batch of a streaming pipeline, as planned in Spark's offset log.
 
         Raises:
             CheckpointError: The log is damaged.
@@ -132,7 +132,7 @@ class Job:
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
     def pin(self, batch: Batch) -> Batch:
-        """The batch with the snapshots of its joined tables: the same again when it is replayed."""
+        """The batch with the snapshots of its joined tables; a replay gets the same ones."""
         pinned = {i: s for i, s in self.sources.items() if s.pinned and i not in self.followed}
         if not self.plan.streaming or self.stateful or not pinned:
             return batch
@@ -145,12 +145,12 @@ class Job:
     # its rows
 
     def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
-        """The rows of a batch behind all steps; None where it adds none.
+        """The rows of a batch after all steps; None if it adds none.
 
         Args:
             batch: The batch.
-            emitted: What Spark's stream gave: of a stateful pipeline the rows behind all steps, of a source that Spark
-                reads itself its rows, else a tick with the batch's session; None for a pipeline that reads once.
+            emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, for a source
+                that Spark reads itself its rows, else a tick with the batch's session; None for a bounded pipeline.
         """
         if emitted is None:
             return self._bounded_rows(batch)
@@ -162,7 +162,7 @@ class Job:
 
     def _bounded_rows(self, batch: Batch) -> Built:
         spans = dict(zip(self.sources, batch.spans, strict=True))
-        return build(self.plan, lambda index, _: _some(self.sources[index].read(self.spark, spans[index])))
+        return build(self.plan, lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index])))
 
     def _emitted_rows(self, emitted: DataFrame) -> Built:
         for source in self.followed.values():
@@ -170,7 +170,7 @@ class Job:
         return Built(emitted)
 
     def _delivered_rows(self, delivered: DataFrame, batch: Batch) -> Built:
-        """The steps over what Spark read of the one followed source."""
+        """The steps over the rows that Spark read of the one followed source."""
         spark = delivered.sparkSession
         return build(
             self.plan, lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch)
@@ -188,7 +188,9 @@ class Job:
             [part] = parts.values()
             [entry] = recorded(batch.position)
             assert entry.offset is not None
-            return materialized_view.recomputed(spark, self.plan, self.plan.view, _some(part), entry.offset.snapshot)
+            return materialized_view.recomputed(
+                spark, self.plan, self.plan.view, _not_none(part), entry.offset.snapshot
+            )
 
         def of(index: int, read: ReadPlan) -> DataFrame:
             if index not in parts:
@@ -199,9 +201,9 @@ class Job:
         return build(self.plan, of)
 
     def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
-        """A source that is read once a batch: a table at its pin, anything else as it is now."""
+        """A source that is read once per batch: a pinned one at its pin, any other in its current state."""
         source = self.sources[index]
-        return _some(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
+        return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
 
     @property
     def _spanned(self) -> bool:
@@ -210,25 +212,25 @@ class Job:
 
     @property
     def _positioned(self) -> bool:
-        """Whether the position of a row in its source matters, and every step lets it through."""
+        """Whether the rows' source positions are needed for their order, and all steps keep them."""
         ordered = self.plan.write.mode.order_by is not None
-        return ordered and all(isinstance(step, CARRYING) for step in self.plan.stream.steps)
+        return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
 
-    # afterwards
+    # after a batch
 
-    def look_behind(self, batch: Batch) -> None:
-        """Tells the sources what the target holds, and measures how far it is behind them."""
+    def report_progress(self, batch: Batch) -> None:
+        """Reports the committed positions to the sources, and the lag to the run."""
         for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
             if span.end is not None:
                 source.committed(span.end)
             elif not row_of(source.read_plan.source).spans:
-                continue  # Spark has found nothing there yet
-            with suppress(HeliosError, Py4JError):  # the next batch says what stands in the way
+                continue  # Spark has no offset for it yet
+            with suppress(HeliosError, Py4JError):  # the next batch raises the same error
                 lag = source.lag(span.end if span.end is not None else source.start())
                 if lag is not None:
                     self.run.lagging(index, lag)
 
 
-def _some(rows: DataFrame | None) -> DataFrame:
+def _not_none(rows: DataFrame | None) -> DataFrame:
     assert rows is not None  # a state has columns, if no rows
     return rows

@@ -1,4 +1,4 @@
-"""One start of a pipeline: its DataFrame, its startup validation, and its batches under a scheduler."""
+"""One start of a pipeline: builds its DataFrame, validates the start, and runs its batches under a scheduler."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATEFUL_OPERATORS = (
     "TransformWithState",
     "TransformWithStateInPySpark",
 )
-"""Logical operators of Spark that keep state in a streaming plan (UnsupportedOperationChecker names them)."""
+"""Spark's logical operators that keep state in a streaming plan (from UnsupportedOperationChecker)."""
 
 
 class PipelineQuery:
@@ -44,8 +44,8 @@ class PipelineQuery:
     Args:
         plan: The pipeline.
         spark: The session.
-        run: What is told of its batches.
-        location: Its checkpoint.
+        run: The run, which observes its batches.
+        location: The location of its checkpoint.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, run: Run, location: str) -> None:
@@ -62,7 +62,7 @@ class PipelineQuery:
     # before anything is written
 
     def declare(self) -> DataFrame:
-        """Builds the DataFrame of the whole pipeline, which Spark analyzes, and settles the read path.
+        """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
 
         Raises:
             InputError: Spark refuses an expression, or the plan as a stream.
@@ -110,7 +110,7 @@ class PipelineQuery:
             jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
         except AnalysisException as error:
             fix = (
-                'append behind a watermark: watermark("ts", "10 minutes") and window("ts", ...), or upsert by the '
+                'append after a watermark: watermark("ts", "10 minutes") and window("ts", ...), or upsert by the '
                 "group columns."
             )
             refused = refusal("Spark cannot stream this pipeline", error, self.plan.origin)
@@ -118,12 +118,12 @@ class PipelineQuery:
             raise refused from error
 
     def validate(self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool) -> Job:
-        """Validates that checkpoint, pipeline and target belong together, and takes the lease; the caller releases it.
+        """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
         Args:
-            df: What will be written, of which only the schema is looked at.
-            new_checkpoint: Whether a new checkpoint is to resume at the position that the target remembers.
-            full_refresh: Whether the target is to be emptied, and filled from the beginning.
+            df: The rows to write; only their schema is used.
+            new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
+            full_refresh: Whether to empty the target and refill it from the start.
         """
         context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.checkpoint, observer=self.run)
         started = StartupValidator(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh).start(df)
@@ -152,7 +152,7 @@ def _with_groups(plan: Plan) -> Plan:
 
 
 def keeps_state(df: DataFrame) -> bool:
-    """Whether Spark would keep state for a streaming DataFrame, as a callable or an SQL step may ask for."""
+    """Whether Spark would keep state for a streaming DataFrame, as callables and SQL steps may cause."""
     pending = [df._jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()

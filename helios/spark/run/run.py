@@ -1,4 +1,4 @@
-"""Running one pipeline in a thread of its own: the handle, its events and its end."""
+"""The run of one pipeline in its own thread: the handle, its events, and restarts after outages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helios.plan.nodes import Plan
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.maintenance.maintain import Upkeep
-from helios.spark.run.backoff import Outage, blamed
+from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
 from helios.spark.run.job import Stopped, StreamingQuery
 from helios.spark.run.query import PipelineQuery
@@ -29,7 +29,7 @@ from helios.table.positions import Lag
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a run tells.
+    """An event of a run.
 
     `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
     """
@@ -46,14 +46,14 @@ class Event:
 
 
 class PipelineRun:
-    """One pipeline at work, in a thread of its own.
+    """The run of one pipeline, in its own thread.
 
     Args:
-        plan: What to run.
+        plan: The pipeline.
         spark: The session.
-        once: Drain what is there now, then end.
-        new_checkpoint: Start a new checkpoint at the position that the target remembers.
-        full_refresh: Empty the target in one snapshot, and fill it from the beginning.
+        once: Process the data that is there at the start, then end.
+        new_checkpoint: Start a new checkpoint at the position in the target's record.
+        full_refresh: Empty the target in one snapshot, and refill it from the start.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -79,14 +79,14 @@ class PipelineRun:
         self.last: Commit | None = None
         self._emit = emit
         self._stop = threading.Event()
-        self._busy = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._choice = Choice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
-        self._served = False  # whether the services have ever answered
-        self._uncommitted = False  # whether a batch waits for a service that is away
-        self._waiting_line = ""
+        self._served = False  # whether the services have answered since the start
+        self._uncommitted = False  # whether a batch waits for an unavailable service
+        self._last_waiting = ""
         self._lags: dict[int, Lag] = {}
-        self._keep: Callable[[], None] = lambda: None
+        self._store_freshness: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
 
@@ -98,7 +98,7 @@ class PipelineRun:
         return self
 
     def stop(self) -> None:
-        """Asks the run to end after the batch at work; returns at once."""
+        """Requests the end of the run after the current batch; returns at once."""
         self._stop.set()
 
     @property
@@ -126,7 +126,7 @@ class PipelineRun:
         return True
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, as JSON values."""
+        """The current state of the run, as JSON values."""
         return {
             "pipeline": self.plan.pipeline,
             "target": self.plan.write.table.text,
@@ -148,7 +148,7 @@ class PipelineRun:
         self._metrics.started()
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
-                self._attempts(self.plan.checkpoint or folder)
+                self._run_with_restarts(self.plan.checkpoint or folder)
             self._end("stopped" if self._stop.is_set() else "finished")
         except Stopped:
             self.error = None
@@ -160,50 +160,50 @@ class PipelineRun:
         finally:
             self._metrics.ended()
 
-    def _attempts(self, location: str) -> None:
-        """Starts the pipeline, and starts it again, on the next replica, when a service was away."""
+    def _run_with_restarts(self, location: str) -> None:
+        """Starts the pipeline, and restarts it on the next replica during an outage."""
         while True:
             try:
-                self._attempt(location)
+                self._start_once(location)
                 return
             except Exception as error:
-                # A token that was not renewed while its server was away: a new session asks for a new one.
+                # A token that expired during an outage of its server: a new session requests a new one.
                 reason = outage_reason(error) or (
                     expired_token(error) if self._served and self._choice.renews else None
                 )
                 if reason is None:
                     raise
                 if self.state == "running":
-                    # What a new checkpoint or a full refresh asked for has been done by the first start.
+                    # The first start has already made the new checkpoint or the full refresh.
                     self.new_checkpoint = self.full_refresh = False
                 self.state = "away"
-                outage, where = self._outage, blamed(reason, self.plan)
+                outage, where = self._outage, unavailable_service(reason, self.plan)
                 pause = outage.pause(len(self._choice))
                 if pause is None:
                     if self._uncommitted:
                         self._metrics.failed()
-                    raise outage.used_up(self.plan, where, reason) from error
+                    raise outage.limit_error(self.plan, where, reason) from error
                 self._choice.next()
-                self._wait(pause, outage.told(where, reason, self._choice))
+                self._report_waiting(pause, outage.message(where, reason, self._choice))
                 if self._stop.wait(pause):
                     raise Stopped from error
 
-    def _wait(self, pause: float, line: str) -> None:
-        """Tells that a service is away, in one line for as long as nothing changes."""
-        if line != self._waiting_line:
-            self._waiting_line = line
+    def _report_waiting(self, pause: float, line: str) -> None:
+        """Emits a `waiting` event, unless its message is the last one's."""
+        if line != self._last_waiting:
+            self._last_waiting = line
             self._event("waiting", seconds=pause, message=line)
 
-    def _attempt(self, location: str) -> None:
+    def _start_once(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        on_wait = partial(self._wait, EXECUTOR_WAIT)
+        on_wait = partial(self._report_waiting, EXECUTOR_WAIT)
         self._executors = Executors(self.spark, self.plan, location, on_wait, self._stop.is_set)
         self._executors.verify()
         if self._stop.is_set():
             raise Stopped
         self._lags.clear()
         query = PipelineQuery(self.plan, self.spark, self, location)
-        self._keep = partial(self._choice.keep, query.checkpoint.files)
+        self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
         df = query.declare()
         job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh)
@@ -211,14 +211,14 @@ class PipelineRun:
             self.state = "running"
             self._event("started")
             query.execute(job, df)
-            self._well()
+            self._services_answered()
         finally:
             job.lease.release()
 
-    def _well(self) -> None:
-        """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
-        seconds = self._outage.over()
-        self._served, self._uncommitted, self._waiting_line = True, False, ""
+    def _services_answered(self) -> None:
+        """Notes that the services answer: an outage ends when a batch or a source check has succeeded."""
+        seconds = self._outage.end()
+        self._served, self._uncommitted, self._last_waiting = True, False, ""
         if seconds is not None:
             self.state = "running"
             self._event("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
@@ -231,18 +231,18 @@ class PipelineRun:
         self._emit(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
     def follow(self, query: StreamingQuery) -> None:
-        """Waits for a streaming query, and stops it between batches when asked to."""
+        """Waits for a streaming query, and stops it between batches on request."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
-            # A look at the sources has ended well.
-            if (self._outage.lasts or not self._served) and query.lastProgress is not None:
-                self._well()
+            # A check of the sources has succeeded.
+            if (self._outage.ongoing or not self._served) and query.lastProgress is not None:
+                self._services_answered()
             if self._stop.is_set():
-                with self._busy:
-                    pass  # the batch at work ends; one that waits here ends itself
+                with self._batch_lock:
+                    pass  # wait for the current batch; a waiting one raises Stopped
                 query.stop()
 
     def retried(self) -> None:
-        """Counts a commit that is tried again."""
+        """Counts a commit retry."""
         self._metrics.retried()
 
     def rejected(self, rows: int) -> None:
@@ -255,22 +255,22 @@ class PipelineRun:
         self._metrics.failed()
 
     def commit_postponed(self) -> None:
-        """Counts a commit that failed because a service is away, and will be tried again."""
+        """Counts a commit that failed as a service is unavailable, and will be retried."""
         self._uncommitted = True
         self._metrics.retried()
 
     def maintained(self, done: Upkeep) -> None:
-        """Tells of maintenance between two batches."""
+        """Emits the event of maintenance between two batches."""
         self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
 
     def lagging(self, source: int, lag: Lag) -> None:
-        """Notes how far the target is behind its sources together."""
+        """Updates the lag over all sources."""
         self._lags[source] = lag
         lags = self._lags.values()
         self._metrics.lag(snapshots=sum(one.snapshots for one in lags), seconds=max(one.seconds for one in lags))
 
     def scanned(self, metrics: ScanMetrics) -> None:
-        """Counts the files and partitions that a batch read and left out."""
+        """Counts the files and partitions that a batch read and skipped."""
         matched, skipped = metrics.partitions()
         self._metrics.scanned(
             matched=metrics.matched,
@@ -281,17 +281,17 @@ class PipelineRun:
         )
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
-        """Runs a batch's work, counts it and tells of it."""
-        with self._busy:
+        """Runs the work of a batch, counts it and emits its event."""
+        with self._batch_lock:
             if self._stop.is_set():
                 raise Stopped
             self._executors.verify()
             began = time.monotonic()
-            self._keep()
+            self._store_freshness()
             commit = work()
-            self._keep()
+            self._store_freshness()
             seconds = time.monotonic() - began
-        self._well()
+        self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
             self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
@@ -318,7 +318,7 @@ class PipelineRun:
 
 
 def _summary(upkeep: Upkeep) -> str:
-    """What was done between two batches, in a line."""
+    """A one-line summary of maintenance."""
     done: Any = upkeep.done
     return SUMMARIES[upkeep.kind](done)
 
@@ -332,4 +332,4 @@ SUMMARIES: dict[str, Callable[[Any], str]] = {
     "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
     "orphans": lambda done: f"deleted {len(done.files)} orphan files",
 }
-"""By kind of upkeep."""
+"""The summary of each kind of maintenance."""

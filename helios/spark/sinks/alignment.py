@@ -1,4 +1,4 @@
-"""Bringing a table's columns to a batch, and the batch to the table's columns."""
+"""Schema alignment: evolves a table's columns for a batch, then casts the batch to the table's columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def columns_of(schema: StructType) -> Schema:
 
 
 class SchemaAligner:
-    """How one table takes batches.
+    """Aligns one table and its batches.
 
     Args:
         spark: The session.
@@ -41,10 +41,10 @@ class SchemaAligner:
         self._known: tuple[str, int] | None = None
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
-        """What the table needs to take columns; changes nothing.
+        """The schema changes that the table needs for these columns; applies none.
 
         Raises:
-            CheckFailed: It cannot take them; with the difference.
+            CheckFailed: The columns do not fit; names the difference.
         """
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
@@ -55,14 +55,14 @@ class SchemaAligner:
         return found.changes
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
-        """Makes the table's columns fit, then the rows: by name, missing ones null, types widened.
+        """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
 
         Args:
             df: The rows, with the columns that are to be stored.
-            helpers: Columns that are not stored; they stay behind the others.
+            helpers: Columns that are not stored; they are kept after the others.
 
         Raises:
-            CheckFailed: The table cannot take the rows; it is as it was.
+            CheckFailed: The rows do not fit; the table is unchanged.
         """
         schema = df.drop(*helpers).schema
         if self._known != (schema.json(), int(self._table.schema().schemaId())):

@@ -1,4 +1,4 @@
-"""Write-audit-publish: a batch is written to a branch, looked at there, and then becomes main."""
+"""The audited sink (write-audit-publish): a batch is staged on a branch, audited there, and published to main."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from helios.table.positions import Batch
 
 
 def audit_branch(pipeline: str) -> str:
-    """The branch of a pipeline's batches that are not published yet."""
+    """The branch that holds a pipeline's batch until it is published."""
     return f"helios_audit_{pipeline}"
 
 
 class AuditedSink(TableSink):
-    """A table whose main shows only batches that passed their audit."""
+    """A table sink that publishes to main only batches that passed their audit."""
 
     def find(self, batch: Batch) -> Outcome:
-        """Looks a batch up in main; one that waits on the audit branch is there in part."""
+        """Looks a batch up in main; one that is staged on the audit branch is found in part."""
         outcome = super().find(batch)
         if isinstance(outcome, Absent):
             staged = self.table.refs().get(self._branch)
             made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
             stamps = made.summary() if made is not None else None
-            if stamps is not None and stamps.get("helios.batch") == str(batch.number) and self._mine(stamps):
+            if stamps is not None and stamps.get("helios.batch") == str(batch.number) and self._is_own(stamps):
                 return Partial((self._branch,))
         return outcome
 
@@ -49,16 +49,17 @@ class AuditedSink(TableSink):
     def _branch(self) -> str:
         return audit_branch(self.context.plan.pipeline)
 
-    def _mine(self, stamps: JavaMap[str, str]) -> bool:
+    def _is_own(self, stamps: JavaMap[str, str]) -> bool:
         return stamps.get("helios.checkpoint") == self.ledger.checkpoint
 
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
         if record is not None and record.aside:
-            self.upsert_state.forget(record.batch)  # of whose rows main never got one
-        if not self.context.options().yields and not self._stands(self.ledger.seen):
-            raise self._unseen(batch, "main moved before the batch was staged")  # before the table gets its columns
+            self.upsert_state.forget(record.batch)  # the batch was discarded: main has none of its rows
+        if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
+            # Before its columns are added to the table.
+            raise self._unseen_error(batch, "main moved before the batch was staged")
         with super().stage(batch, rows) as staged:
             yield staged
 
@@ -76,12 +77,12 @@ class AuditedSink(TableSink):
             found = self.ledger.find(replace(batch, replayed=True))
             if found is not None:
                 return found
-            if not options.yields and not self._stands(seen):
-                raise self._unseen(batch, "main moved before the batch was published")
+            if not options.retries_conflicts and not self._main_unchanged(seen):
+                raise self._unseen_error(batch, "main moved before the batch was published")
             if not retries.wait():
-                raise self._unpublished(batch, options, made.error) from made.error
+                raise self._unpublished_error(batch, options, made.error) from made.error
 
-    def _unpublished(self, batch: Batch, options: CommitOptions, error: Py4JJavaError | None) -> RunError:
+    def _unpublished_error(self, batch: Batch, options: CommitOptions, error: Py4JJavaError | None) -> RunError:
         self.context.observer.commit_failed()
         why = f": {java_message(error)}" if error is not None else ""
         return RunError(
@@ -100,8 +101,8 @@ class AuditedSink(TableSink):
         with self._failures_observed():
             options.verify()
         self._branch_off()
-        if not options.yields and not self._stands(seen):
-            raise self._unseen(batch, "main moved before the batch was staged")
+        if not options.retries_conflicts and not self._main_unchanged(seen):
+            raise self._unseen_error(batch, "main moved before the batch was staged")
         staging.find(replace(batch, replayed=True))
         with self._failures_observed():
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
@@ -110,12 +111,12 @@ class AuditedSink(TableSink):
         self._audit(spark, made.snapshot, batch.number)
         return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 
-    def _unseen(self, batch: Batch, why: str) -> RunError:
+    def _unseen_error(self, batch: Batch, why: str) -> RunError:
         self.context.observer.commit_failed()
-        return self.ledger.unseen(batch.number, why)
+        return self.ledger.unseen_error(batch.number, why)
 
     def _branch_off(self) -> None:
-        """Sets the branch to where main is."""
+        """Points the audit branch at the head of main."""
         branch = self._branch
         self.table.refresh()
         head = self.ledger.head()
@@ -123,17 +124,17 @@ class AuditedSink(TableSink):
         there = self.table.refs().containsKey(branch)
         if head is not None:
             (refs.replaceBranch if there else refs.createBranch)(branch, head.snapshotId()).commit()
-        else:  # of an empty table a branch begins with an empty snapshot of its own
+        else:  # Iceberg creates a branch of an empty table with an empty snapshot
             if there:
                 refs.removeBranch(branch).commit()
             self.table.manageSnapshots().createBranch(branch).commit()
         self.table.refresh()
 
     def _audit(self, spark: SparkSession, snapshot: int, number: int) -> None:
-        """Checks the aggregates over the rows that a batch added.
+        """Checks the audit conditions over the rows that a batch added.
 
         Raises:
-            RunError: One does not hold; main is as it was.
+            RunError: A condition is not met; main is unchanged.
         """
         sink = self.context.plan.write.sink
         rows = self._added(spark, snapshot)
@@ -145,9 +146,9 @@ class AuditedSink(TableSink):
         if failed:
             raise RunError(
                 f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
-                f"are on the branch {self._branch} of {self.name.text}; main is as it was.",
+                f"are on the branch {self._branch} of {self.name.text}; main is unchanged.",
                 where=sink.origin,
-                fix="mend the source and run again, which audits again; or set the batch aside with "
+                fix="fix the source and run again, which audits again; or set the batch aside with "
                 f"`helios quarantine {self.name.text} --batch {number}`.",
             )
 
@@ -160,30 +161,30 @@ class AuditedSink(TableSink):
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
         return rows.where(F.col("_file").isin(files))
 
-    def _stands(self, seen: JavaSnapshot | None) -> bool:
-        """Whether main holds the rows that it held when the batch was looked up."""
+    def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:
+        """Whether main still holds the same rows as when the batch was looked up."""
         head = self.ledger.head()
         return head is None if seen is None else self.ledger.only_compacted(seen)
 
-    def _alone(self, snapshot: int) -> bool:
-        """Whether main and the branch differ by this batch's own snapshots, and not by those of a zombie."""
+    def _branch_is_own(self, snapshot: int) -> bool:
+        """Whether the branch adds only this attempt's snapshots to main, and none of another driver."""
         ref = self.table.refs().get(self._branch)
         head, one = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or one is None or ref.snapshotId() != snapshot:
             return False
         attempt = one.summary().get(ATTEMPT)
         below = next((s for s in History(self.table, one) if s.summary().get(ATTEMPT) != attempt), None)
-        # A branch of an empty table begins with an empty snapshot of its own.
+        # A branch of an empty table starts with an empty snapshot.
         return below is not None and (head is None or below.snapshotId() == head.snapshotId())
 
     def _publish(self, snapshot: int, batch: Batch) -> bool:
-        """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""
+        """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
         self.context.verify()
-        # First of all: what is committed after this makes the transaction fail, what came before it is looked at.
+        # Begin first: later commits make the transaction fail, and earlier ones are checked below.
         transaction = self.table.newTransaction()
         if self.ledger.find(replace(batch, replayed=True)) is not None:
             return False  # the batch was discarded meanwhile, or its replacement has published it
-        if not self._alone(snapshot):
+        if not self._branch_is_own(snapshot):
             return False
         try:
             transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
@@ -191,10 +192,10 @@ class AuditedSink(TableSink):
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
         except IllegalArgumentException:
-            return False  # so says Iceberg when main is no ancestor of the branch any more
+            return False  # Iceberg raises this if main is no longer an ancestor of the branch
         except Py4JJavaError as error:
             if java_class(error) in CONFLICTS:
                 return False
-            return self.ledger.look_again(error, batch) is not None
+            return self.ledger.resolve_failure(error, batch) is not None
         self.table.refresh()
         return True

@@ -1,4 +1,4 @@
-"""What the sinks of one run share."""
+"""The context that all sinks of one run share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SinkContext:
         spark: The session.
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on it, verified before each commit.
-        observer: What is told of commits and rejected rows.
+        observer: Receives commits and counts of rejected rows.
     """
 
     plan: Plan
@@ -40,7 +40,7 @@ class SinkContext:
     observer: Observer = field(default_factory=Silent)
 
     def verify(self) -> None:
-        """Refuses to go on without the lease."""
+        """Raises if the lease was lost."""
         if self.lease is not None:
             self.lease.verify()
 
@@ -61,16 +61,16 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # A batch pipeline counts its runs by the record, and its upsert state by that count.
+            # A batch pipeline numbers its runs by the record, and its upsert state by that number.
             counts_empty=traits.upserts and not plan.streaming,
-            alone=traits.erases or (sink.mode.query is not None and inserts_only(sink.mode.query)),
-            yields=not traits.erases,
+            exclusive=traits.erases or (sink.mode.query is not None and inserts_only(sink.mode.query)),
+            retries_conflicts=not traits.erases,
             verify=self.verify,
             observer=self.observer,
         )
 
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
-        """What upserts remember of the keys of a table, or of one branch of it."""
+        """The upsert state of a table, or of one branch of it."""
         return UpsertState(
             self.checkpoint, f"{name.text}@{branch}" if branch else name.text, self.plan.write.mode.tombstones
         )

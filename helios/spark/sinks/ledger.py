@@ -1,10 +1,10 @@
-"""Exactly-once: what a target remembers of the pipelines that write it.
+"""The ledger: a pipeline's record in its target table, which makes batches exactly-once.
 
 Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
-record in the table's properties. The three land together or not at all, so the record alone proves whether a batch is
-there: it survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry,
-which Iceberg runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit
-of a dead driver, let go after its replacement committed, is rejected there, whatever the write mode.
+record in the table properties. The three are committed together or not at all, so the record alone proves whether a
+batch is committed: it survives expiry and compaction and keeps no data file alive. The transaction validates the
+ancestry, and Iceberg repeats the validation in its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses
+it): a delayed commit of a dead driver, arriving after its replacement committed, is rejected in every write mode.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from helios.table.positions import Batch, same_sources
 from helios.table.refs import LEDGER
 
 ATTEMPT = "helios.attempt"
-"""The stamp by which the snapshots of one transaction are known."""
+"""The summary entry that identifies the snapshots of one transaction."""
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
@@ -46,11 +46,11 @@ class Ledger:
     """The record of one pipeline in one target table.
 
     Args:
-        table: Iceberg's own table, a `org.apache.iceberg.Table` of the JVM.
+        table: Iceberg's `org.apache.iceberg.Table`.
         pipeline: The pipeline's identity.
-        checkpoint: The id of the checkpoint that drives it.
+        checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
-        branch: The branch that it writes; None for main.
+        branch: The branch that it writes to; None for main.
     """
 
     def __init__(self, table: JavaTable, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
@@ -60,7 +60,7 @@ class Ledger:
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = LEDGER + pipeline
-        self._head: JavaSnapshot | None = None  # the snapshot at which a batch was last looked up
+        self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
 
     def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
@@ -68,13 +68,13 @@ class Ledger:
 
     @property
     def seen(self) -> JavaSnapshot | None:
-        """The newest snapshot when a batch was last looked up; None for an empty branch."""
+        """The newest snapshot at the last look-up of a batch; None for an empty branch."""
         return self._head
 
     # the record
 
     def load(self) -> Record | None:
-        """The pipeline's record, from the properties or, where those lost it, from the newest stamp in the ancestry.
+        """The pipeline's record from the table properties, or from the newest stamped ancestor if the property is lost.
 
         Raises:
             LedgerError: The record is newer than this code, or the history cannot prove that there is none.
@@ -86,16 +86,16 @@ class Ledger:
         return self._newest_stamp()
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record with no batch: the checkpoint's claim on the target, before its first batch."""
+        """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
         update = self.table.updateProperties().set(self.key, record.as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
         update.commit()
 
     def empty(self) -> None:
-        """Deletes all rows and forgets all batches, in one commit, and claims the table for this checkpoint.
+        """Deletes all rows and the record, in one commit, and claims the table for this checkpoint.
 
-        The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
+        The caller has checked the table's history: a commit since then makes this one fail.
         """
         head = self.head()
         operations, transaction = commit.begin(self.table)
@@ -127,7 +127,7 @@ class Ledger:
     # looking up a batch
 
     def find(self, batch: Batch) -> Commit | None:
-        """Looks a batch up in the target; None when it is not there.
+        """Looks a batch up in the target; None if it is absent.
 
         Raises:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
@@ -139,26 +139,26 @@ class Ledger:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
                     f"batch {batch.number} is absent; nothing was written.",
-                    fix=f"restore the table property {self.key} from an older metadata file, or fill the target anew "
-                    "with `helios run --full-refresh`.",
+                    fix=f"restore the table property {self.key} from an older metadata file, or refill the target with "
+                    "`helios run --full-refresh`.",
                 )
             return None
         if record.checkpoint != self.checkpoint:
             raise LeaseError(
                 f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since "
                 f"this one ({self.checkpoint}) was made; nothing was written.",
-                fix="stop one of the two, and give each pipeline one checkpoint.",
+                fix="stop one of the two drivers, and give each pipeline one checkpoint.",
             )
         self.refuse_rollback(record)
         if record.batch < batch.number:
             return None
         same = record.batch == batch.number and same_sources(record.position, batch)
         if not same and (record.batch == batch.number or not batch.replayed):
-            raise self.behind(record)
+            raise self.behind_error(record)
         return Commit(snapshot=record.snapshot if record.batch == batch.number else None, again=True)
 
     def refuse_rollback(self, record: Record) -> None:
-        """Stops when the target no longer holds the last batch that its record names.
+        """Raises if the target no longer holds the last batch of its record.
 
         Raises:
             LedgerError: The target was rolled back or replaced.
@@ -167,19 +167,19 @@ class Ledger:
             return
         head = self.head()
         if self.table.snapshot(record.snapshot) is not None:
-            gone = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
+            missing = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
         else:  # expired: a head that is older than the batch cannot descend from it
-            gone = head is None or head.sequenceNumber() < record.sequence
-        if gone:
+            missing = head is None or head.sequenceNumber() < record.sequence
+        if missing:
             raise LedgerError(
                 f"{self.table.name()} was rolled back or replaced: batch {record.batch} of {self.pipeline} (snapshot "
                 f"{record.snapshot}) is no longer in its history; nothing was written.",
-                fix="roll the table forward again, or go on from the target's last position, without what was rolled "
-                "back, with `helios run --new-checkpoint`.",
+                fix="roll the table forward again, or continue from the target's last position, without the rolled "
+                "back batches, with `helios run --new-checkpoint`.",
             )
 
-    def behind(self, record: Record) -> LedgerError:
-        """The refusal of a checkpoint that knows less than its target."""
+    def behind_error(self, record: Record) -> LedgerError:
+        """The error for a checkpoint that is older than its target."""
         return LedgerError(
             f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of {self.pipeline} "
             "with another source position; nothing was written. A checkpoint restored from a backup looks like this.",
@@ -191,20 +191,20 @@ class Ledger:
     def commit(
         self, spark: SparkSession, write: Callable[[Transaction], None], batch: Batch, options: CommitOptions
     ) -> Commit | None:
-        """Writes a batch that `find` did not find, atomically with its stamps and its record.
+        """Commits a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
             spark: The session of the batch.
-            write: Writes the batch into a transaction on the table; called again where a conflict is tried again.
+            write: Writes the batch into a transaction on the table; called again on a retry.
             batch: The batch.
             options: How it is committed.
 
         Returns:
-            The commit; None when the batch changes nothing.
+            The commit; None if the batch changes nothing.
 
         Raises:
             LeaseError: Another driver has committed for this pipeline since the look-up.
-            RunError: The commit failed, or its outcome stays unknown.
+            RunError: The commit failed, or its outcome is unknown.
         """
         started, writing = time.monotonic(), 0.0
         retries = options.retries()
@@ -218,7 +218,7 @@ class Ledger:
                 seconds = max(0.0, time.monotonic() - started - writing)
                 return replace(made, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
             if not retries.wait():
-                raise self._conflicted(batch, options, made.error) from made.error
+                raise self._conflict_error(batch, options, made.error) from made.error
 
     def try_commit(
         self,
@@ -230,15 +230,15 @@ class Ledger:
         *,
         recorded: bool = True,
     ) -> Commit | Conflict | None:
-        """One try of `commit`.
+        """One attempt of `commit`.
 
         Args:
             spark: The session of the batch.
             write: Writes the batch into a transaction.
             batch: The batch.
             options: How it is committed.
-            retries: What is left of them; a conflict over metadata alone is tried again here, with the written files.
-            recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
+            retries: The remaining retries; a conflict over metadata alone is retried here, with the written files.
+            recorded: Whether to write the record; a batch that is staged for an audit gets none yet.
         """
         seen = self._head
         pending = self.begin(spark, batch, options, retries)
@@ -252,22 +252,21 @@ class Ledger:
             return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
         made = pending.snapshots
-        if not made or self._discarded(made, options):
+        if not made or self._discard_empty(made, options):
             return None
-        newest = int(made[0].snapshotId())
-        files = AddedFiles(self.table, made)
+        newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
         try:
             if recorded:
                 pending.record(self.key, self.record_of(batch, newest).as_json())
             pending.commit()
         except Py4JJavaError as error:
-            found = self.look_again(error, batch)
-            landed = found is not None and found.snapshot == newest
-            if not landed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
-                files.delete()  # of any other failure nobody can tell that they are in no snapshot
+            found = self.resolve_failure(error, batch)
+            committed = found is not None and found.snapshot == newest
+            if not committed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+                files.delete()  # after any other failure a snapshot may still hold them
             if found is None:
                 return self._conflict(error, batch, options, seen, seconds)
-            if not landed:
+            if not committed:
                 return found
         self.table.refresh()
         return replace(counted(made, pending.rows), write_seconds=seconds)
@@ -275,16 +274,16 @@ class Ledger:
     def _conflict(
         self, error: Py4JJavaError, batch: Batch, options: CommitOptions, seen: JavaSnapshot | None, seconds: float
     ) -> Conflict:
-        """A conflict that may be tried again.
+        """A conflict that may be retried.
 
         Raises:
-            RunError: The batch would overwrite what it has not seen.
+            RunError: The batch would overwrite unseen rows.
         """
-        if not options.yields and not self.only_compacted(seen):
-            raise self.unseen(batch.number, java_message(error)) from error
+        if not options.retries_conflicts and not self.only_compacted(seen):
+            raise self.unseen_error(batch.number, java_message(error)) from error
         return Conflict(error, seconds)
 
-    def _conflicted(self, batch: Batch, options: CommitOptions, conflict: Py4JJavaError | None) -> RunError:
+    def _conflict_error(self, batch: Batch, options: CommitOptions, conflict: Py4JJavaError | None) -> RunError:
         why = f": {java_message(conflict)}" if conflict is not None else ""
         return RunError(
             f"batch {batch.number} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
@@ -295,7 +294,7 @@ class Ledger:
     def begin(
         self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
     ) -> Transaction:
-        """A transaction on the table as it was at the look-up, whose operations are stamped and validated."""
+        """A transaction on the table as of the look-up; its operations are stamped and validated."""
         summary = {
             **options.stamps,
             "helios.v": str(VERSION),
@@ -310,13 +309,13 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
-            fences = [AncestryValidator(self.pipeline, self.checkpoint, head, options.alone)]
+            validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive)]
 
             def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if fences:  # a second operation of the batch stands on the first, which has its stamps
-                    operation.validateWith(fences.pop())
+                if validators:  # the parent of a second operation is the first, which has the same stamps
+                    operation.validateWith(validators.pop())
 
             return prepared
 
@@ -334,12 +333,12 @@ class Ledger:
             steps=self.steps,
         )
 
-    def unseen(self, batch: int, why: str) -> RunError:
-        """The refusal of an overwrite that would erase what others have written."""
+    def unseen_error(self, batch: int, why: str) -> RunError:
+        """The error for an overwrite that would erase rows of other writers."""
         return RunError(
             f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
             f"{why}; nothing was written.",
-            fix="look at what was written meanwhile; run again to replace it too.",
+            fix="check what was written meanwhile; run again to replace it too.",
         )
 
     def only_compacted(self, seen: JavaSnapshot | None) -> bool:
@@ -348,22 +347,22 @@ class Ledger:
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
 
-    def _discarded(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Whether snapshots that change no file are not committed; their lists then go."""
+    def _discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
+        """Whether snapshots are discarded as they change no file; deletes their manifest lists."""
         if options.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())
         return True
 
-    def look_again(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
-        """What a failed commit means: found after all, worth another try (None), or an error to raise."""
+    def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
+        """Resolves a failed commit: committed after all, to be retried (None), or an error to raise."""
         batch = replace(batch, replayed=True)
         kind = java_class(error)
         message = java_message(error)
         if kind in CONFLICTS:
-            # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone. A
-            # request that was sent twice is also told to have failed, when its first sending went through.
+            # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
+            # expired. A request that was sent twice also fails if the first one succeeded.
             found = self.find(batch)
             return Commit(snapshot=found.snapshot, again=True) if found else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
@@ -377,7 +376,7 @@ class Ledger:
             try:
                 found = self.find(batch)
             except Py4JError:
-                continue  # the catalog is still away; the last word is below
+                continue  # the catalog is still unavailable
             if found is not None:
                 made = self.table.snapshot(found.snapshot) if found.snapshot is not None else None
                 return counted([made]) if made is not None else found

@@ -18,14 +18,14 @@ class Commit:
     """A committed batch.
 
     Attributes:
-        snapshot: Its snapshot; None when that has expired.
-        rows: The rows it wrote, when it was made now.
-        files: The data files it added, when it was made now.
-        bytes: Their size.
-        again: Whether the batch was found there rather than written.
-        retries: How often its commit was tried again.
-        write_seconds: How long Spark wrote.
-        commit_seconds: How long the commit took.
+        snapshot: Its snapshot; None if that has expired.
+        rows: The rows written; 0 if `again`.
+        files: The data files added; 0 if `again`.
+        bytes: The size of those files.
+        again: Whether the batch was found committed, and not written now.
+        retries: The number of commit retries.
+        write_seconds: The time that Spark took to write.
+        commit_seconds: The time that the commit took.
     """
 
     snapshot: int | None
@@ -40,11 +40,11 @@ class Commit:
 
 @dataclass(frozen=True)
 class Conflict:
-    """A try that lost against another writer.
+    """An attempt that conflicted with another writer.
 
     Attributes:
-        error: What Iceberg said; None where it said nothing.
-        write_seconds: How long Spark wrote in vain.
+        error: Iceberg's error; None if there was none.
+        write_seconds: The time that Spark took to write.
     """
 
     error: Py4JJavaError | None
@@ -58,13 +58,13 @@ class CommitOptions:
     Attributes:
         stamps: The user's own entries of the snapshot summary.
         sources: The sources as JSON values, for `helios.sources`.
-        properties: What the writer follows, whatever the table itself says.
-        retry: What is tried again.
-        counts_empty: Whether a batch that changes no file is committed, so that it counts.
-        alone: Whether any change of other writers since the look-up is a conflict, as Spark's own writer may miss it.
-        yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
-        verify: Called before each try; raises to stop.
-        observer: What is told of each try after the first.
+        properties: Table properties for the writer; they override the table's own.
+        retry: The retry policy.
+        counts_empty: Whether a batch that changes no file is committed, so that it is counted.
+        exclusive: Whether any change by other writers since the look-up is a conflict, as Spark's writer may miss it.
+        retries_conflicts: Whether a conflict with another writer is retried; an overwrite would erase unseen rows.
+        verify: Called before each attempt; raises to stop.
+        observer: Receives each retry.
     """
 
     stamps: Mapping[str, str] = field(default_factory=dict)
@@ -72,13 +72,13 @@ class CommitOptions:
     properties: Mapping[str, str] = field(default_factory=dict)
     retry: Retry = field(default_factory=Retry)
     counts_empty: bool = False
-    alone: bool = False
-    yields: bool = True
+    exclusive: bool = False
+    retries_conflicts: bool = True
     verify: Callable[[], None] = lambda: None
     observer: Observer = field(default_factory=Silent)
 
     def retries(self) -> CommitRetries:
-        """The retries of one commit, shared by all loops that try it again."""
+        """The retries of one commit, shared by all loops that retry it."""
         return CommitRetries(self.retry.retries, self.retry.backoff, self.observer.retried)
 
 
@@ -87,7 +87,7 @@ def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
 
     Args:
         made: The snapshots.
-        rows: The rows of the batch, where a snapshot may also count those of files that were written anew.
+        rows: The rows of the batch, as a snapshot may also count rows of rewritten files.
     """
     summaries = [snapshot.summary() for snapshot in made]
     added = int(summaries[0].get("added-records") or 0)

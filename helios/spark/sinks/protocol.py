@@ -1,4 +1,4 @@
-"""The protocol of sinks: find a batch, stage its rows, commit them."""
+"""The `Sink` protocol: find a batch, stage its rows, commit them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helios.table.ledger import Record
 from helios.table.positions import Batch, Span
 
 Write: TypeAlias = Callable[[Transaction], None]
-"""Writes a batch into a transaction on its table; called again where a conflict is tried again."""
+"""Writes a batch into a transaction on its table; called again on a retry."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Partial:
-    """The sink holds a part of the batch; `stage` and `commit` bring the rest.
+    """The sink holds a part of the batch; `stage` and `commit` write the rest.
 
     Attributes:
         tables: The tables or branches that hold their part.
@@ -39,7 +39,7 @@ class Found:
     """The sink holds the batch.
 
     Attributes:
-        commit: The commit that brought it.
+        commit: Its commit.
     """
 
     commit: Commit
@@ -55,9 +55,9 @@ class Staged:
     Attributes:
         batch: The batch.
         rows: Its rows.
-        write: Writes it into one table; None where `parts` are written.
-        parts: Batches of several tables, each found or staged when its turn comes.
-        adds: Whether it adds rows, rather than taking the place of others only.
+        write: Writes it into one table; None if there are `parts`.
+        parts: The parts of several tables, each found or staged at its commit.
+        adds: Whether it adds rows, and not only removes some.
     """
 
     batch: Batch
@@ -68,13 +68,13 @@ class Staged:
 
 
 class Part(Protocol):
-    """What one table gets of a batch."""
+    """The part of a batch for one table."""
 
     def commit(self) -> Commit | None: ...
 
 
 class Sink(Protocol):
-    """Where batches go.
+    """The target of a pipeline's batches.
 
     `find` is the only exactly-once decision: a batch that it finds is not written again.
     """
@@ -83,23 +83,23 @@ class Sink(Protocol):
     """Whether a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's next batch: that of the last one where identical inputs are not appended."""
+        """The number of a batch pipeline's next batch; identical inputs keep the last number, unless they are rerun."""
 
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up.
 
         Raises:
-            HeliosError: The sink cannot tell, or was changed so that the batch must not be written.
+            HeliosError: The outcome cannot be determined, or the target was changed and must not be written.
         """
 
     def stage(self, batch: Batch, rows: Built) -> AbstractContextManager[Staged]:
-        """Validates a batch and writes what must be there before its commit; rows may stay in memory meanwhile."""
+        """Validates a batch and writes its rejected rows; its rows may be persisted until the context ends."""
 
     def commit(self, staged: Staged) -> Commit | None:
-        """Commits a staged batch with its stamps and its record; None when it changes nothing."""
+        """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
     def last(self) -> Record | None:
-        """The last batch that is there; None where there is none, or none for all tables together."""
+        """The record of the last batch; None if there is none, or several tables have one each."""
 
     def maintain(self) -> list[Upkeep]:
-        """The maintenance that is due between two batches; returns what was done."""
+        """Runs the maintenance that is due between two batches; returns its results."""

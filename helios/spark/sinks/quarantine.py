@@ -1,4 +1,4 @@
-"""The quarantine: rows that failed an expectation, a key or a route, with payload, reason, position and batch."""
+"""The quarantine sink: a table of rows that failed an expectation or have an invalid key or route."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
-"""Of a quarantine table: `payload` is the row as JSON, `position` what its batch read, `step` the expectation."""
+"""The columns of a quarantine: `payload` is the row as JSON, `position` that of its batch, `step` the expectation."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
-"""Rows are taken out by whose they are: what other pipelines set aside meanwhile is no conflict."""
+"""Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
 
 
 class QuarantineSink:
-    """The quarantine table of a pipeline, written exactly once per batch as any target is.
+    """The quarantine table of a pipeline, written exactly once per batch like any target.
 
     Args:
         context: What the sinks of the run share.
@@ -54,7 +54,7 @@ class QuarantineSink:
 
     @classmethod
     def of(cls, context: SinkContext) -> QuarantineSink | None:
-        """The pipeline's quarantine; None when it declares none."""
+        """The pipeline's quarantine; None if it declares none."""
         name = context.plan.write.quarantine
         return cls(context, name) if name is not None else None
 
@@ -63,7 +63,7 @@ class QuarantineSink:
     def write(self, batch: Batch, rejected: Sequence[DataFrame]) -> int:
         """Writes the rejected rows of a batch, once; returns how many were written now.
 
-        Those that other steps rejected of the same batch make room: the target does not have that batch yet.
+        Rows that former steps rejected of the same batch are replaced, as the target does not have the batch yet.
 
         Args:
             batch: The batch.
@@ -81,7 +81,7 @@ class QuarantineSink:
         return commit.rows if commit is not None and staged.adds and not commit.again else 0
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's batch: it follows the record, whatever the checkpoint."""
+        """The number of a batch pipeline's batch, counted by the record and not by the checkpoint."""
         record = self.last()
         if record is None:
             return 0
@@ -99,7 +99,7 @@ class QuarantineSink:
 
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        """Stages rejected rows; `write` is None where there is nothing to write or replace."""
+        """Stages rejected rows; `write` is None if there is nothing to write or replace."""
         record = self._open().load()
         written = rows.df.withColumns(
             {
@@ -112,7 +112,7 @@ class QuarantineSink:
         written = written.select(*NAMES).persist()
         try:
             some = not written.isEmpty()
-            replaced = self._of(batch.number) if record is not None and record.batch == batch.number else None
+            replaced = self._own_rows(batch.number) if record is not None and record.batch == batch.number else None
 
             def write(pending: Transaction) -> None:
                 if replaced is not None:
@@ -129,39 +129,39 @@ class QuarantineSink:
         options = CommitOptions(verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=COEXIST)
         return self._open().commit(staged.rows.df.sparkSession, staged.write, staged.batch, options)
 
-    def _of(self, number: int | None = None) -> str:
-        """The condition that the pipeline's rows meet, of a batch or of all."""
+    def _own_rows(self, number: int | None = None) -> str:
+        """The SQL condition for the pipeline's rows, of one batch or of all."""
         names = ", ".join(_text(name) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})" + (f" AND batch = {number}" if number is not None else "")
 
-    # beginning anew
+    # full refresh and new checkpoint
 
     def empty(self, checkpoint: str) -> None:
-        """Deletes all rows of the pipeline, whose batches come again from the first one under a new checkpoint."""
+        """Deletes all rows of the pipeline, for a full refresh under a new checkpoint."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
-            self._delete(self._of())
+            self._delete(self._own_rows())
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
     def rewind(self, to: Record | None) -> None:
-        """Deletes the rows of the last batch when its target does not have it: it comes again under another number.
+        """Deletes the rows of the last batch if the target does not have it: it is read again under another number.
 
         Args:
             to: The target's record of the pipeline.
         """
         table = tables.load_table(self._spark, self._name)
-        record = self._remembered(table) if table is not None and self._plan.streaming else None
+        record = self._last_record(table) if table is not None and self._plan.streaming else None
         if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
             return
         if record.batch > to.batch:
-            self._delete(f"{self._of(record.batch)} AND position = {_text(json.dumps(record.position))}")
+            self._delete(f"{self._own_rows(record.batch)} AND position = {_text(json.dumps(record.position))}")
 
     def _delete(self, condition: str) -> None:
-        # Deleting again changes nothing: no record is needed.
+        # Deleting is idempotent and needs no record.
         self._spark.sql(f"DELETE FROM {self._name.sql} WHERE {condition}")
 
-    def _remembered(self, table: JavaTable) -> Record | None:
+    def _last_record(self, table: JavaTable) -> Record | None:
         """The record of the pipeline, or of its old name."""
         names = [name for name in (self._plan.pipeline, self._plan.was) if name]
         found = (Ledger(table, name, "", "").load() for name in names)
@@ -191,8 +191,8 @@ class QuarantineSink:
             ledger = _StepsLedger(table, self._plan.pipeline, identity.id, self._plan.fingerprint)
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
-                # A batch pipeline knows identical inputs whatever its checkpoint; batches that follow have its numbers.
-                known = self._remembered(table)
+                # A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.
+                known = self._last_record(table)
                 kept = known is not None and (known.checkpoint == identity.id or not self._plan.streaming)
                 claim = replace(known, checkpoint=identity.id) if known is not None and kept else claim
                 ledger.claim(claim, forget=self._plan.was)
@@ -201,7 +201,7 @@ class QuarantineSink:
 
 
 class _StepsLedger(Ledger):
-    """The record of a quarantine, where a batch is there only as the steps of now have it."""
+    """The record of a quarantine, where a batch counts as found only if the current steps wrote it."""
 
     def find(self, batch: Batch) -> Commit | None:
         found = super().find(batch)

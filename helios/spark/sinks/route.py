@@ -1,4 +1,4 @@
-"""Where a routed pipeline's batches go: a table per value of an expression, each with a record of its own."""
+"""The routed sink: one table per value of an expression, each with its own record."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from helios.table.positions import Batch, Span, same_sources
 ROUTE = "__helios_route"
 
 VALUE = re.compile(r"[A-Za-z0-9_]+")
-"""What can follow a table's name."""
+"""A valid table suffix."""
 
 
 @dataclass(frozen=True)
 class TablePart:
-    """What one table gets of a batch; `found` when it has it."""
+    """The part of a batch for one table; `found` is its commit if the table has it."""
 
     sink: TableSink
     batch: Batch
@@ -53,11 +53,11 @@ class TablePart:
 
 
 class RoutedSink:
-    """One table per value of an expression, composed of a `TableSink` each.
+    """One table per value of an expression, each written by a `TableSink`.
 
-    All that can be refused is refused before the first table is written, and rejected rows are written at once. Which
-    tables a batch writes is known after its steps only: a manifest in the checkpoint keeps it from before the first
-    commit on.
+    The whole batch is validated before the first table is written, and its rejected rows are written together. Which
+    tables a batch writes is known only after its steps: a manifest in the checkpoint lists them before the first
+    commit.
     """
 
     transactional = False
@@ -65,7 +65,7 @@ class RoutedSink:
     def __init__(self, context: SinkContext) -> None:
         self.context = context
         self._tables: dict[str, TableSink] = {}
-        self._found_tables: dict[str, TableSink] = {}  # looked at, and not opened for writing
+        self._found_tables: dict[str, TableSink] = {}  # looked up, but not opened for writing
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._each = replace(context, plan=replace(context.plan, write=write))
@@ -80,7 +80,7 @@ class RoutedSink:
     # finding
 
     def number(self, spans: Sequence[Span]) -> int:
-        return 0  # each table counts the batches of a batch pipeline by itself
+        return 0  # each table numbers the batches of a batch pipeline itself
 
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up in each table of its manifest."""
@@ -89,7 +89,7 @@ class RoutedSink:
         if manifest is None or manifest["sources"] != batch.sources or self._reruns():
             return Absent()
         if manifest["steps"] != plan.fingerprint and not plan.streaming:
-            return Absent()  # rows that other steps made of the same inputs are refused when the tables are known
+            return Absent()  # stage() rejects rows of other steps over the same inputs
         found: list[Commit] = []
         names: list[str] = []
         for value in manifest["values"]:
@@ -100,10 +100,10 @@ class RoutedSink:
                 names.append(sink.name.text)
         if not found:
             return Absent()
-        return Found(_together(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
+        return Found(_combine(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
 
     def _known_sink(self, value: str) -> TableSink | None:
-        """The sink of a table that this checkpoint has claimed; None where there is none."""
+        """The sink of a table that this checkpoint has claimed; None if there is none."""
         if value not in self._found_tables:
             name = self._name(value)
             table = tables.load_table(self.context.spark, name)
@@ -119,7 +119,7 @@ class RoutedSink:
         return not plan.streaming and plan.write.mode.traits.reruns
 
     def _found(self, sink: TableSink, batch: Batch) -> Commit | None:
-        """The batch in one table, under the number that it has there."""
+        """The batch's commit in one table, by its number there."""
         if not self.context.plan.streaming:
             batch = replace(batch, number=sink.number(batch.spans))
         outcome = sink.find(batch)
@@ -136,20 +136,22 @@ class RoutedSink:
         routed = rows.df.withColumn(ROUTE, F.expr(by).cast("string")).persist()
         try:
             values = [row[0] for row in routed.select(ROUTE).distinct().collect()]
-            good = list(self._good(values))
-            bad = [value for value in values if value not in good]
-            if bad:
-                rows = self._without(routed, good, bad, rows)
-            if len(good) > 1:  # a single table validates by itself
-                self._validate(routed.where(F.col(ROUTE).isin(good)))
-            self._refuse_other_steps(good, batch)
-            if mode.traits.clears:  # of a value that has gone, too
-                good = sorted({*good, *self._known()})
-            parts = [self._part(*opened, batch) for opened in self._open(routed, good)]
+            routable = list(self._valid_values(values))
+            unroutable = [value for value in values if value not in routable]
+            if unroutable:
+                rows = self._reject_invalid(routed, routable, unroutable, rows)
+            if len(routable) > 1:  # a single table validates by itself
+                self._validate(routed.where(F.col(ROUTE).isin(routable)))
+            self._refuse_other_steps(routable, batch)
+            if mode.traits.clears:  # also tables of values that no longer occur
+                routable = sorted({*routable, *self._known()})
+            parts = [self._part(*opened, batch) for opened in self._open(routed, routable)]
             if self._quarantine is not None and not (parts and all(part.found for part in parts)):
                 self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            if good:
-                self.context.checkpoint.write_routes(batch.number, batch.sources, self.context.plan.fingerprint, good)
+            if routable:
+                self.context.checkpoint.write_routes(
+                    batch.number, batch.sources, self.context.plan.fingerprint, routable
+                )
             yield Staged(batch, rows, parts=parts)
         finally:
             routed.unpersist()
@@ -158,7 +160,7 @@ class RoutedSink:
         commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
         if any(not commit.again for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
-        return _together(commits) if commits else None
+        return _combine(commits) if commits else None
 
     # the values
 
@@ -172,8 +174,8 @@ class RoutedSink:
         base = self.context.plan.write.table
         return replace(base, table=f"{base.table}_{value}")
 
-    def _good(self, values: Iterable[str | None]) -> Iterator[str]:
-        """The values of which tables are named; many a catalog takes names that differ in case for one."""
+    def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
+        """Valid table suffixes, unique ignoring case."""
         quarantine = self.context.plan.write.quarantine
         taken = {value.lower(): value for value in self._known()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
@@ -181,30 +183,32 @@ class RoutedSink:
             if not own and taken.setdefault(value.lower(), value) == value:
                 yield value
 
-    def _without(self, routed: DataFrame, good: Sequence[str], bad: Sequence[str | None], rows: Built) -> Built:
-        """The batch with the rows of which no table is named among those that are set aside."""
+    def _reject_invalid(
+        self, routed: DataFrame, routable: Sequence[str], unroutable: Sequence[str | None], rows: Built
+    ) -> Built:
+        """The batch with the rows of invalid routes among the rejected ones."""
         sink = self.context.plan.write.sink
         if self._quarantine is None:
-            shown = ", ".join("null" if v is None else repr(v) for v in bad[:5])
+            shown = ", ".join("null" if v is None else repr(v) for v in unroutable[:5])
             raise RunError(
                 f"route(by={sink.routing!r}) gave {shown}, of which no table can be named; nothing was written.",
                 where=sink.origin,
-                fix="make it letters, digits and '_', and of one case, or set such rows aside with .quarantine(table).",
+                fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )
         value = F.col(ROUTE)
         like = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
         reason: Column = F.concat(
             F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(like, F.lit(""))
         )
-        reasoned = routed.where(~F.coalesce(value.isin(list(good)), F.lit(False))).withColumn(ROUTE, reason)
-        told = payload(reasoned.drop(ROUTE)).alias("payload")
-        aside = reasoned.select(told, F.col(ROUTE).alias("reason"), F.lit("").alias("step"))
-        return replace(rows, rejected=[*rows.rejected, aside])
+        reasoned = routed.where(~F.coalesce(value.isin(list(routable)), F.lit(False))).withColumn(ROUTE, reason)
+        row = payload(reasoned.drop(ROUTE)).alias("payload")
+        unrouted = reasoned.select(row, F.col(ROUTE).alias("reason"), F.lit("").alias("step"))
+        return replace(rows, rejected=[*rows.rejected, unrouted])
 
     # the tables
 
     def _validate(self, rows: DataFrame) -> None:
-        """Refuses what one of the tables would refuse when others are written already."""
+        """Validates all rows first, before one table could reject its part when others are already written."""
         write = self.context.plan.write
         mode, where = write.mode, write.sink.origin
         if mode.traits.keyed:
@@ -213,10 +217,10 @@ class RoutedSink:
             try:
                 modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.filter, write.table.text, where)
             except AnalysisException:
-                return  # it names a column that only the tables have
+                return  # the filter names a column that only the tables have
 
     def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
-        """The tables, and their rows; those that may refuse the rows come before those that are made."""
+        """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
         new = {value: self._name(value) for value in values if value not in self._tables}
         there = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
@@ -229,16 +233,16 @@ class RoutedSink:
 
     def _part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
         if not self.context.plan.streaming:
-            # A batch pipeline has no numbers of its own: each table counts what it was given.
+            # A batch pipeline has no batch numbers: each table counts its own.
             batch = replace(batch, number=sink.number(batch.spans))
         outcome = sink.find(batch)
         return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
 
     def _refuse_other_steps(self, values: Sequence[str], batch: Batch) -> None:
-        """Rows that other steps made of the same inputs may have gone into other tables.
+        """Rejects a batch that other steps have written to some of the tables, as they may route differently.
 
         Raises:
-            InputError: Some of the tables have such rows, and others wait for theirs.
+            InputError: Some tables hold such rows, and others lack theirs.
         """
         plan = self.context.plan
         if not batch.replayed or self._reruns():
@@ -257,14 +261,14 @@ class RoutedSink:
         if mixed and (missing or not plan.streaming):
             raise InputError(
                 f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
-                "the rest of them would be lost or come twice; nothing was written.",
+                "the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
-                fix="put the steps back and run, then change them; a changed batch pipeline goes under a new name into "
-                "new tables.",
+                fix="put the steps back and run, then change them; a changed batch pipeline needs a new name and new "
+                "tables.",
             )
 
 
-def _together(commits: list[Commit]) -> Commit:
+def _combine(commits: list[Commit]) -> Commit:
     return Commit(
         snapshot=commits[-1].snapshot,
         rows=sum(c.rows for c in commits),
@@ -278,18 +282,18 @@ def _together(commits: list[Commit]) -> Commit:
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a routed table, and sees that it takes the rows and that its record is this checkpoint's.
+    """Opens a routed table, and validates its schema and that its record is this checkpoint's.
 
     Args:
-        context: What the tables share.
+        context: The context of the tables.
         name: The table.
-        table: Iceberg's table object; None for one that is made.
-        df: The rows, of which only the schema is looked at.
+        table: Iceberg's table object; None for a table to create.
+        df: The rows; only their schema is used.
 
     Raises:
-        CheckFailed: It cannot take the rows, or is partitioned in another way.
+        CheckFailed: The rows do not fit, or its partitioning differs.
         CheckpointError: It holds rows of the pipeline from another checkpoint, or lost its record.
-        InputError: It is missing, and is not to be made.
+        InputError: It is missing and must not be created.
     """
     sink, known = context.plan.write.sink, context.checkpoint.tables()
     made = table is None
@@ -304,15 +308,15 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
             raise CheckFailed(problems)
     ledger = context.ledger(table)
     record = ledger.load()
-    mine = record is not None and record.checkpoint == context.checkpoint_id
-    if not mine and (name.text in known or (record is not None and record.position is not None)):
+    is_own = record is not None and record.checkpoint == context.checkpoint_id
+    if not is_own and (name.text in known or (record is not None and record.position is not None)):
         raise CheckpointError(
             f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
             "this one.",
             where=sink.origin,
             fix="restore the checkpoint or the record, or route into tables of another name.",
         )
-    if not mine:
+    if not is_own:
         ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
     if name.text not in known:
         context.checkpoint.write_tables([*known, name.text])

@@ -21,7 +21,7 @@ from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.merge import unplaced
+from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
@@ -87,7 +87,7 @@ class TableSink:
         return Found(commit)
 
     def _refuse_other_steps(self, batch: Batch) -> None:
-        """Other steps over identical inputs of a batch pipeline give rows that would come on top of the first ones."""
+        """Rejects changed steps over identical inputs of a batch pipeline, whose rows would be appended twice."""
         plan, record = self.context.plan, self.ledger.load()
         if record is not None and record.batch == batch.number and record.steps != plan.fingerprint:
             raise InputError(
@@ -103,7 +103,7 @@ class TableSink:
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
-            # Before the batch itself: once that is there, nobody looks at its rejected rows again.
+            # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
         with modes.writer(self._mode_batch(batch, rows.df)) as write:
             yield Staged(batch, rows, write)
@@ -118,7 +118,7 @@ class TableSink:
             table=self.name.text,
             where=plan.declared.sink.origin,
             left_out=left_out(plan.write.sink, columns_of(df.schema), table),
-            memory=self.upsert_state,
+            upsert_state=self.upsert_state,
             fit=self.fit,
         )
 
@@ -148,16 +148,16 @@ class TableSink:
 
 
 def split_invalid(rows: Built, mode: Mode) -> Built:
-    """The rows whose keys are valid; those without are rejected."""
+    """Keeps the rows with valid keys and rejects the others."""
     if not mode.traits.keyed:
         return rows
-    reason = unplaced(mode)
+    reason = invalid_reason(mode)
     invalid = rejected(rows.df.where(reason.isNotNull()), reason, "")
     return replace(rows, df=rows.df.where(reason.isNull()), rejected=[*rows.rejected, invalid])
 
 
 def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> JavaTable:
-    """Creates a target for the rows of a pipeline, from what its sink declares."""
+    """Creates the target of a pipeline as its sink declares it."""
     sink = plan.write.sink
     return tables.create_table(
         spark,
@@ -170,7 +170,7 @@ def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, prop
 
 
 def ensure_branch(table: JavaTable, branch: str) -> None:
-    """Makes a branch from main when there is none of its name."""
+    """Creates a branch from main unless it exists."""
     table.refresh()
     if not table.refs().containsKey(branch):
         table.manageSnapshots().createBranch(branch).commit()
@@ -178,7 +178,7 @@ def ensure_branch(table: JavaTable, branch: str) -> None:
 
 
 def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
-    """Brings an existing table's partitioning, sort order and branch to what the sink declares."""
+    """Updates a table's partitioning, sort order and branch to what the sink declares."""
     sink = plan.write.sink
     if sink.partitioning is not None and sink.evolves_partitioning:
         tables.replace_partition_spec(spark, table, sink.partitioning)

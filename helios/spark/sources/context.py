@@ -1,4 +1,4 @@
-"""What the sources of one run share."""
+"""The context that all sources of one run share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SourceContext:
     Attributes:
         plan: The pipeline, whose `reads` number the sources.
         spark: The session.
-        observer: What is told of the lag whenever a source is looked at.
+        observer: Receives the lag each time a source is checked.
     """
 
     plan: Plan

@@ -1,4 +1,4 @@
-"""Files as a source: read once, or followed by Spark's own stream."""
+"""The source of file folders: read once, or followed by Spark's file stream."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class FilesReader(SpanSource):
         return self._load(self.context.spark).schema
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
-        # The files that `current` has listed, not those that came since.
+        # The files that `current` listed, not those that arrived since.
         return self._current if span is not None and self._current is not None else self._load(spark)
 
     def stream(self) -> DataFrame:
         source, spark = self._source, self.context.spark
         schema = source.declared_schema or self.schema()
-        # Spark's week would silently leave out a file that arrives with an older time stamp.
+        # Spark's default of one week silently skips a file that arrives with an older timestamp.
         options = {"maxFileAge": "36500d", **source.reader_options()}
         reader = spark.readStream.format(source.format).options(**options).schema(schema)
         if source.max_files is not None:
@@ -71,7 +71,7 @@ class FilesReader(SpanSource):
             ) from error
 
     def _listing(self, df: DataFrame) -> list[tuple[str, int, int]]:
-        """Path, length in bytes and modification time in milliseconds of the files behind a DataFrame."""
+        """Path, length in bytes and modification time in milliseconds of each file of a DataFrame."""
         jvm = classes()
         conf = self.context.spark._jsparkSession.sessionState().newHadoopConf()
         listed = []

@@ -1,7 +1,7 @@
-"""Iceberg tables as sources: read once at a snapshot, or followed by offsets in their history.
+"""The source of Iceberg tables: read once at a snapshot, or followed by offsets in the snapshot history.
 
-Iceberg's own stream plans manifests, reads row by row, takes no filter, always reads main, and fails or leaves rows out
-where history has expired. Here Spark keeps the offsets, and the files of a batch are planned by Iceberg's batch scans.
+Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows where snapshots have
+expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from helios.spark.sources import offsets, readers, starting_offsets
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.spark.sources.offsets import SnapshotDelta
-from helios.spark.sources.snapshot import ROW_ID, columns, is_there, source_table, vector_of
+from helios.spark.sources.snapshot import ROW_ID, columns, has_snapshot, source_table, vector_of
 from helios.spark.sources.snapshot_reader import SnapshotReader
 from helios.spark.sources.spans import SpanSource
 from helios.table.offsets import IcebergOffset, SnapshotRange, between
@@ -54,8 +54,8 @@ class IcebergReader(SpanSource):
         self._snapshots = SnapshotReader(
             spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
         )
-        self._beginning = IcebergOffset()
-        self._streamed: JavaTable | None = None
+        self._starting_offset = IcebergOffset()
+        self._stream_table: JavaTable | None = None
 
     @property
     def _source(self) -> IcebergSource:
@@ -63,20 +63,20 @@ class IcebergReader(SpanSource):
         return self.read_plan.source
 
     @property
-    def _replaces(self) -> bool:
-        """Whether the target takes rows again; to a state of Spark's they would be more rows."""
+    def _accepts_replays(self) -> bool:
+        """Whether the target accepts rows a second time; Spark's own state would count them twice."""
         plan = self.context.plan
         return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
     @property
     def _rows_only(self) -> bool:
-        """Whether a batch begins only where rows were added."""
+        """Whether a batch starts only when rows were added."""
         return self.context.plan.path is ReadPath.STREAM
 
     def _table(self) -> JavaTable:
         return source_table(self._spark, self.read_plan)
 
-    # where it begins
+    # the starting offset
 
     @property
     def declared(self) -> str:
@@ -84,9 +84,9 @@ class IcebergReader(SpanSource):
 
     def begin(self) -> StartEntry:
         self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
-        read, self._beginning = starting_offsets.begin(self._spark, self.read_plan)
+        read, self._starting_offset = starting_offsets.begin(self._spark, self.read_plan)
         self._resolve(read)
-        place = self._beginning.as_json()
+        place = self._starting_offset.as_json()
         return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
 
     def resume(self, entry: StartEntry) -> None:
@@ -94,84 +94,84 @@ class IcebergReader(SpanSource):
         super().resume(entry)
         starting_offsets.refuse_replaced(self.read_plan, entry)
         self._resolve(replace(self.read_plan, branch=entry["branch"]))
-        self._beginning = IcebergOffset.parse(entry["place"])
+        self._starting_offset = IcebergOffset.parse(entry["place"])
 
     def _resolve(self, read: ReadPlan) -> None:
         self.read_plan = read
         self._snapshots.read = read
 
     def start(self) -> Position:
-        return self._beginning.as_json()
+        return self._starting_offset.as_json()
 
-    # how far a batch goes
+    # the end of a batch
 
     def freeze(self) -> None:
         newest = offsets.head(self._table(), self.read_plan.branch)
         self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
 
     def latest(self, after: Position) -> Position:
-        """Where the batch behind a position ends.
+        """The end of the batch after a position.
 
         Raises:
-            HeliosError: What is ahead cannot be read.
+            HeliosError: The snapshots after the position cannot be read.
         """
-        stood = IcebergOffset.parse(after)
-        end = self._latest(stood)
-        return after if end == stood else end.as_json()
+        offset = IcebergOffset.parse(after)
+        end = self._latest(offset)
+        return after if end == offset else end.as_json()
 
-    def _latest(self, stood: IcebergOffset) -> IcebergOffset:
+    def _latest(self, offset: IcebergOffset) -> IcebergOffset:
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._until) if self._until is not None else None
-        # Where that has expired, what came later holds its rows.
+        # If that snapshot has expired, a later one holds its rows.
         newest = newest or offsets.head(table, read.branch)
         if newest is None or (self._frozen and self._until is None):
-            return stood
-        fresh = False
+            return offset
+        rebootstrapped = False
         try:
-            units = offsets.ahead(table, read, stood, newest)
+            deltas = offsets.ahead(table, read, offset, newest)
         except offsets.Expired as lost:
             if not self._rebootstraps():
                 raise
-            stood, fresh = self._rebootstrapped(stood, newest, lost), True
-            units = offsets.ahead(table, read, stood, newest)
-        self._observe(units)
-        if self._rows_only and not any(unit.files for unit in units):
-            return stood
-        end = self._end(table, stood, units, newest)
+            offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
+            deltas = offsets.ahead(table, read, offset, newest)
+        self._observe(deltas)
+        if self._rows_only and not any(delta.files for delta in deltas):
+            return offset
+        end = self._end(table, offset, deltas, newest)
         if end.files is None and end.snapshot is not None:
             snapshot = table.snapshot(end.snapshot)
             rows, live = offsets.lineage(snapshot) if snapshot is not None else (None, None)
             end = replace(end, rows=rows, live=live)
-            if fresh:  # whoever reads the two offsets must know that the state lies between them
-                end = replace(end, state=True, since=stood.since)
+            if rebootstrapped:  # marks that a state lies between the two offsets
+                end = replace(end, state=True, since=offset.since)
         return end
 
     def _end(
-        self, table: JavaTable, stood: IcebergOffset, units: list[SnapshotDelta], newest: JavaSnapshot
+        self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta], newest: JavaSnapshot
     ) -> IcebergOffset:
         if self._max_rows is None and self._max_files is None:
             return IcebergOffset(snapshot=int(newest.snapshotId()))
         return offsets.advance(
-            stood,
-            units,
+            offset,
+            deltas,
             newest,
             max_rows=self._max_rows,
             max_files=self._max_files,
-            rows_of=lambda unit: self._snapshots.rows_of(table, unit),
+            rows_of=lambda delta: self._snapshots.rows_of(table, delta),
         )
 
     def _rebootstraps(self) -> bool:
-        """Whether the state is read where history is lost; a state of Spark's would count its rows again."""
+        """Whether the current state is read when snapshots have expired; Spark's own state would count rows twice."""
         return self._source.expired == "rebootstrap" and not self._rows_only
 
-    def _rebootstrapped(self, stood: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+    def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
         snapshot = int(newest.snapshotId())
         return offsets.rebootstrap(
-            stood, newest, lost, replaces=self._replaces, kept=lambda row: self._kept(snapshot, row)
+            offset, newest, lost, replaces=self._accepts_replays, kept=lambda row: self._rows_below(snapshot, row)
         )
 
-    def _kept(self, snapshot: int, row: int) -> int:
-        """How many rows of a state have a row id below another one."""
+    def _rows_below(self, snapshot: int, row: int) -> int:
+        """How many rows of a state have a row id below a given one."""
         assert self.read_plan.table is not None
         state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
         return state.where(F.col(ROW_ID) < row).count()
@@ -185,10 +185,10 @@ class IcebergReader(SpanSource):
             return True
         return False
 
-    # how far it is behind
+    # lag
 
-    def _observe(self, units: list[SnapshotDelta]) -> None:
-        self.context.observer.lagging(self.index, offsets.lag(units))
+    def _observe(self, deltas: list[SnapshotDelta]) -> None:
+        self.context.observer.lagging(self.index, offsets.lag(deltas))
 
     def lag(self, at: Position) -> Lag:
         table, read = self._table(), self.read_plan
@@ -201,7 +201,7 @@ class IcebergReader(SpanSource):
         return between(self._offset(span.start), self._offset(span.end))
 
     def _offset(self, position: Position | None) -> IcebergOffset:
-        return IcebergOffset.parse(position) if position is not None else self._beginning
+        return IcebergOffset.parse(position) if position is not None else self._starting_offset
 
     def span(self, start: Position | None, end: Position | None) -> Span:
         read = self.read_plan
@@ -230,7 +230,7 @@ class IcebergReader(SpanSource):
         return readers.pin(self._spark, self.read_plan)
 
     def exists(self, pin: int | None) -> bool:
-        return is_there(self._spark, self.read_plan, pin)
+        return has_snapshot(self._spark, self.read_plan, pin)
 
     def at_pin(self, pin: int | None) -> Span:
         return Span(self.read_plan.name, None, {SNAPSHOT: pin}, {"source": self.read_plan.name, SNAPSHOT: pin})
@@ -254,27 +254,27 @@ class IcebergReader(SpanSource):
     # Spark's own stream
 
     def stream(self) -> DataFrame:
-        self._streamed = self._table()  # the columns of a stream never change
+        self._stream_table = self._table()  # a running stream keeps the columns that it started with
         return readers.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
 
     def partitions(
         self, start: Position, end: Position, columns: JavaStructType
     ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
         span = between(IcebergOffset.parse(start), IcebergOffset.parse(end))
-        assert self._streamed is not None  # stream() comes first
+        assert self._stream_table is not None  # stream() comes first
         tasks, self._scanned = self._snapshots.tasks(self._table(), span)
         if not tasks.size():
             return (), None
-        return plan_input_partitions(self._spark, self._streamed, tasks, columns, vector=vector_of(self.read_plan))
+        return plan_input_partitions(self._spark, self._stream_table, tasks, columns, vector=vector_of(self.read_plan))
 
     def verify_stream(self) -> None:
-        assert self._streamed is not None
-        if self._table().schema().schemaId() != self._streamed.schema().schemaId():
+        assert self._stream_table is not None
+        if self._table().schema().schemaId() != self._stream_table.schema().schemaId():
             raise RunError(
-                f"the columns of {self.read_plan.name} have changed since the run began, and would be left out "
-                "silently.",
+                f"the columns of {self.read_plan.name} have changed since the run began, and the running stream would "
+                "silently skip the new ones.",
                 where=self.context.plan.origin,
-                fix="run again: a new run reads the columns that are there.",
+                fix="run again: a new run reads the current columns.",
             )
 
     def scanned(self) -> ScanMetrics:

@@ -1,4 +1,4 @@
-"""Rows in memory as a source, for tests."""
+"""The source of rows in memory, for tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A followed source as a micro-batch stream of Spark's: Python behind Spark's interface `MicroBatchStream`.
+"""Spark's `MicroBatchStream` for a followed source, implemented in Python.
 
-Spark keeps the offset log, the triggers and the recovery; the source says where a batch ends. The rows of a batch are
-read by its span, unless the stream delivers them: then Spark plans and reads them itself.
+Spark keeps the offset log, the triggers and the recovery; the source gives the end offset of each batch. The rows of a
+batch are read as a span, unless a planner is given: then Spark plans and reads the partitions itself.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 Planner = Callable[
     [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
 ]
-"""Plans the input partitions between two positions, and the factory of their readers; None where there are none."""
+"""Plans the input partitions between two positions and their reader factory; None if there are none."""
 
 
-class Followed(Protocol):
+class FollowedSource(Protocol):
     """What a stream needs of its source."""
 
     context: SourceContext
@@ -52,23 +52,23 @@ class MicroBatchStream:
     Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
 
     Args:
-        source: What is read.
-        planner: Plans the partitions that Spark reads; None where only the offsets are wanted.
+        source: The followed source.
+        planner: Plans the partitions that Spark reads; None if only the offsets are used.
     """
 
-    def __init__(self, source: Followed, planner: Planner | None = None) -> None:
+    def __init__(self, source: FollowedSource, planner: Planner | None = None) -> None:
         self.source = source
         self._planner = planner
         spark = source.context.spark
         allow_callbacks()
         self._jvm = classes()
-        # A stream's columns never change: later ones are another stream's.
+        # A running stream keeps its columns; new ones need a new stream.
         self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.schema().json())
         self._factory: JavaReaderFactory | None = None
         self._planned: tuple[str, JavaArray[JavaInputPartition]] | None = None
 
     def df(self) -> DataFrame:
-        """Its rows, as a streaming DataFrame."""
+        """The stream as a streaming DataFrame."""
         jvm = self._jvm
         none = jvm.scala.Option.empty()
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
@@ -84,13 +84,13 @@ class MicroBatchStream:
         offset: JavaOffset = self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
         return offset
 
-    def _none_of(self, kind: str) -> JavaArray[T]:
+    def _empty_array(self, kind: str) -> JavaArray[T]:
         found = self._jvm
         for part in f"{SPARK}.{kind}".split("."):
             found = getattr(found, part)
         return java_array(found)
 
-    # a table
+    # Spark's interface SupportsRead, a Table
 
     def name(self) -> str:
         return self.source.read_plan.name
@@ -111,10 +111,10 @@ class MicroBatchStream:
         return columns
 
     def partitioning(self) -> JavaArray[JavaObject]:
-        return self._none_of("expressions.Transform")
+        return self._empty_array("expressions.Transform")
 
     def constraints(self) -> JavaArray[JavaObject]:
-        return self._none_of("catalog.constraints.Constraint")
+        return self._empty_array("catalog.constraints.Constraint")
 
     def properties(self) -> JavaMap[str, str]:
         properties: JavaMap[str, str] = self._jvm.java.util.HashMap()
@@ -128,7 +128,7 @@ class MicroBatchStream:
     def newScanBuilder(self, options: JavaObject) -> MicroBatchStream:
         return self
 
-    # a scan
+    # Spark's interfaces ScanBuilder and Scan
 
     def build(self) -> MicroBatchStream:
         return self
@@ -143,17 +143,17 @@ class MicroBatchStream:
         return self
 
     def supportedCustomMetrics(self) -> JavaArray[JavaObject]:
-        return self._none_of("metric.CustomMetric")
+        return self._empty_array("metric.CustomMetric")
 
     def reportDriverMetrics(self) -> JavaArray[JavaObject]:
-        return self._none_of("metric.CustomTaskMetric")
+        return self._empty_array("metric.CustomTaskMetric")
 
     def columnarSupportMode(self) -> JavaObject:
         modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
         mode: JavaObject = modes.PARTITION_DEFINED if self._planner is not None else modes.UNSUPPORTED
         return mode
 
-    # a stream
+    # Spark's interface MicroBatchStream
 
     def initialOffset(self) -> JavaOffset:
         return self._offset(self.source.start())
@@ -166,11 +166,11 @@ class MicroBatchStream:
         return limit
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._kept(self.source.freeze)
+        self._keep_error(self.source.freeze)
 
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
         after = _position(start) if start is not None else self.source.start()
-        return self._offset(self._kept(lambda: self.source.latest(after)))
+        return self._offset(self._keep_error(lambda: self.source.latest(after)))
 
     def reportLatestOffset(self) -> None:
         return None
@@ -178,11 +178,11 @@ class MicroBatchStream:
     def planInputPartitions(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         key = f"{start.json()} {end.json()}"
         if self._planned is None or self._planned[0] != key:
-            self._planned = key, self._kept(lambda: self._plan(start, end))
+            self._planned = key, self._keep_error(lambda: self._plan(start, end))
         return self._planned[1]
 
     def createReaderFactory(self) -> JavaReaderFactory:
-        # Spark asks for one although it has no partition to read: any that can be sent to an executor will do.
+        # Spark asks for a factory even without partitions; any serializable one works.
         unused = getattr(
             self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
         )
@@ -196,19 +196,19 @@ class MicroBatchStream:
 
     def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         if self._planner is None:
-            return self._none_of("read.InputPartition")
+            return self._empty_array("read.InputPartition")
         found, self._factory = self._planner(_position(start), _position(end), self._columns)
-        return found if self._factory is not None else self._none_of("read.InputPartition")
+        return found if self._factory is not None else self._empty_array("read.InputPartition")
 
-    def _kept(self, ask: Callable[[], T]) -> T:
-        """Spark tells of an error in here as text; the source keeps the error itself."""
+    def _keep_error(self, call: Callable[[], T]) -> T:
+        """Runs a callback and keeps its error on the source, as Spark passes on only the text of it."""
         try:
-            return ask()
+            return call()
         except Exception as error:
             self.source.error = error
             raise
 
-    # an object
+    # java.lang.Object
 
     def toString(self) -> str:
         return self.name()

@@ -1,4 +1,4 @@
-"""The protocol of sources: positions, the spans between them, and their rows."""
+"""The `Source` protocol: positions, the spans between them, and their rows."""
 
 from __future__ import annotations
 
@@ -18,59 +18,62 @@ from helios.table.positions import Lag, Position, Span
 
 
 class Source(Protocol):
-    """One source of a pipeline at work.
+    """One source of a running pipeline.
 
-    A source that is followed gives spans between positions; one that is read once gives its current state as a span.
+    A followed source gives spans between positions; a source that is read once gives its current state as a span.
     """
 
     context: SourceContext
     read_plan: ReadPlan
     ordering: str | None
-    """The hidden column by which `read` orders equal rows; None where the source has no order."""
+    """The hidden column that orders rows with equal keys; None if the source has no order."""
     pinned: bool
-    """Whether a batch of a streaming pipeline reads it at a pin, so that a replay sees the same."""
+    """Whether a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
 
-    # what is followed
+    # followed sources
 
     def begin(self) -> StartEntry:
-        """Settles where a pipeline first begins, as `helios/start.json` keeps it: `declared`, `place` and what is
-        needed to recognize the source."""
+        """Resolves the starting position at a pipeline's first start.
+
+        Returns:
+            The entry of `helios/start.json`: `declared`, `place` and what identifies the source.
+        """
 
     def resume(self, entry: StartEntry) -> None:
-        """Takes up the beginning that an earlier start has settled.
+        """Uses the starting position that the first start has stored.
 
         Raises:
-            HeliosError: The source was replaced, or another beginning was declared.
+            HeliosError: The source was replaced, or the script declares another start.
         """
 
     def start(self) -> Position:
         """The position before the first batch."""
 
     def latest(self, after: Position) -> Position:
-        """Where the batch behind a position ends, within the limits of the plan; `after` where nothing is new."""
+        """The end of the batch after a position, within the plan's limits; `after` itself if nothing is new."""
 
     def freeze(self) -> None:
-        """From now on goes no further than the source is now."""
+        """Caps `latest` at the source's current end, for `--once`."""
 
     def span(self, start: Position | None, end: Position | None) -> Span:
-        """The span between two positions; None is the beginning."""
+        """The span between two positions; None is the starting position."""
 
     def lost(self, span: Span) -> bool:
-        """Whether a planned span cannot be read any more, and the source may begin again with its current state."""
+        """Whether a planned span can no longer be read, and the source may restart from its current state."""
 
     def lag(self, at: Position) -> Lag | None:
-        """How far a position is behind; None where that is not known."""
+        """The lag of a position; None if unknown."""
 
     def committed(self, position: Position) -> None:
-        """The target holds all up to a position: a source may delete what is behind it."""
+        """Called when the target holds everything up to a position: the source may delete older data."""
 
-    # what is read once
+    # sources that are read once
 
     def current(self) -> Span:
         """The current state; two states with equal entries hold equal rows."""
 
     def pin(self) -> int | None:
-        """What a batch that joins the source reads it at, as `helios/pins/N.json` keeps it."""
+        """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""
 
     def exists(self, pin: int | None) -> bool:
         """Whether the state at a pin can still be read."""
@@ -81,39 +84,39 @@ class Source(Protocol):
     # rows
 
     def schema(self) -> StructType:
-        """The columns that a followed source gives, before its own predicates and columns are applied."""
+        """The columns of a followed source, before its own predicates and columns are applied."""
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
-        """The rows of a span; None where it adds none.
+        """The rows of a span; None if it adds none.
 
         Args:
             spark: The session of the batch.
-            span: What is read; None for the current state.
-            positioned: Whether each row tells its position in the hidden column `POSITION`.
+            span: The span; None for the current state.
+            positioned: Whether each row carries its position in the hidden column `POSITION`.
         """
 
     def nothing(self, spark: SparkSession) -> DataFrame:
-        """No rows, in the columns of `read`."""
+        """An empty DataFrame with the columns of `read`."""
 
     def stream(self) -> DataFrame:
-        """The rows as a streaming DataFrame, whose offsets are positions of the source or Spark's own."""
+        """The source as a streaming DataFrame; its offsets are positions of the source, or Spark's own."""
 
     def verify_stream(self) -> None:
-        """Refuses to go on where Spark's own stream would leave something out.
+        """Checks that Spark's own stream would not skip anything.
 
         Raises:
-            RunError: With what it would leave out.
+            RunError: It would; names what.
         """
 
     def scanned(self) -> ScanMetrics:
-        """The files that Spark's own stream has read since the last call."""
+        """Scan metrics of Spark's own stream since the last call."""
 
     error: BaseException | None
-    """What stopped Spark's own stream, which keeps the text of an error only."""
+    """The error that stopped Spark's own stream, which keeps only its text."""
 
 
 def open_source(context: SourceContext, index: int) -> Source:
-    """The source at a number of the plan, by the reader of its kind.
+    """Opens a source of the plan by its number, with the reader of its kind.
 
     Raises:
         DeclarationError: Its kind is unknown.
@@ -124,7 +127,7 @@ def open_source(context: SourceContext, index: int) -> Source:
 
 
 def current_rows(context: SourceContext, index: int) -> DataFrame:
-    """All rows of a source, as it is now."""
+    """All current rows of a source."""
     rows = open_source(context, index).read(context.spark, None)
     assert rows is not None
     return rows

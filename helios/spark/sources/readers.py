@@ -1,4 +1,4 @@
-"""The rows of an Iceberg table: at a pin, or of a snapshot range."""
+"""Batch reads of Iceberg tables: at a pin, or of a snapshot range."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from helios.spark.jvm.sql import quoted, refusal
 from helios.spark.jvm.types.files import JavaFileScanTask
 from helios.spark.jvm.types.java import JavaCollection
 from helios.spark.sources.changelog import read_changes, state_as_changes
-from helios.spark.sources.snapshot import ROW_ID, Placing, count_state, head, read_state, source_table, vector_of
+from helios.spark.sources.snapshot import ROW_ID, AddPosition, count_state, head, read_state, source_table, vector_of
 from helios.spark.sources.snapshot_reader import SnapshotReader
 from helios.table.offsets import SnapshotRange
 
@@ -33,7 +33,7 @@ def _source(read: ReadPlan) -> IcebergSource:
 
 
 def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
-    """The rows and columns of a source that it asks for; Spark pushes both into the scan.
+    """Applies a source's own predicates and columns; Spark pushes both into the scan.
 
     Raises:
         InputError: Spark refuses a predicate or a column.
@@ -51,10 +51,10 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
 
 
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source whose points are settled, now where the table was not there yet when the plan was made.
+    """A source whose points in the history are resolved; now, if the table did not exist at planning time.
 
     Raises:
-        InputError: A point is not there.
+        InputError: A point does not exist.
     """
     source = _source(read)
     assert read.table is not None
@@ -65,7 +65,7 @@ def settled(read: ReadPlan) -> ReadPlan:
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
-    """The snapshot that a source which is read once is read at: of a branch its newest; None for an empty table."""
+    """The snapshot at which a source that is read once is read: the newest of its branch; None for an empty table."""
     read = settled(read)
     if read.span is not None:
         return read.span[1]
@@ -73,7 +73,7 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
 
 
 def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
-    """What a source that is read once gives at its pin."""
+    """The rows of a source that is read once, at its pin."""
     read = settled(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
@@ -82,7 +82,7 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
         if source.reads_changes and snapshot is not None:
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
-            count_state(spark, read, snapshot)  # first: an expired snapshot is refused with its remedy
+            count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
         return narrowed(read_state(spark, read, snapshot), read)
     after, to = read.span
     if source.changed is not None:
@@ -98,13 +98,13 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
 def read_range(
     spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
 ) -> DataFrame | None:
-    """The rows of a range; None when it adds none.
+    """The rows of a range; None if it adds none.
 
     Args:
         spark: The session.
-        reader: The source.
-        span: Its snapshots.
-        positioned: Whether each row is to say where it stood, in the hidden column `POSITION`.
+        reader: The snapshot reader of the source.
+        span: The range.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
         LedgerError: A snapshot of the range has expired, or the source was rolled back.
@@ -132,14 +132,14 @@ def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tup
 def _rows(
     spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
 ) -> DataFrame | None:
-    """The rows of a range: a whole state as Spark reads a table, anything else by its files."""
+    """The rows of a range: a whole state through Spark's table reader, anything else by its files."""
     read = reader.read
     table = source_table(spark, read)
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
-        place = _placing(_entries(spark, read, span.state)) if positioned else None
-        parts.append(read_state(spark, read, span.state, place, span.since))
+        add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
+        parts.append(read_state(spark, read, span.state, add_position, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = reader.tasks(table, span)
     scan_metrics.record(seen)
@@ -148,20 +148,20 @@ def _rows(
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
         names = spark_schema(spark, table).names
         parts.append(
-            _placing(_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
+            _positions(_task_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
         )
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _entries(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
-    """The sequence number of each file of a state."""
+def _state_sequences(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
+    """The data sequence number of each file of a state."""
     assert read.table is not None
     entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")
     return entries.select("data_file.file_path", "sequence_number")
 
 
-def _sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]) -> DataFrame:
-    """The sequence number of each file of some tasks; of a file of format v1 it is 0."""
+def _task_sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]) -> DataFrame:
+    """The data sequence number of each file of some tasks; 0 for format v1."""
     files = [task.file() for task in tasks]
     paths = [str(file.location()) for file in files]
     numbers = [int(file.dataSequenceNumber() or 0) for file in files]
@@ -169,16 +169,16 @@ def _sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]) -> 
     return inline(spark, schema, {"file_path": paths, "sequence_number": numbers})
 
 
-def _placing(files: DataFrame) -> Placing:
-    """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
+def _positions(files: DataFrame) -> AddPosition:
+    """Adds the hidden position to rows: the commit's sequence number, the file, and the row's position in it."""
     known = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 
-    def place(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def add(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         picked = map(quoted, columns)
-        placed = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
-        joined = placed.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
+        located = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
+        joined = located.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
         position = F.struct("__helios_seq", "__helios_at", "__helios_pos").alias(POSITION)
-        names = placed.columns[: len(columns)]
+        names = located.columns[: len(columns)]
         return joined.select(*map(quoted, names), position)
 
-    return place
+    return add

@@ -1,4 +1,4 @@
-"""The base of sources that are followed by spans: what a new kind of source need not write itself."""
+"""The base class of sources that are read by spans, with defaults for a new kind of source."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from helios.table.positions import Lag, Position, Span
 
 
 class SpanSource:
-    """The defaults of a source that is followed by spans: it names its beginning, and knows no lag.
+    """Defaults of the `Source` protocol for a source that is read by spans.
 
-    A subclass has `first`, `latest` and `read`; one that is pinned has `pin`, `exists` and `at_pin` too.
+    A subclass implements `first`, `latest` and `read`; a pinned one also `pin`, `exists` and `at_pin`.
 
     Args:
         context: What the sources of the run share.
@@ -37,11 +37,11 @@ class SpanSource:
 
     @property
     def declared(self) -> str:
-        """What the script says about the beginning; another text at a later start is an error."""
+        """The declared start; another text at a later start is an error."""
         return self.read_plan.source.label()
 
     def first(self) -> Position:
-        """The position before the first batch of a pipeline that has not run yet."""
+        """The position before the first batch, resolved at the first start."""
         raise NotImplementedError
 
     def begin(self) -> StartEntry:
@@ -52,10 +52,10 @@ class SpanSource:
         if entry["declared"] != self.declared:
             raise CheckpointError(
                 f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "
-                f"{self.declared}, which counts only when a pipeline first begins.",
+                f"{self.declared}, which applies to the first start only.",
                 where=self.read_plan.source.origin,
-                fix="put it back, begin anew with `helios run --full-refresh`, or give the pipeline a new name and a "
-                "new target.",
+                fix="put it back, refill the target with `helios run --full-refresh`, or give the pipeline a new name "
+                "and a new target.",
             )
         self._start = entry["place"]
 
@@ -67,7 +67,7 @@ class SpanSource:
         raise NotImplementedError
 
     def freeze(self) -> None:
-        """Goes on with what comes, unless a subclass knows better."""
+        """Does nothing by default: new data is still read."""
 
     def span(self, start: Position | None, end: Position | None) -> Span:
         entry = {"source": self.read_plan.name, "branch": None, "uuid": None, "from": self.declared, "place": end}

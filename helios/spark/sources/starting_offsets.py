@@ -1,4 +1,4 @@
-"""Where a pipeline first begins to follow its tables: settled at the first start, and kept in the checkpoint."""
+"""Starting offsets of followed Iceberg tables: resolved at the first start and kept in the checkpoint."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from helios.table.offsets import IcebergOffset
 
 
 def declared(source: IcebergSource) -> str:
-    """What the user said about the beginning, and about what is followed."""
+    """The declared start, and whether changes are followed."""
     start = f"start={source.start!r}" if source.start is not None else "start='current'"
     followed = ", by its changes" if source.changed is not None else ""
     return (str(source.at) if source.at is not None else start) + followed
 
 
 def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
-    """Refuses a table that is not the one that the pipeline first began with.
+    """Rejects a table other than the one that the pipeline started with.
 
     Raises:
-        LedgerError: It was replaced by another one.
+        LedgerError: The table was replaced.
     """
     if entry["uuid"] != read.uuid:
         raise LedgerError(
-            f"{read.name} was replaced by another table since the pipeline first began.",
+            f"{read.name} was replaced by another table since the pipeline's first start.",
             where=read.source.origin,
-            fix="restore the table, fill the target anew with `helios run --full-refresh`, or give the pipeline a "
-            "new name and a new target.",
+            fix="restore the table, refill the target with `helios run --full-refresh`, or give the pipeline a new "
+            "name and a new target.",
         )
 
 
 def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]:
-    """Settles where a table is first read from: the branch that is followed, and the offset.
+    """Resolves the branch and the starting offset of a table.
 
     Raises:
-        InputError: The beginning is not there.
+        InputError: The declared start does not exist.
     """
     source = read.source
     assert isinstance(source, IcebergSource)

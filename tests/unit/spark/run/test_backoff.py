@@ -35,11 +35,11 @@ def test_other_replicas_are_asked_at_once(clock: list[float]) -> None:
 
 def test_each_outage_has_all_of_the_time(clock: list[float]) -> None:
     one = Outage(3.0)
-    assert one.over() is None
+    assert one.end() is None
     assert one.pause() == 0.5
     clock[0] += 2.0
-    assert one.over() == 2.0
-    assert not one.lasts
+    assert one.end() == 2.0
+    assert not one.ongoing
     clock[0] += 1000.0
     assert one.pause() == 0.5
 
