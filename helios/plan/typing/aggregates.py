@@ -10,8 +10,8 @@ from helios.model.flow import Flow, Sink, Step, flows
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Aggregate, Dedupe, Join, Rename, Select, Sql, Watermark
 from helios.plan.typing.expression import outputs, parse
-from helios.plan.typing.rules import Node, Scope
 from helios.plan.typing.schema import Column
+from helios.plan.typing.scope import Node, Scope
 
 _WORD = re.compile(r"\w+")
 
