@@ -13,11 +13,8 @@ from helios.plan.sources import SOURCES
 PACKAGE = Path(helios.__file__).parent
 OWNERS = ("model/", "spark/sources/")
 """Where a source may be asked for its kind."""
-LEFT = {"spark/run/query.py", "spark/run/startup.py"}
-"""Files that still ask, until the run is one way for a batch."""
-
-MODES_LEFT = ("model/", "spark/", "plan/typing/aggregates.py")
-"""Where a write mode may still be asked for."""
+MODE_OWNERS = ("model/",)
+"""Where a write mode may be asked for."""
 
 PROBE = """
 isinstance(a, FilesSource)
@@ -70,8 +67,8 @@ def test_the_search_finds_every_way_to_ask() -> None:
 
 
 def test_nobody_asks_which_kind_of_source_it_is() -> None:
-    assert asking({kind.__name__ for kind in SOURCES}, OWNERS) <= LEFT
+    assert asking({kind.__name__ for kind in SOURCES}, OWNERS) == set()
 
 
 def test_nobody_asks_which_write_mode_it_is() -> None:
-    assert asking({kind.__name__ for kind in MODES}, MODES_LEFT) == set()
+    assert asking({kind.__name__ for kind in MODES}, MODE_OWNERS) == set()

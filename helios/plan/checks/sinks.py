@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import VALID_FROM, VALID_TO, Mode
+from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.merge import merge_problems
@@ -69,11 +69,6 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
         nulls = (match["nulls"] or ("last" if descending else "first")).lower()
         found.append(SortTerm(match["by"].replace("`", ""), descending, nulls == "first"))
     return tuple(found)
-
-
-def stores(mode: Mode) -> bool:
-    """Whether a mode stores the stream's columns, so that the table has to have them."""
-    return mode.traits.stores
 
 
 # the sink alone

@@ -75,10 +75,6 @@ def nondeterministic_part(texts: Iterable[str]) -> str | None:
     return next((found for text in texts if (found := nondeterministic_function(text)) is not None), None)
 
 
-changing = nondeterministic_function
-"""Its former name."""
-
-
 def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
     """What a token is the beginning of, where its value is another one in each run."""
     before, word, after = (_text(tokens, index) for index in (at - 1, at, at + 1))

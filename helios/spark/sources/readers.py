@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helios.model.source import CHANGE_COLUMNS, POSITION, IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import read_tasks
 from helios.spark.iceberg.tables import spark_schema
@@ -84,12 +84,13 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
         if snapshot is not None:
             count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
         return narrowed(read_state(spark, read, snapshot), read)
+    stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
     found = _rows(
         spark,
-        SnapshotReader(spark=spark, read=read, predicates=[c for c in source.conditions if changing(c) is None]),
+        SnapshotReader(spark=spark, read=read, predicates=stable),
         SnapshotRange(after=after, to=to),
     )
     return narrowed(found if found is not None else read_state(spark, read, None), read)

@@ -15,7 +15,7 @@ from helios.errors import InputError
 from helios.model.flow import Flow
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.views import View
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import spark_schema
@@ -69,7 +69,7 @@ def _row_dependency(node: JavaLogicalPlan) -> str | None:
     for index in range(expressions.size()):
         one = expressions.apply(index)
         text = str(one.sql())
-        if not one.deterministic() or changing(text) is not None:
+        if not one.deterministic() or nondeterministic_function(text) is not None:
             return f"{text} gives another value each time"
     if node.subqueries().size():
         return "a subquery reads other rows"
