@@ -42,6 +42,7 @@ class SourceRow:
         jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
         spans: Whether a batch is read from its span, so that a replay is exact and several can be followed by one
             stateless pipeline; otherwise Spark's own stream delivers the rows.
+        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
     """
@@ -50,6 +51,7 @@ class SourceRow:
     describe: Callable[[Any, Surroundings], Described] = describe
     jars: tuple[str, ...] = ()
     spans: bool = True
+    rereadable: bool = True
     counts_rows: bool = True
     why: str = WHY_SPANS
 

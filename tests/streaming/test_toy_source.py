@@ -89,6 +89,17 @@ def test_another_beginning_is_refused(world: Any, counter: CounterSource, tmp_pa
         world.run((moved >> world.sink("a.t")).named("counted"))
 
 
+def test_a_source_that_cannot_be_read_again_is_not_exactly_once(
+    counter: CounterSource, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row = SourceRow(reader="tests.toy.counter_reader:CounterReader", rereadable=False)
+    monkeypatch.setitem(sources.SOURCES, CounterSource, row)
+    sink = Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
+    (counter >> sink).check()
+    with pytest.raises(CheckFailed, match="cannot be read again"):
+        (counter >> sink.exactly_once()).check()
+
+
 def test_an_unknown_kind_is_an_error(tmp_path: Path) -> None:
     unknown = CounterSource(path="x") >> Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
     with pytest.raises(CheckFailed, match="CounterSource is no kind of source that Helios knows"):

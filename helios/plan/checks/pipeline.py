@@ -96,7 +96,16 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     parts.append((sink.mode.text(), sink.origin, sink.mode.sql_texts))
     if sink.routing is not None:
         parts.append((f"route({sink.routing})", sink.origin, (sink.routing,)))
-    return [
+    problems: list[HeliosError] = [
+        DeclarationError(
+            f"{flow.source.label()} cannot be read again, so .exactly_once() cannot be kept.",
+            where=flow.source.origin,
+            fix="write it into a table first and read that, or leave .exactly_once() out.",
+        )
+        for flow in inner
+        if not row_of(flow.source).rereadable
+    ]
+    return problems + [
         DeclarationError(
             f"{named}: {part} gives other values when a batch is run again, so .exactly_once() cannot be kept.",
             where=origin,
