@@ -8,10 +8,10 @@ no lock. What it can do to a writer is told in `docs/maintenance.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -23,7 +23,11 @@ from helios.errors import NotFound, RunError
 from helios.model.values import caller
 from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.errors import CONFLICTS
+from helios.spark.jvm.errors import CONFLICTS, java_causes
+from helios.spark.jvm.types.actions import JavaRewriteDataFilesResult, JavaSparkActions
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+
+T = TypeVar("T")
 
 TARGET_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_SIZE = 512 << 20
@@ -85,7 +89,7 @@ class Compaction:
         return off(self.files, self.bytes, self.target)
 
 
-def opened(spark: SparkSession, name: TableName) -> Any:
+def opened(spark: SparkSession, name: TableName) -> JavaTable:
     """Iceberg's table object, afresh.
 
     Raises:
@@ -97,21 +101,21 @@ def opened(spark: SparkSession, name: TableName) -> Any:
     return table
 
 
-def head_of(table: Any, branch: str | None) -> Any | None:
+def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
     """The newest snapshot of a branch, by default main; None for an empty one."""
     return table.snapshot(branch or "main")
 
 
-def target_size(table: Any, wanted: int) -> int:
+def target_size(table: JavaTable, wanted: int) -> int:
     """The size that was asked for; 0 means the table's own."""
     own = table.properties().get(TARGET_SIZE)
     return wanted or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
 
 
-def actions(spark: SparkSession) -> Any:
+def actions(spark: SparkSession) -> JavaSparkActions:
     """Iceberg's actions in a session."""
-    jvm = classes()
-    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    found: JavaSparkActions = classes().org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    return found
 
 
 # compaction
@@ -191,8 +195,8 @@ class _Compaction:
 
     def result(self) -> Compaction:
         head = head_of(opened(self.spark, self.name), self.branch)
-        summary = head.summary() if head is not None else {}
-        files, size = (int(summary.get(key) or 0) for key in ("total-data-files", "total-files-size"))
+        keys = ("total-data-files", "total-files-size")
+        files, size = (int(head.summary().get(key) or 0) if head is not None else 0 for key in keys)
         return Compaction(self.name.text, self.target, files=files, bytes=size, gave_up=self.gave_up, **self._done)
 
     def data_files(self) -> None:
@@ -215,7 +219,7 @@ class _Compaction:
             # In several commits, Iceberg does not say what failed or was lost to another writer; in one it does.
             self._whole = True
 
-    def _limit(self, table: Any, small: int) -> dict[str, str]:
+    def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
         """The option that keeps the bytes read within their limit; none where all small files are within it."""
         if self.most is None:
             return {}
@@ -246,7 +250,7 @@ class _Compaction:
         if result is not None:
             self._done["manifests"] += sum(1 for _ in result.rewrittenManifests())
 
-    def _rewrite(self, table: Any, options: Mapping[str, str]) -> Any:
+    def _rewrite(self, table: JavaTable, options: Mapping[str, str]) -> JavaRewriteDataFilesResult:
         action = actions(self.spark).rewriteDataFiles(table)
         for key, value in options.items():
             action.option(key, value)
@@ -258,7 +262,7 @@ class _Compaction:
         self._done["read"] += int(result.rewrittenBytesCount())
         return result
 
-    def _try(self, act: Callable[[], Any]) -> Any:
+    def _try(self, act: Callable[[], T]) -> T | None:
         """Runs an action; None when it lost to another writer, and `gave_up` when it did so too often."""
         try:
             return act()
@@ -271,10 +275,11 @@ class _Compaction:
                 self.gave_up = f"it yielded to another writer {TRIES} times: {lost}"
             return None
 
-    def _changes_rows(self, table: Any) -> bool:
+    def _changes_rows(self, table: JavaTable) -> bool:
         """Whether writers change rows or publish branches: each of our commits may then cost them a try."""
         head = head_of(table, self.branch)
-        branches = [str(ref) for ref in listed(table.refs().keySet()) if table.refs().get(ref).isBranch()]
+        refs = table.refs()
+        branches = [name for name in listed(refs.keySet()) if (ref := refs.get(name)) is not None and ref.isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
         for _ in range(HISTORY):
@@ -282,11 +287,12 @@ class _Compaction:
                 return False
             if str(head.operation()) in ("overwrite", "delete"):
                 return True
-            head = table.snapshot(head.parentId()) if head.parentId() is not None else None
+            parent = head.parentId()
+            head = table.snapshot(parent) if parent is not None else None
         return False
 
 
-def _many_manifests(table: Any) -> bool:
+def _many_manifests(table: JavaTable) -> bool:
     head = head_of(table, None)
     manifests = list(head.allManifests(table.io())) if head is not None else []
     # The next commit drops those with nothing but deleted files: a rewrite of them would conflict with it.
@@ -300,7 +306,7 @@ def _many_manifests(table: Any) -> bool:
 
 def conflict(error: Exception) -> str | None:
     """What another writer did, when that is why an action failed."""
-    for cause in _causes(error):
+    for cause in java_causes(error):
         if str(cause.getClass().getSimpleName()) in CONFLICTS:
             return str(cause.getMessage() or "").splitlines()[0]
     return None
@@ -308,16 +314,9 @@ def conflict(error: Exception) -> str | None:
 
 def failed(name: TableName, what: str, error: Exception) -> RunError:
     """A failure of Iceberg's or Spark's own, by its deepest cause."""
-    causes = list(_causes(error))
+    causes = list(java_causes(error))
     if not causes:
         return RunError(f"the {what} of {name.text} failed: {str(error).splitlines()[0]}")
     told = str(causes[-1].getMessage() or "").splitlines()
     kind = str(causes[-1].getClass().getSimpleName())
     return RunError(f"the {what} of {name.text} failed: {kind}{f': {told[0]}' if told else ''}")
-
-
-def _causes(error: Exception) -> Iterator[Any]:
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
-    while cause is not None:
-        yield cause
-        cause = cause.getCause()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,6 +22,8 @@ from helios.config import Config
 from helios.errors import HeliosError, InputError, RunError
 from helios.model.maintenance import Maintenance, orphan_age
 from helios.model.values import caller
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.updates import JavaExpiry
 from helios.spark.maintenance.compact import (
     Compaction,
     actions,
@@ -36,6 +38,8 @@ from helios.spark.session import session
 from helios.table.maintenance import Expiry, planned_among
 from helios.table.readers import warehouses
 from helios.table.refs import RefChange
+
+E = TypeVar("E", bound=JavaExpiry)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry) -> Expired:
     )
 
 
-def _exactly(expiry: Any, ids: list[int]) -> Any:
+def _exactly(expiry: E, ids: list[int]) -> E:
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -179,7 +183,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
         )
 
 
-def _refuse_checkpoints(name: TableName, table: Any, files: Iterable[str]) -> None:
+def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
     """No snapshot names the files of a checkpoint that somebody keeps inside the table's folder."""
     location = str(table.location()).rstrip("/")
     own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))

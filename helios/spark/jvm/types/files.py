@@ -47,6 +47,10 @@ class JavaDeleteFile(JavaContentFile, Protocol):
 class JavaManifestFile(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile`."""
 
+    def hasAddedFiles(self) -> bool: ...
+
+    def hasExistingFiles(self) -> bool: ...
+
     def length(self) -> int: ...
 
 
