@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from helios.catalog import seam as _catalog
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.errors import HeliosError
@@ -44,6 +45,7 @@ from helios.model.steps import (
 from helios.model.values import param
 
 if TYPE_CHECKING:
+    from helios.catalog.seam import Operations
     from helios.engine import DefaultEngine
 
 __version__ = "0.1.0"
@@ -91,4 +93,11 @@ def _load_engine() -> DefaultEngine:
     return DefaultEngine()
 
 
+def _load_operations() -> Operations:
+    from helios.catalog import operations
+
+    return operations
+
+
 _engine.provide(_load_engine)
+_catalog.provide(_load_operations)

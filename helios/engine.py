@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helios.catalog.spec import Catalog
 from helios.config import Config, load
 from helios.errors import CheckFailed, HeliosError
 from helios.model.flow import Flow, Pipeline, flows
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
 from helios.plan import Context, Plan, compile_pipelines, infer_schema
 from helios.plan.compile import DOUBTS
 from helios.plan.typing.schema import Schema
@@ -32,9 +31,9 @@ def context_for(origin_file: str, catalogs: dict[str, Catalog] | None = None, pr
 
 def catalogs_in(flow: Flow, sink: IcebergSink | None = None) -> dict[str, Catalog]:
     """The catalogs that a pipeline names by value."""
-    nodes: list[Any] = [inner.source for inner in flows(flow)] + ([sink] if sink else [])
-    named = [n.catalog for n in nodes if isinstance(n, (IcebergSource, IcebergSink)) and isinstance(n.catalog, Catalog)]
-    return {catalog.name: catalog for catalog in named}
+    references = [inner.source.reference for inner in flows(flow)]
+    given = [reference[1] for reference in references if reference is not None] + ([sink.catalog] if sink else [])
+    return {catalog.name: catalog for catalog in given if isinstance(catalog, Catalog)}
 
 
 def module_catalogs() -> dict[str, Catalog]:
@@ -96,13 +95,15 @@ class DefaultEngine:
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
-        from helios.spark.iceberg.scan_tasks import staging
-        from helios.spark.sources.readers import read_batch
+        from helios.spark.iceberg.scan_tasks import scan_task_scope
+        from helios.spark.sources.context import SourceContext
+        from helios.spark.sources.protocol import current_rows
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
-        with staging():
-            df = build(plan, lambda _, read: read_batch(session, read)).df
+        with scan_task_scope():
+            sources = SourceContext(plan=plan, spark=session)
+            df = build(plan, lambda index, _: current_rows(sources, index)).df
             return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:

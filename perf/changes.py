@@ -29,7 +29,7 @@ from helios.catalog.conf import spark_conf
 from helios.catalog.names import TableName
 from helios.config import load
 from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg.scan_tasks import staging
+from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.session import session
 from helios.spark.sources.changelog import read_changes
 from helios.spark.sources.snapshot import source_table
@@ -181,7 +181,7 @@ class Copy:
             head = table.snapshot(parent) if parent is not None else None
         if not past:
             return
-        with staging():
+        with scan_task_scope():
             df = read_changes(self.spark, self.read, self.at, past[0].snapshotId(), self.keys)
             names = df.columns[:-3]
             rows = df.collect()

@@ -48,8 +48,9 @@ from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.iceberg.filters import expression
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
-from helios.spark.sources.iceberg import Feed
-from helios.spark.sources.offsets import Place, between
+from helios.spark.sources.snapshot import source_table
+from helios.spark.sources.snapshot_reader import SnapshotReader
+from helios.table.offsets import IcebergOffset, between
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}
 CONTENDERS = ("docs", "helios", "docs batch", "helios batch")
@@ -204,9 +205,10 @@ class Race:
         """What is done before the first row of such a read: each returns the seconds that it took."""
         plan = self.plan(Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental(), "planned")
         head = self.catalog.load(f"perf.{self.source}").snapshots()[-1].id
-        start = Place(snapshot=head, files=0, state=True)
-        feed = Feed(spark=session.clone(self.spark, [plan]), read=plan.reads[0], start=start, predicates=plan.pushed(0))
-        span, table = between(start, feed.latest(start)), feed.table()
+        start = IcebergOffset(snapshot=head, files=0, state=True)
+        spark = session.clone(self.spark, [plan])
+        feed = SnapshotReader(spark=spark, read=plan.reads[0], predicates=plan.pushed(0))
+        span, table = between(start, IcebergOffset(snapshot=head)), source_table(spark, plan.reads[0])
         wanted = expression(feed.spark, f"local.perf.{self.source}", feed.predicates)
         jvm: Any = feed.spark._jvm
         iceberg = jvm.org.apache.iceberg
@@ -220,9 +222,9 @@ class Race:
             return float(nanoseconds) / 1e9
 
         return {
-            "the table is loaded": lambda: timed(feed.table),
+            "the table is loaded": lambda: timed(lambda: source_table(spark, plan.reads[0])),
             "Iceberg plans the files (totalPlanningDuration)": by_iceberg,
-            "Helios plans the files (Feed.tasks)": lambda: timed(lambda: feed.tasks(table, span)),
+            "Helios plans the files (SnapshotReader.tasks)": lambda: timed(lambda: feed.tasks(table, span)),
             "Spark makes the batch read's physical plan": lambda: timed(
                 lambda: self.read()._jdf.queryExecution().executedPlan()
             ),

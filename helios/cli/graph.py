@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from helios.errors import NotFound
 
 if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+    from helios.errors import Origin
     from helios.model.flow import Flow, Pipeline, Source, Step
-    from helios.model.sink import IcebergSink
-    from helios.model.source import IcebergSource
+    from helios.model.values import Identifier
     from helios.plan import Context
 
 LONGEST_LABEL = 100
@@ -79,7 +80,8 @@ class _Drawing:
         sink = self.graph.add("sink", label)
         self.graph.connect(end, sink)
         if isinstance(pipeline.sink, IcebergSink):
-            self.written.append((self.table(pipeline.sink), sink))
+            table, catalog = pipeline.sink.table, pipeline.sink.catalog
+            self.written.append((self.table(table, catalog, pipeline.sink.origin), sink))
 
     def flow(self, flow: Flow) -> str:
         """Draws a flow and returns its last box."""
@@ -89,16 +91,13 @@ class _Drawing:
         return last
 
     def source(self, source: Source) -> str:
-        from helios.model.source import IcebergSource
-
         for known, node in self.sources:
-            # Rows in memory may hold values that cannot be compared.
-            if known is source or (known.label() == source.label() and _comparable(known) and known == source):
+            if known is source or (known.label() == source.label() and known.comparable and known == source):
                 return node
         node = self.graph.add("source", source.label())
         self.sources.append((source, node))
-        if isinstance(source, IcebergSource):
-            self.read.append((self.table(source), node))
+        if source.reference is not None:
+            self.read.append((self.table(*source.reference, source.origin), node))
         return node
 
     def step(self, before: str, step: Step) -> str:
@@ -118,26 +117,17 @@ class _Drawing:
                 self.graph.connect(self.flow(step.other), node, "right" if isinstance(step, Join) else "")
         return self.steps[key]
 
-    def table(self, node: IcebergSource | IcebergSink) -> str:
-        from helios.config import resolve
-
+    def table(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> str:
         try:
-            found = resolve(node.table, node.catalog, self.context.catalogs, self.context.config, node.origin)
+            return self.context.resolve(name, catalog, where).text
         except NotFound:
-            return str(node.table)  # a picture may show what `helios check` refuses
-        return found.text
+            return str(name)  # a picture may show what `helios check` refuses
 
     def link_tables(self) -> None:
         for table, sink in self.written:
             for name, source in self.read:
                 if name == table:
                     self.graph.connect(sink, source, dashed=True)
-
-
-def _comparable(source: Source) -> bool:
-    from helios.model.memory import MemorySource
-
-    return not isinstance(source, MemorySource)
 
 
 def _short(label: str) -> str:

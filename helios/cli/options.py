@@ -74,16 +74,18 @@ def load(target: Target, profile: str | None, values: dict[str, str], *, offline
 
 def catalogs_of(loaded: Loaded) -> list[Catalog]:
     """The catalogs that the chosen pipelines read and write, without looking into any."""
-    from helios.config import resolve
     from helios.model.flow import flows
     from helios.model.sink import IcebergSink
-    from helios.model.source import IcebergSource
 
-    config, declared = loaded.context.config, loaded.context.catalogs
-    nodes = [n for p in loaded.pipelines for n in (*(inner.source for inner in flows(p.stream)), p.sink)]
-    named = [n for n in nodes if isinstance(n, (IcebergSource, IcebergSink))]
-    found = (resolve(n.table, n.catalog, declared, config, n.origin).catalog for n in named)
-    return list({catalog.name: catalog for catalog in found}.values())
+    found: dict[str, Catalog] = {}
+    for pipeline in loaded.pipelines:
+        sink, sources = pipeline.sink, [inner.source for inner in flows(pipeline.stream)]
+        named = [(*source.reference, source.origin) for source in sources if source.reference is not None]
+        named += [(sink.table, sink.catalog, sink.origin)] if isinstance(sink, IcebergSink) else []
+        for reference in named:
+            catalog = loaded.context.resolve(*reference).catalog
+            found[catalog.name] = catalog
+    return list(found.values())
 
 
 def configured(profile: str | None) -> Config:

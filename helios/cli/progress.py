@@ -29,7 +29,7 @@ class Progress(Protocol):
     def note(self, text: str) -> None:
         """Something that is no event of a pipeline."""
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Something that a pipeline did."""
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
@@ -80,7 +80,7 @@ class Lines:
     def note(self, text: str) -> None:
         click.echo(f"{datetime.now():%H:%M:%S} {text}", err=self.err)
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         text = self._text(event)
         if event.kind == "idle" and event.pipeline in self._idle:
             return  # a quiet source would fill the log
@@ -125,7 +125,7 @@ class JsonLines:
     def note(self, text: str) -> None:
         self._write({"kind": "note", "message": text})
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         self._write(asdict(event))
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
@@ -181,7 +181,7 @@ class Board:
             self._spinner.update(Text(text))
             self._spinner.start()
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         if event.kind in ("waiting", *TOLD):
             self.note(f"{event.pipeline}: {event.message}")
         with self._lock:

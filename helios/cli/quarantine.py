@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from helios.catalog.names import TableName
     from helios.config import Config
+    from helios.plan import Plan
     from helios.spark.replay.replay import Replayed
     from helios.table.quarantine import Aside
     from helios.table.snapshots import Table
@@ -185,19 +186,8 @@ def replay(
     launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), progress.Lines(err=True), debug=debug)
     plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
-    from helios.spark.replay.replay import Replay
-
-    done: list[Replayed] = []
-    failed: list[tuple[str, HeliosError]] = []
     try:
-        for plan in (plan for plan in plans if plan.write.quarantine is not None):
-            try:
-                done.append(Replay(plan, session, step).run())
-            except HeliosError as error:
-                failed.append((plan.pipeline, error))  # the others are pipelines of their own
-            else:
-                if not as_json:
-                    click.echo(_told(done[-1]))
+        done, failed = _replay_each(plans, session, step, tell=not as_json)
     finally:
         session.stop()
     if as_json:
@@ -206,6 +196,25 @@ def replay(
         output.report(failure, output.Settings(debug=debug))
     if failed:
         ctx.exit(min(failure.exit_status for _, failure in failed))
+
+
+def _replay_each(
+    plans: list[Plan], session: SparkSession, step: str | None, *, tell: bool
+) -> tuple[list[Replayed], list[tuple[str, HeliosError]]]:
+    """Replays the quarantine of each pipeline: what was done, and by pipeline what failed."""
+    from helios.spark.replay.replay import Replay
+
+    done: list[Replayed] = []
+    failed: list[tuple[str, HeliosError]] = []
+    for plan in (plan for plan in plans if plan.write.quarantine is not None):
+        try:
+            done.append(Replay(plan, session, step).run())
+        except HeliosError as error:
+            failed.append((plan.pipeline, error))  # the others are pipelines of their own
+            continue
+        if tell:
+            click.echo(_told(done[-1]))
+    return done, failed
 
 
 def _told(done: Replayed) -> str:

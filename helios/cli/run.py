@@ -73,49 +73,23 @@ def run(
       helios run pipeline.py --once
       helios run pipeline.py:orders --profile prod --set day=2026-01-01
     """
-    from helios.engine import runnable
-    from helios.plan import compile_pipelines, components_ahead
-
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
-    loaded = options.load(target, profile, values)
-    if master is not None:
-        config = replace(loaded.context.config, master=master)
-        loaded = replace(loaded, context=replace(loaded.context, config=config))
+    loaded = _on_master(options.load(target, profile, values), master)
     # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port) if metrics_port is not None else None
     shown = _progress(log_format, err=as_json)
     signals = Signals(shown)
-    debug = options.settings().debug
-    try:
-        # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
-        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
-        plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
-        if full_refresh:
-            _confirm(plans)
-        session = launch.session(plans)
-    except BaseException:
-        if isinstance(shown, progress.Board):
-            shown.hide()
-        raise
+    plans, session = _launched(loaded, shown, confirm=full_refresh)
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.run.scheduler import Runner
 
-    runner = Runner(
-        plans,
-        session,
-        tell=shown.tell,
-        once=once,
-        new_checkpoint=new_checkpoint,
-        full_refresh=full_refresh,
-        fail_fast=fail_fast,
-    )
+    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
+    runner = Runner(plans, session, emit=shown.emit, **how)
     try:
-        shown.open([plan.pipeline for plan in plans])
+        _open(shown, plans, endpoint)
         observed += runner.runs
-        if endpoint is not None:
-            shown.note(f"metrics at {endpoint.url}/metrics")
         signals.stop = runner.stop
         runner.run()
     finally:
@@ -123,7 +97,41 @@ def run(
         session.stop()
     if as_json:
         output.to_json(runner.status())
-    ctx.exit(_conclude(runner, debug=debug))
+    ctx.exit(_conclude(runner, debug=options.settings().debug))
+
+
+def _on_master(loaded: Loaded, master: str | None) -> Loaded:
+    """The script with Spark's master from the command line, if one was given."""
+    if master is None:
+        return loaded
+    config = replace(loaded.context.config, master=master)
+    return replace(loaded, context=replace(loaded.context, config=config))
+
+
+def _launched(loaded: Loaded, shown: progress.Progress, *, confirm: bool) -> tuple[list[Plan], SparkSession]:
+    """The plans of a script, compiled while Spark starts, and the session."""
+    from helios.engine import runnable
+    from helios.plan import compile_pipelines, components_ahead
+
+    debug = options.settings().debug
+    try:
+        # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
+        launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
+        plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+        if confirm:
+            _confirm(plans)
+        return plans, launch.session(plans)
+    except BaseException:
+        if isinstance(shown, progress.Board):
+            shown.hide()
+        raise
+
+
+def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
+    """Shows that the run begins, and where its metrics are."""
+    shown.open([plan.pipeline for plan in plans])
+    if endpoint is not None:
+        shown.note(f"metrics at {endpoint.url}/metrics")
 
 
 def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int) -> Endpoint:

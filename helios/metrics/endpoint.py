@@ -6,19 +6,19 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from helios.errors import EnvironmentProblem, InputError, RunError
+from prometheus_client import make_wsgi_app
+
+from helios.errors import InputError, RunError
 from helios.metrics.metrics import Figures
-from helios.metrics.prometheus import LABELS, Histogram, families
+from helios.metrics.prometheus import registry
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from prometheus_client.metrics_core import Metric
 
 LOOPBACK = "127.0.0.1"
 JSON = "application/json"
@@ -48,7 +48,6 @@ class Endpoint:
 
     Raises:
         InputError: There is no such port.
-        EnvironmentProblem: prometheus-client is not installed.
         RunError: The port is in use, or may not be taken.
 
     Examples:
@@ -60,7 +59,8 @@ class Endpoint:
 
     def __init__(self, runs: Collection[Observed], *, port: int = 0, host: str = LOOPBACK) -> None:
         self._runs = runs
-        self._pages: dict[str, WSGIApplication] = {"/metrics": _metrics_app(runs), "/healthz": _app(self._health)}
+        metrics = make_wsgi_app(registry(lambda: [run.metrics().snapshot() for run in runs]))
+        self._pages: dict[str, WSGIApplication] = {"/metrics": metrics, "/healthz": _app(self._health)}
         try:
             self._server = _Server(host, port)
         except OverflowError as error:
@@ -128,42 +128,6 @@ def _app(answer: Callable[[], Answer]) -> WSGIApplication:
         return [body] if environ["REQUEST_METHOD"] == "GET" else []
 
     return app
-
-
-def _metrics_app(runs: Collection[Observed]) -> WSGIApplication:
-    try:
-        from prometheus_client import CollectorRegistry, make_wsgi_app
-    except ImportError as error:
-        raise EnvironmentProblem(
-            "the metrics endpoint needs prometheus-client, which is not installed.",
-            fix='pip install "helios-iceberg[metrics]".',
-        ) from error
-    # Not the library's own registry: that one belongs to the user's process.
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(runs))
-    app: WSGIApplication = make_wsgi_app(registry)
-    return app
-
-
-class _Collector:
-    """The metrics as the library's own families, made anew for every scrape."""
-
-    def __init__(self, runs: Collection[Observed]) -> None:
-        self._runs = runs
-
-    def collect(self) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        kinds: dict[str, Any] = {
-            "counter": CounterMetricFamily,
-            "gauge": GaugeMetricFamily,
-            "histogram": HistogramMetricFamily,
-        }
-        for family in families([run.metrics().snapshot() for run in self._runs]):
-            made = kinds[family.kind](family.name, family.help, labels=LABELS)
-            for key, value in family.rows:
-                made.add_metric(key, *([[*value.cumulative()], value.sum] if isinstance(value, Histogram) else [value]))
-            yield made
 
 
 class _Server(ThreadingMixIn, WSGIServer):

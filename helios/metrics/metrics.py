@@ -14,14 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, overload
 
-from helios.metrics.prometheus import (
-    BATCH_RECORDS,
-    COMMIT_SECONDS,
-    NO_OBSERVATIONS,
-    WRITE_SECONDS,
-    Histogram,
-    exposition,
-)
+from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATIONS, WRITE_SECONDS, Histogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +135,8 @@ class Figures(ABC):
         Raises:
             InputError: A metric's name cannot begin with the prefix.
         """
+        from helios.metrics.prometheus import exposition  # prometheus-client takes a moment to load
+
         return exposition([self.snapshot()], prefix)
 
 
@@ -223,7 +218,7 @@ class Metrics(Figures):
         >>> metrics.snapshot_and_reset().files_created, metrics.files_created
         (3, 0)
         >>> print(metrics.to_prometheus().splitlines()[2])
-        iceberg_records_written_total{pipeline="orders",table="local.sales.orders"} 1200
+        iceberg_records_written_total{pipeline="orders",table="local.sales.orders"} 1200.0
     """
 
     records_written = _Live()

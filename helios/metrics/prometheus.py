@@ -1,62 +1,20 @@
-"""How Prometheus sees a run: the names of its metrics, their histograms, and the text format. Standard library only."""
+"""The Prometheus series of runs, made with prometheus-client: their names, kinds and labels, and the text format."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
 
 from helios.errors import InputError
+from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, WRITE_SECONDS
 
 if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """How many values fell under each bound.
-
-    Args:
-        bounds: Inclusive upper bounds, as the label `le` writes them; infinity follows them.
-        counts: Values per bucket, one more than there are bounds.
-        sum: The sum of all values.
-
-    Examples:
-        >>> list(Histogram.empty("1.0", "5.0").observe(1).observe(9).cumulative())
-        [('1.0', 1), ('5.0', 1), ('+Inf', 2)]
-    """
-
-    bounds: tuple[str, ...]
-    counts: tuple[int, ...]
-    sum: float = 0.0
-
-    @classmethod
-    def empty(cls, *bounds: str) -> Self:
-        return cls(bounds, (0,) * (len(bounds) + 1))
-
-    def observe(self, value: float) -> Self:
-        at = bisect_left(self.bounds, value, key=float)
-        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
-        return replace(self, counts=counts, sum=self.sum + value)
-
-    def cumulative(self) -> Iterator[tuple[str, int]]:
-        """Each bound with the number of values up to it."""
-        below = 0
-        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
-            below += count
-            yield bound, below
-
-
-COMMIT_SECONDS = "iceberg_commit_duration_seconds"
-WRITE_SECONDS = "iceberg_write_duration_seconds"
-BATCH_RECORDS = "iceberg_records_per_batch"
-NO_OBSERVATIONS: Mapping[str, Histogram] = {
-    COMMIT_SECONDS: Histogram.empty("0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "60.0", "300.0"),
-    WRITE_SECONDS: Histogram.empty("0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "60.0", "300.0", "900.0"),
-    BATCH_RECORDS: Histogram.empty("1.0", "10.0", "100.0", "1000.0", "10000.0", "100000.0", "1e+06", "1e+07", "1e+08"),
-}
 
 LABELS = ("pipeline", "table")
 COUNTERS = {
@@ -86,29 +44,47 @@ GAUGES = {
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
-@dataclass(frozen=True)
-class Family:
-    """A metric of all pipelines: its rows are the values of `LABELS`, and a number or a histogram."""
+class RunCollector:
+    """Makes the metric families of runs, anew for every scrape.
 
-    name: str
-    kind: str
-    help: str
-    rows: tuple[tuple[tuple[str, ...], float | Histogram], ...]
+    An unknown lag has no sample. Of two runs of one pipeline the later one is shown: no two samples may have the same
+    labels.
 
-
-def families(snapshots: Iterable[MetricsSnapshot]) -> Iterator[Family]:
-    """The metrics of these pipelines, as Prometheus groups them.
-
-    An unknown lag has no row. Of two runs of one pipeline the later one is shown: no two rows may have the same labels.
+    Args:
+        snapshots: Gives the figures of the runs at this moment.
+        prefix: Stands before every name.
     """
-    every = {(one.pipeline, one.table): one for one in snapshots}.items()
-    for name, (metric, text) in COUNTERS.items():
-        yield Family(metric, "counter", text, tuple((key, getattr(one.since_start, name)) for key, one in every))
-    for metric, text in HISTOGRAMS.items():
-        yield Family(metric, "histogram", text, tuple((key, one.histograms[metric]) for key, one in every))
-    for name, (metric, text) in GAUGES.items():
-        known = ((key, getattr(one, name)) for key, one in every)
-        yield Family(metric, "gauge", text, tuple((key, value) for key, value in known if value is not None))
+
+    def __init__(self, snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> None:
+        self._snapshots = snapshots
+        self._prefix = prefix
+
+    def collect(self) -> Iterator[Metric]:
+        runs = {(one.pipeline, one.table): one for one in self._snapshots()}
+        for name, (metric, about) in COUNTERS.items():
+            counter = CounterMetricFamily(self._prefix + metric, about, labels=LABELS)
+            for labels, run in runs.items():
+                counter.add_metric(labels, getattr(run.since_start, name))
+            yield counter
+        for metric, about in HISTOGRAMS.items():
+            histogram = HistogramMetricFamily(self._prefix + metric, about, labels=LABELS)
+            for labels, run in runs.items():
+                seen = run.histograms[metric]
+                histogram.add_metric(labels, list(seen.cumulative()), seen.sum)
+            yield histogram
+        for name, (metric, about) in GAUGES.items():
+            gauge = GaugeMetricFamily(self._prefix + metric, about, labels=LABELS)
+            for labels, run in runs.items():
+                if (value := getattr(run, name)) is not None:
+                    gauge.add_metric(labels, value)
+            yield gauge
+
+
+def registry(snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> CollectorRegistry:
+    """A registry with the series of some runs alone: the library's default one belongs to the user's process."""
+    made = CollectorRegistry(auto_describe=False)
+    made.register(RunCollector(snapshots, prefix))
+    return made
 
 
 def exposition(snapshots: Iterable[MetricsSnapshot], prefix: str = "") -> str:
@@ -122,31 +98,4 @@ def exposition(snapshots: Iterable[MetricsSnapshot], prefix: str = "") -> str:
             f"no metric's name begins with {prefix!r}.",
             fix='use letters, digits and "_", and no digit at the front, as in "acme_".',
         )
-    lines = []
-    for family in families(snapshots):
-        name = prefix + family.name
-        lines += [f"# HELP {name} {family.help}", f"# TYPE {name} {family.kind}"]
-        for key, value in family.rows:
-            labels = dict(zip(LABELS, key, strict=True))
-            if isinstance(value, Histogram):
-                buckets = [*value.cumulative()]
-                lines += [_line(f"{name}_bucket", {"le": bound, **labels}, count) for bound, count in buckets]
-                lines += [_line(f"{name}_count", labels, buckets[-1][1]), _line(f"{name}_sum", labels, value.sum)]
-            else:
-                lines.append(_line(name, labels, value))
-    return "\n".join(lines) + "\n"
-
-
-def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    pairs = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{pairs}}} {value}"
-
-
-def _escaped(text: str) -> str:
-    """A label's value.
-
-    Examples:
-        >>> print(_escaped('a "b"'))
-        a \\"b\\"
-    """
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    return generate_latest(registry(lambda: snapshots, prefix)).decode()

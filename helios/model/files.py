@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Self
+from typing import ClassVar, Self
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -17,21 +17,20 @@ DEFAULT_OPTIONS = {"csv": (("header", "true"),)}
 
 @dataclass(frozen=True, kw_only=True)
 class FilesSource(Source):
-    """Files of one format under a path, read once or followed. Made by `Files.source`."""
+    """Files of one format under a path, read once or followed. Created by `Files.source`."""
+
+    kind: ClassVar[str] = "files"
 
     path: str
     format: str
-    declared_schema: str | None = None
-    poll: float | None = None
-    max_files: int | None = None
     options: tuple[tuple[str, str], ...] = ()
 
     @property
-    def streaming(self) -> bool:
-        return self.poll is not None
+    def ledger_name(self) -> str:
+        return self.path
 
     def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
-        """Follows the folder: the files there now, then every new one, each once.
+        """Follows the folder: the files that are there now, then every new one, each once.
 
         Args:
             poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
@@ -46,6 +45,7 @@ class FilesSource(Source):
         return replace(self, options=tuple({**dict(self.options), **options}.items()))
 
     def reader_options(self) -> dict[str, str]:
+        """The options of Spark's reader, defaults included."""
         return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
 
     def label(self) -> str:
@@ -62,24 +62,24 @@ class Files:
 
         Args:
             path: A file, a folder or a glob, local or with a scheme that Spark can read.
-            format: parquet, csv or json; by default told from the path's ending.
-            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping. Without it parquet
-                tells its own, and csv and json are inferred by Spark when the run starts.
+            format: parquet, csv or json; by default taken from the ending of the path.
+            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping. By default parquet files
+                name their own, and Spark infers those of csv and json when the run starts.
 
         Raises:
-            DeclarationError: The format is unknown, or cannot be told from the path.
+            DeclarationError: The format is unknown, or not clear from the path.
         """
         if not isinstance(path, str) or not path.strip():
             raise DeclarationError("Files.source() needs a path.", where=caller())
         ending = path.rsplit("/", 1)[-1].removesuffix(".gz").rpartition(".")[2].rstrip("*").lower()
-        told = format or ending
-        if told not in FORMATS:
+        chosen = format or ending
+        if chosen not in FORMATS:
             raise DeclarationError(
-                f"Files.source({path!r}): format {format!r} is unknown. {near_miss(told, FORMATS)}"
+                f"Files.source({path!r}): format {format!r} is unknown. {near_miss(chosen, FORMATS)}"
                 if format
-                else f"Files.source({path!r}): the format cannot be told from the path.",
+                else f"Files.source({path!r}): the format is not clear from the path.",
                 where=caller(),
                 fix=f'pass format="parquet" (or {", ".join(FORMATS[1:])}).',
             )
         ddl = ", ".join(f"`{n}` {t}" for n, t in schema.items()) if isinstance(schema, Mapping) else schema
-        return FilesSource(path=path, format=told, declared_schema=ddl)
+        return FilesSource(path=path, format=chosen, declared_schema=ddl)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, overload
 
 from helios.errors import DeclarationError, Origin
 from helios.model.engine import engine
-from helios.model.values import caller
+from helios.model.values import Identifier, caller
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from helios.catalog.spec import Catalog
 
 Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
@@ -27,8 +29,13 @@ class Node:
 class Step(Node):
     """One transformation; the concrete ones are in `helios.model.steps`."""
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        """The SQL that Spark evaluates for the rows: expressions or queries, but no names of columns and types."""
+        return ()
+
     def text(self) -> str:
-        """The step as the plan shows it; equal texts are equal steps."""
+        """The step as the plan shows it; two steps of one text are equal."""
         raise NotImplementedError
 
 
@@ -65,7 +72,7 @@ class Transform(Node):
     def __rrshift__(self, other: Function) -> Transform:
         first = as_transform(other)
         if first is None:
-            raise wrong(other, self, "only a source, a stream or a step stands before a step")
+            raise wrong(other, self, "only a source, a stream or a step can come before a step")
         return Transform(steps=first.steps + self.steps)
 
     def text(self) -> str:
@@ -74,7 +81,7 @@ class Transform(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Flow(Node):
-    """What carries rows: a source, or a source with steps behind it."""
+    """A flow of rows: a source, or a source followed by steps."""
 
     @property
     def source(self) -> Source:
@@ -110,7 +117,7 @@ class Flow(Node):
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
     def schema(self) -> Any:
-        """The columns that the flow carries, as a `helios.plan.typing.schema.Schema`; None where only a run can tell.
+        """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None where they are known only at run.
 
         Reads catalogs through PyIceberg, without a JVM.
         """
@@ -123,7 +130,28 @@ class Flow(Node):
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Flow):
-    """Where rows come from; the concrete ones are in the module of their system."""
+    """A source of rows; the concrete ones are in the module of their system.
+
+    Attributes:
+        kind: The name of its kind, in plans and stamps.
+        comparable: Whether two equal declarations read the same rows; rows in memory may not even be comparable.
+        poll: Seconds between checks for new data; None for a source that is read once.
+        start: Where a followed source begins; None for its default.
+        max_rows: About how many rows a batch reads at most.
+        max_files: How many files a batch reads at most.
+        conditions: Predicates that its rows meet.
+        declared_schema: Columns and types as Spark SQL DDL; None where the source knows its own.
+    """
+
+    kind: ClassVar[str] = ""
+    comparable: ClassVar[bool] = True
+
+    poll: float | None = None
+    start: Any = None
+    max_rows: int | None = None
+    max_files: int | None = None
+    conditions: tuple[str, ...] = ()
+    declared_schema: str | None = None
 
     @property
     def source(self) -> Source:
@@ -132,15 +160,67 @@ class Source(Flow):
     @property
     def streaming(self) -> bool:
         """Whether the source is followed, rather than read once."""
+        return self.poll is not None
+
+    @property
+    def reads_changes(self) -> bool:
+        """Whether row-level changes are read, rather than rows."""
         return False
 
+    @property
+    def rebootstraps(self) -> bool:
+        """Whether the current state is read again when the history after the last batch has expired."""
+        return False
+
+    @property
+    def takes_predicates(self) -> bool:
+        """Whether its scan takes predicates, so that files that cannot match are not opened."""
+        return False
+
+    @property
+    def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
+        """The table it reads, and the catalog that was given with it; None for a source without a table."""
+        return None
+
+    @property
+    def plan_name(self) -> str:
+        """The source's name in plans and stamps; a table goes by its resolved name instead."""
+        return self.ledger_name
+
+    @property
+    def ledger_name(self) -> str:
+        """The source's name in positions and in a checkpoint's identity; a table goes by its resolved name instead."""
+        return self.label()
+
+    @property
+    def step_texts(self) -> tuple[str, ...]:
+        """What the source itself does to the rows, as texts like those of steps; a change of them is a changed step."""
+        return ()
+
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        """Lines of the plan about what is read, beside its label.
+
+        Args:
+            format_version: The format version of its table; None where it is not known, or there is no table.
+        """
+        yield from ()
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """What `helios plan --json` says of the source beside its kind, name and schema.
+
+        Args:
+            found: What compiling found out about its table: format_version, branch, state, span, scan and backlog.
+        """
+        return {}
+
     def label(self) -> str:
+        """The source as the plan shows it."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(Flow):
-    """A source with steps behind it; reusable in any number of pipelines."""
+    """A source followed by steps; reusable in any number of pipelines."""
 
     start: Source
     tail: tuple[Step, ...] = ()
@@ -178,7 +258,11 @@ class Pipeline(Node):
     was: str | None = None
 
     def named(self, name: str, *, was: str | None = None) -> Pipeline:
-        """Gives the pipeline its identity in the ledger; `was` is the old name, moved once.
+        """Names the pipeline, which is its identity in the ledger.
+
+        Args:
+            name: The name.
+            was: Its former name, whose ledger record and checkpoint the next run takes over, once.
 
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
@@ -197,7 +281,7 @@ class Pipeline(Node):
         return f"{self.stream.text()} >> {self.sink.label()}"
 
     def schema(self) -> Any:
-        """The columns that reach the sink; None where only a run can tell."""
+        """The columns that reach the sink; None where they are known only at run."""
         return engine().schema(self.stream)
 
     def check(self) -> None:
@@ -209,28 +293,28 @@ class Pipeline(Node):
         engine().check(self)
 
     def plan(self) -> Any:
-        """What will run, as a `helios.plan.Plan`: printable, comparable, and made without a JVM."""
+        """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
     def run(self, once: bool = False, spark: Any = None) -> Any:
         """Starts the pipeline and returns its handle.
 
         Args:
-            once: Drain what is there now, then stop; otherwise follow the source.
-            spark: A session to use; it is cloned, never altered. By default one is made.
+            once: Process what is available now, then stop; otherwise follow the source.
+            spark: A session to use; it is cloned, never altered. By default a new one is created.
         """
         return engine().run(self, once, spark)
 
 
 class Pipelines(tuple[Pipeline, ...]):
-    """What a fan-out gives: one pipeline per sink."""
+    """The result of a fan-out: one pipeline per sink."""
 
     def __rshift__(self, other: Never) -> NoReturn:
         raise wrong(self, other, "pipelines are complete")
 
 
 def as_transform(other: Any) -> Transform | None:
-    """A transform as it is, a callable lifted to one; None for anything else."""
+    """A transform as it is, a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
     if callable(other) and not isinstance(other, type):
@@ -239,6 +323,7 @@ def as_transform(other: Any) -> Transform | None:
 
 
 def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
+    """The error of two values that do not compose."""
     return DeclarationError(
         f"{describe(left)} >> {describe(right)} does not compose: {why}.",
         where=caller(),
@@ -247,6 +332,7 @@ def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> Declaratio
 
 
 def describe(value: Any) -> str:
+    """A value as messages name it."""
     if isinstance(value, (Source, Sink)):
         return value.label()
     if isinstance(value, Flow):

@@ -1,10 +1,10 @@
-"""`Memory.source(...)`: rows that a test holds in its hands."""
+"""`Memory.source(...)`: rows in memory, for tests."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from helios.errors import DeclarationError
 from helios.model.flow import Source
@@ -13,11 +13,21 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySource(Source):
-    """Rows in memory, read once. Made by `Memory.source`."""
+    """Rows in memory, read once. Created by `Memory.source`."""
+
+    kind: ClassVar[str] = "memory"
+    comparable: ClassVar[bool] = False
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...] = field(repr=False)
-    declared_schema: str | None = None
+
+    @property
+    def plan_name(self) -> str:
+        return self.label()
+
+    @property
+    def ledger_name(self) -> str:
+        return "memory"  # rows in memory have no name of their own
 
     def label(self) -> str:
         return f"Memory.source({len(self.rows)} rows)"
@@ -38,7 +48,7 @@ class Memory:
                 rows, otherwise inferred.
 
         Raises:
-            DeclarationError: Columns that cannot be told.
+            DeclarationError: The columns are not clear from the rows.
 
         Examples:
             >>> Memory.source([{"id": 1}, {"id": 2}]).label()
@@ -53,7 +63,7 @@ class Memory:
             )
         if ddl is None or mappings:
             raise DeclarationError(
-                "Memory.source cannot tell the columns.",
+                "Memory.source: the columns are not clear from the rows.",
                 where=caller(),
                 fix='pass rows as dicts, or schema="id bigint, name string".',
             )

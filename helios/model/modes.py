@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from helios.model.values import show_seconds
 
@@ -11,12 +13,70 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traits:
+    """The traits of a write mode: a row of `MODES`.
+
+    Attributes:
+        reruns: Whether a batch pipeline writes identical inputs again when it is run again.
+        stores: Whether the target gets the stream's columns.
+        erases: Whether it replaces rows of other writers, so that it must have read their commits.
+        idempotent: Whether rows that arrive again do no harm.
+        keyed: Whether every row needs a key that is not null.
+        upserts: Whether rows are merged by their keys.
+        clears: Whether a routed table is cleared when no row has its value any more.
+        partitioned: Whether the target needs partitions.
+        routable: Whether `.route` can name the table.
+    """
+
+    reruns: bool = True
+    stores: bool = True
+    erases: bool = False
+    idempotent: bool = False
+    keyed: bool = False
+    upserts: bool = False
+    clears: bool = False
+    partitioned: bool = False
+    routable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode; `reruns` says whether a batch pipeline writes identical inputs again."""
+    """A write mode. The attributes are those of all modes, empty where a mode does not have them.
+
+    Attributes:
+        call: The method of the sink that declares it.
+        keys: The key columns.
+        filter: The rows that are overwritten, as an SQL condition.
+        order_by: SQL expression whose largest value marks the newest row; None: rows of a later batch win.
+        delete_when: SQL condition of rows that delete their key.
+        tombstones: How many seconds a delete is remembered.
+        history: Whether versions are kept, from `valid_from` to `valid_to`.
+        query: The user's own MERGE.
+    """
+
+    call: ClassVar[str] = ""
+
+    keys: tuple[str, ...] = ()
+    filter: str | None = None
+    order_by: str | None = None
+    delete_when: str | None = None
+    tombstones: float = 0.0
+    history: bool = False
+    query: str | None = None
 
     @property
-    def reruns(self) -> bool:
-        return True
+    def traits(self) -> Traits:
+        return MODES[type(self)]
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        """The SQL that Spark evaluates when it writes."""
+        return tuple(t for t in (self.filter, self.order_by, self.delete_when, self.query) if t is not None)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it replaces the whole table."""
+        return self.traits.clears and self.filter is None
 
     def text(self) -> str:
         """The mode as the plan shows it."""
@@ -27,9 +87,7 @@ class Mode:
 class Append(Mode):
     """Adds the rows."""
 
-    @property
-    def reruns(self) -> bool:
-        return False
+    call: ClassVar[str] = "append"
 
     def text(self) -> str:
         return "append"
@@ -39,7 +97,7 @@ class Append(Mode):
 class Overwrite(Mode):
     """Replaces the rows that a filter names; all of them without one."""
 
-    filter: str | None = None
+    call: ClassVar[str] = "overwrite"
 
     def text(self) -> str:
         return f"overwrite where {self.filter}" if self.filter else "overwrite"
@@ -49,27 +107,20 @@ class Overwrite(Mode):
 class OverwritePartitions(Mode):
     """Replaces the partitions that the batch touches."""
 
+    call: ClassVar[str] = "overwrite_partitions"
+
     def text(self) -> str:
         return "overwrite the touched partitions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
-    """Keeps the newest row per key, or all its versions.
+    """Keeps the newest row per key, or all its versions."""
 
-    Attributes:
-        keys: The key columns.
-        order_by: SQL expression by which the newest row is told; None: rows of a later batch win.
-        delete_when: SQL condition of rows that delete their key.
-        tombstones: Seconds for which a delete is remembered.
-        history: Whether versions are kept, from `valid_from` to `valid_to`.
-    """
+    call: ClassVar[str] = "upsert"
 
     keys: tuple[str, ...]
-    order_by: str | None = None
-    delete_when: str | None = None
     tombstones: float = 7 * 86400.0
-    history: bool = False
 
     def text(self) -> str:
         parts = [f"upsert by {', '.join(self.keys)}"]
@@ -86,6 +137,8 @@ class Upsert(Mode):
 class Delete(Mode):
     """Deletes every row whose key arrives."""
 
+    call: ClassVar[str] = "delete"
+
     keys: tuple[str, ...]
 
     def text(self) -> str:
@@ -96,21 +149,33 @@ class Delete(Mode):
 class MergeSql(Mode):
     """The user's own MERGE, whose target is called `target` and whose rows are called `batch`."""
 
+    call: ClassVar[str] = "merge_sql"
+
     query: str
 
     def text(self) -> str:
         return f"merge_sql({' '.join(self.query.split())})"
 
 
-MODES: tuple[type[Mode], ...] = (Append, Overwrite, OverwritePartitions, Upsert, Delete, MergeSql)
-"""Every mode that a writer must know."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
-    """Keeps the groups of a materialized view, of which a null is one; a run makes it of the view's upsert."""
+    """Keeps the groups of a materialized view, where null is a group too; a run makes it of the view's upsert."""
+
+    call: ClassVar[str] = "upsert"
 
     keys: tuple[str, ...]
 
     def text(self) -> str:
         return f"the groups of {', '.join(self.keys)}"
+
+
+MODES: Mapping[type[Mode], Traits] = {
+    Append: Traits(reruns=False),
+    Overwrite: Traits(erases=True, idempotent=True, clears=True),
+    OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True),
+    Upsert: Traits(idempotent=True, keyed=True, upserts=True),
+    Delete: Traits(stores=False, keyed=True),
+    MergeSql: Traits(stores=False, routable=False),
+    Groups: Traits(idempotent=True),
+}
+"""Every write mode: one row each."""

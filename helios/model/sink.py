@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Self
 
-from helios.errors import DeclarationError, near_miss
-from helios.model.flow import Sink
+from helios.errors import DeclarationError
+from helios.model.arguments import flag, one_of, text, text_pairs
+from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
 from helios.model.maintenance import Maintenance, maintenance
-from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.partition import PartitionField, identity
-from helios.model.values import Identifier, caller, duration, names_ref, size
+from helios.model.values import Identifier, caller, duration, names_ref
+from helios.model.write_modes import WriteModes
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
+__all__ = ["CODECS", "DEFAULT_FILE_SIZE", "PROFILES", "Evolution", "IcebergSink", "Profile", "Retry"]
 
-@dataclass(frozen=True)
-class Profile:
-    """What `.tune` stands for: rows of a batch, seconds between batches, bytes of a data file."""
-
-    rows: int
-    every: float
-    file_size: int
-
-
-PROFILES = {
-    "low_latency": Profile(1_000, 10.0, 32 << 20),
-    "balanced": Profile(10_000, 60.0, 128 << 20),
-    "high_throughput": Profile(100_000, 300.0, 512 << 20),
-}
-DEFAULT_FILE_SIZE = 128 << 20
-CODECS = ("none", "snappy", "gzip", "lz4", "zstd", "brotli")
 EVOLUTIONS = ("strict", "add_columns", "full")
-DISTRIBUTIONS = ("none", "hash", "range")
-ROW_CHANGES = ("merge-on-read", "copy-on-write")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +54,7 @@ class Retry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergSink(Sink):
+class IcebergSink(WriteModes, DataFiles):
     """An Iceberg table that is written exactly once. Made by `Iceberg.sink`."""
 
     table: Identifier
@@ -84,16 +68,8 @@ class IcebergSink(Sink):
     flush_every: float | None = None
     properties: tuple[tuple[str, str], ...] = ()
     stamps: tuple[tuple[str, str], ...] = ()
-    mode: Mode = field(default_factory=Append)
     evolves_partitioning: bool = False
     evolution: Evolution = field(default_factory=Evolution)
-    row_changes: str | None = None
-    tuning: str | None = None
-    file_size: int | None = None
-    codec: str | None = None
-    codec_level: int | None = None
-    sort: tuple[str, ...] = ()
-    distributes: str | None = None
     branch_name: str | None = None
     audits: tuple[tuple[str, str], ...] = ()
     publishes: bool = False
@@ -125,7 +101,7 @@ class IcebergSink(Sink):
         names = [item.name for item in spec]
         if len(set(names)) != len(names) or not spec:
             raise DeclarationError("partition_by needs fields, each once.", where=caller())
-        return replace(self, partitioning=spec, evolves_partitioning=_flag(evolve, "partition_by(evolve=)"))
+        return replace(self, partitioning=spec, evolves_partitioning=flag(evolve, "partition_by(evolve=)"))
 
     def exactly_once(self) -> Self:
         """Makes `check` fail where a source or a step cannot keep it. Iceberg sinks are always written exactly once."""
@@ -133,7 +109,7 @@ class IcebergSink(Sink):
 
     def create(self, create: bool = True) -> Self:
         """Whether a missing table and namespace are created at the first write (the default)."""
-        return replace(self, creates=_flag(create, "create"))
+        return replace(self, creates=flag(create, "create"))
 
     def format_version(self, version: int) -> Self:
         """The Iceberg format of a new table: 2 (default) or 3.
@@ -174,7 +150,7 @@ class IcebergSink(Sink):
 
     def table_properties(self, properties: Mapping[str, str]) -> Self:
         """Iceberg properties of a new table: `{"write.format.default": "avro"}`; an existing table keeps its own."""
-        return replace(self, properties=_text_pairs(properties, "table_properties"))
+        return replace(self, properties=text_pairs(properties, "table_properties"))
 
     def snapshot_properties(self, properties: Mapping[str, str]) -> Self:
         """Entries of every commit's snapshot summary: `{"team": "sales"}`.
@@ -182,102 +158,13 @@ class IcebergSink(Sink):
         Raises:
             DeclarationError: A key that Helios or Iceberg keeps for itself (`helios.*`, `total-records`, ...).
         """
-        pairs = _text_pairs(properties, "snapshot_properties")
+        pairs = text_pairs(properties, "snapshot_properties")
         for key, _ in pairs:
             if key in RESERVED_SUMMARY_KEYS or key.startswith(("added-", "deleted-", "removed-", "total-", "spark.")):
                 raise DeclarationError(
                     f"snapshot_properties: {key!r} is kept by Iceberg or Spark.", where=caller(), fix="use another key."
                 )
         return replace(self, stamps=pairs)
-
-    # the write mode
-
-    def append(self) -> Self:
-        """Adds rows and changes none: the default."""
-        return replace(self, mode=Append())
-
-    def overwrite(self, filter: str | None = None) -> Self:
-        """Replaces the whole table, from a batch source; or the rows that a filter names.
-
-        Args:
-            filter: SQL condition on the table's columns: `overwrite("d = DATE '2026-01-01'")`. Every row of the batch
-                must meet it. Commits of others that the run has not seen are not erased: it fails.
-        """
-        return replace(self, mode=Overwrite(filter=_text(filter, "overwrite") if filter is not None else None))
-
-    def overwrite_partitions(self) -> Self:
-        """Replaces the partitions that a batch touches, and leaves the others."""
-        return replace(self, mode=OverwritePartitions())
-
-    def upsert(
-        self,
-        *keys: str,
-        order_by: str | None = None,
-        delete_when: str | None = None,
-        tombstones: float | str | timedelta = "7d",
-        history: bool = False,
-    ) -> Self:
-        """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
-
-        Args:
-            keys: The key columns; a null key is refused, or goes to the quarantine.
-            order_by: SQL expression by which the newest row is told; ties go to the later source position. Without it
-                a later batch wins, and two rows of a key in one batch are an error.
-            delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
-            tombstones: How long a delete is remembered, so that an older row does not bring the key back.
-            history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current
-                one); needs `order_by`.
-
-        Columns that serve only `order_by` and `delete_when` are not stored, unless the table has them.
-
-        Raises:
-            DeclarationError: No key, a key twice, or `history` without `order_by`.
-        """
-        if history and order_by is None:
-            raise DeclarationError(
-                "upsert(history=True) needs an order, from which valid_from comes.",
-                where=caller(),
-                fix='write upsert("id", order_by="updated_at", history=True).',
-            )
-        mode = Upsert(
-            keys=_keys(keys, "upsert"),
-            order_by=_text(order_by, "order_by") if order_by is not None else None,
-            delete_when=_text(delete_when, "delete_when") if delete_when is not None else None,
-            tombstones=duration(tombstones, "tombstones"),
-            history=_flag(history, "upsert(history=)"),
-        )
-        return replace(self, mode=mode)
-
-    def delete(self, *keys: str) -> Self:
-        """Deletes every row whose key arrives, as for erasure requests; the keys are not kept.
-
-        Raises:
-            DeclarationError: No key, or a key twice.
-        """
-        return replace(self, mode=Delete(keys=_keys(keys, "delete")))
-
-    def merge_sql(self, query: str) -> Self:
-        """Runs your own MERGE for every batch, once: `merge_sql("MERGE INTO target USING batch ON ...")`.
-
-        The table is called `target` in it, and the rows of the batch `batch`.
-
-        Raises:
-            DeclarationError: The text is no MERGE into `target`.
-        """
-        if [word.lower() for word in _text(query, "merge_sql").split()[:3]] != ["merge", "into", "target"]:
-            raise DeclarationError(
-                "merge_sql takes a MERGE INTO target.",
-                where=caller(),
-                fix='write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WHEN ...").',
-            )
-        return replace(self, mode=MergeSql(query=query))
-
-    def write_mode(self, mode: str) -> Self:
-        """How changed rows are stored: "merge-on-read" (what tables that Helios creates get) or "copy-on-write".
-
-        An existing table keeps its own property; this pipeline's commits follow what is said here.
-        """
-        return replace(self, row_changes=_one_of(mode, ROW_CHANGES, "write_mode"))
 
     # columns
 
@@ -288,11 +175,11 @@ class IcebergSink(Sink):
         also widens types (int to long, float to double, decimal precision), makes required columns optional, and does
         what `.renames` and `.drops` say. Nothing is ever dropped silently.
         """
-        return replace(self, evolution=replace(self.evolution, mode=_one_of(mode, EVOLUTIONS, "evolve_schema")))
+        return replace(self, evolution=replace(self.evolution, mode=one_of(mode, EVOLUTIONS, "evolve_schema")))
 
     def renames(self, names: Mapping[str, str]) -> Self:
         """Renames columns of the table, once: `evolve_schema("full").renames({"old": "new"})`."""
-        pairs = tuple((_text(old, "renames"), _text(new, "renames")) for old, new in names.items())
+        pairs = tuple((text(old, "renames"), text(new, "renames")) for old, new in names.items())
         if not pairs:
             raise DeclarationError(
                 "renames() needs names.", where=caller(), fix='write renames({"old": "new"}), or leave it out.'
@@ -301,50 +188,10 @@ class IcebergSink(Sink):
 
     def drops(self, *columns: str) -> Self:
         """Drops columns of the table that the stream no longer carries: `evolve_schema("full").drops("c")`."""
-        dropped = tuple(_text(column, "drops") for column in columns)
+        dropped = tuple(text(column, "drops") for column in columns)
         if not dropped:
             raise DeclarationError("drops() needs columns.", where=caller(), fix='write drops("c"), or leave it out.')
         return replace(self, evolution=replace(self.evolution, drops=dropped))
-
-    # how rows are written
-
-    def tune(self, profile: str) -> Self:
-        """Sets rows, rhythm and file size together; an explicit call wins.
-
-        Args:
-            profile: "low_latency" (1,000 rows, 10 s, 32 MB), "balanced" (10,000, 60 s, 128 MB) or "high_throughput"
-                (100,000, 300 s, 512 MB).
-        """
-        return replace(self, tuning=_one_of(profile, PROFILES, "tune"))
-
-    def target_file_size(self, bytes: int | str) -> Self:
-        """The size at which a data file is ended: `target_file_size("256MB")`; the default is 128 MB."""
-        return replace(self, file_size=size(bytes, "target_file_size"))
-
-    def compression(self, codec: str, level: int | None = None) -> Self:
-        """The codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
-
-        Args:
-            codec: Its name; one that this writer has no code for is refused by `check`.
-            level: Of gzip (1 to 9) and zstd (1 to 22).
-        """
-        if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
-            raise DeclarationError(
-                f"compression(level={level!r}) must be a whole number.",
-                where=caller(),
-                fix='write compression("zstd", 9).',
-            )
-        return replace(self, codec=_one_of(codec, CODECS, "compression"), codec_level=level)
-
-    def sort_by(self, *columns: str) -> Self:
-        """The order of rows in data files: `sort_by("country", "ts desc")`."""
-        if not columns:
-            raise DeclarationError("sort_by() needs at least one column.", where=caller(), fix='write sort_by("ts").')
-        return replace(self, sort=tuple(_text(column, "sort_by") for column in columns))
-
-    def distribution(self, mode: str) -> Self:
-        """How rows are brought to writers: "none", "hash" (by partition) or "range" (by partition and order)."""
-        return replace(self, distributes=_one_of(mode, DISTRIBUTIONS, "distribution"))
 
     # branches and other tables
 
@@ -354,7 +201,7 @@ class IcebergSink(Sink):
         Raises:
             DeclarationError: The name cannot be a branch's, or is of those that Helios makes itself.
         """
-        if not names_ref(_text(name, "branch")) or name.startswith(RESERVED_BRANCHES):
+        if not names_ref(text(name, "branch")) or name.startswith(RESERVED_BRANCHES):
             raise DeclarationError(
                 f"{name!r} is not a branch beside main: names have no '/', '..' or control characters, are not digits "
                 f"alone, and do not begin with {RESERVED_BRANCHES!r}.",
@@ -373,7 +220,7 @@ class IcebergSink(Sink):
             raise DeclarationError(
                 "audit() needs at least one check.", where=caller(), fix='write audit({"some": "count(*) > 0"}).'
             )
-        return replace(self, audits=tuple((_text(n, "audit"), _text(c, "audit")) for n, c in checks.items()))
+        return replace(self, audits=tuple((text(n, "audit"), text(c, "audit")) for n, c in checks.items()))
 
     def publish(self) -> Self:
         """Fast-forwards main to a batch that passed its `.audit(...)`."""
@@ -384,7 +231,7 @@ class IcebergSink(Sink):
 
         Values are letters, digits and `_`; null and other values go to the quarantine, or stop the run without one.
         """
-        return replace(self, routing=_text(by, "route"))
+        return replace(self, routing=text(by, "route"))
 
     def quarantine(self, table: str) -> Self:
         """Where rows go that fail an expectation: with payload, reason, source position and batch."""
@@ -434,15 +281,6 @@ class IcebergSink(Sink):
     # what follows from several calls
 
     @property
-    def profile(self) -> Profile | None:
-        return PROFILES[self.tuning] if self.tuning else None
-
-    @property
-    def bytes_per_file(self) -> int | None:
-        """The target file size that was asked for; None leaves an existing table's own."""
-        return self.file_size or (self.profile.file_size if self.profile else None)
-
-    @property
     def max_rows(self) -> int | None:
         return self.flush_rows or (self.profile.rows if self.profile else None)
 
@@ -456,40 +294,3 @@ RESERVED_BRANCHES = "helios_"
 RESERVED_SUMMARY_KEYS = frozenset(
     {"operation", "changed-partition-count", "wap.id", "published-wap-id", "source-snapshot-id"}
 )
-
-
-def _text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
-    for key, value in properties.items():
-        if not isinstance(key, str) or not isinstance(value, str):
-            raise DeclarationError(
-                f"{what}: {key!r}: {value!r} must both be text.", where=caller(), fix=f'write {{"{key}": "{value}"}}.'
-            )
-        if key.startswith("helios."):
-            raise DeclarationError(f"{what}: {key!r} is kept by Helios.", where=caller(), fix="use another key.")
-    return tuple(properties.items())
-
-
-def _text(value: str, what: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
-    return value
-
-
-def _flag(value: bool, what: str) -> bool:
-    if not isinstance(value, bool):
-        raise DeclarationError(f"{what} takes True or False, not {value!r}.", where=caller())
-    return value
-
-
-def _one_of(value: str, known: Iterable[str], what: str) -> str:
-    names = tuple(known)
-    if value not in names:
-        raise DeclarationError(f"{what}({value!r}) is unknown. {near_miss(str(value), names)}", where=caller())
-    return value
-
-
-def _keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
-    named = tuple(_text(key, what) for key in keys)
-    if not named or len({key.lower() for key in named}) != len(named):
-        raise DeclarationError(f"{what} needs key columns, each once.", where=caller(), fix=f'write {what}("id").')
-    return named

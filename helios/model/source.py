@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -17,16 +17,19 @@ if TYPE_CHECKING:
 DEFAULT_POLL = 60.0
 
 STARTS = ("current", "latest", "earliest")
-"""Where a followed table begins, beside a snapshot id."""
+"""Where a followed table begins; a snapshot id is allowed too."""
 
 CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
-"""The columns that row-level changes have behind those of the table."""
+"""The columns that row-level changes have after those of the table."""
+
+LINEAGE_SINCE = 3
+"""The first format version whose rows have a lineage: an id, and the commit that last changed them."""
 
 POSITION = "__helios_position"
-"""Hidden column with a row's source position: it tells which of two equal rows came later."""
+"""Hidden column with a row's source position: it orders rows that are otherwise equal."""
 
 Point: TypeAlias = "int | str | datetime"
-"""A snapshot as a user names it: an id; a time (a datetime or ISO text); any other text is a branch or a tag."""
+"""A snapshot as a user names it: an id, a time (a datetime or ISO text), or any other text for a branch or a tag."""
 
 T = TypeVar("T")
 
@@ -63,7 +66,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Changes:
-    """Row-level changes, whose updates are paired by the keys; by row lineage when there are none."""
+    """Row-level changes; the images of an update are paired by the keys, or else by row lineage."""
 
     keys: tuple[str, ...] = ()
 
@@ -73,43 +76,53 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSource(Source):
-    """An Iceberg table that is read, once or followed. Made by `Iceberg.source`.
+    """An Iceberg table, read once or followed. Created by `Iceberg.source`.
 
     Attributes:
         table: Its name.
         catalog: The catalog, or its name, when given.
-        poll: Seconds between looks for new snapshots; None for a table that is read once.
-        start: Where a followed table begins; None where nothing was said.
+        start: Where a followed table begins; None where it was not given.
         at: The state that is read, or that a followed table begins with; None for the current one.
-        between_points: The history that is read, instead of a state.
-        changed: What tells that row-level changes are read rather than rows.
-        max_rows: About how many rows a batch has at most.
-        max_files: How many files a batch reads at most.
-        conditions: Predicates that the rows meet.
+        between_points: The range of history that is read instead of a state.
+        changed: How row-level changes are read; None where rows are read.
         columns: The columns that are read; all when empty.
-        overwrites: What is done with commits that overwrite or delete.
-        expired: What is done when the next snapshot has expired.
+        overwrites: What to do with commits that overwrite or delete.
+        expired: What to do when the next snapshot has expired.
         vector: Rows of a vectorized read batch; None for Iceberg's own.
     """
 
+    kind: ClassVar[str] = "iceberg"
+
     table: Identifier
     catalog: Catalog | str | None = None
-    poll: float | None = None
     start: int | str | None = None
     at: At | None = None
     between_points: Between | None = None
     changed: Changes | None = None
-    max_rows: int | None = None
-    max_files: int | None = None
-    conditions: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     overwrites: OnOverwrite = "fail"
     expired: OnExpired = "fail"
     vector: int | None = None
 
     @property
-    def streaming(self) -> bool:
-        return self.poll is not None
+    def reads_changes(self) -> bool:
+        return self.changed is not None
+
+    @property
+    def rebootstraps(self) -> bool:
+        return self.expired == "rebootstrap"
+
+    @property
+    def takes_predicates(self) -> bool:
+        return not self.reads_changes  # changes are computed from whole files
+
+    @property
+    def reference(self) -> tuple[Identifier, Catalog | str | None]:
+        return self.table, self.catalog
+
+    @property
+    def step_texts(self) -> tuple[str, ...]:
+        return (*((f"changes({self.changed})",) if self.changed is not None else ()), *self.narrowing)
 
     # what is read
 
@@ -125,15 +138,15 @@ class IcebergSource(Source):
             "Iceberg.source(sales.orders).as_of('2026-01-01')"
 
         Raises:
-            DeclarationError: The text is no time.
+            DeclarationError: The text is not a time.
         """
         try:
-            told = isinstance(datetime.fromisoformat(ts) if isinstance(ts, str) else ts, datetime)
+            valid = isinstance(datetime.fromisoformat(ts) if isinstance(ts, str) else ts, datetime)
         except ValueError:
-            told = False
-        if not told:
+            valid = False
+        if not valid:
             raise DeclarationError(
-                f"as_of({ts!r}): this is no time.",
+                f"as_of({ts!r}): this is not a time.",
                 where=caller(),
                 fix='write ISO 8601, as_of("2026-01-01T00:00:00Z"), or a datetime; a tag or a branch goes into '
                 ".at_ref(name), a snapshot id into .at_snapshot(id).",
@@ -164,14 +177,15 @@ class IcebergSource(Source):
     def changes_between(self, a: Point, b: Point, keys: str | Iterable[str] | None = None) -> Self:
         """The row-level changes after `a`, up to and with `b`, one change set per commit.
 
-        The rows have the table's columns, and behind them `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
+        The rows have the table's columns, and after them `_change_type` (`INSERT`, `DELETE`, `UPDATE_BEFORE` or
         `UPDATE_AFTER`), `_change_ordinal`, which grows with the commits, and `_commit_snapshot_id`.
 
         Args:
             a: As for `between`.
             b: As for `between`.
-            keys: The columns that identify a row, by which the two images of an update are paired. Without them, the
-                row lineage of a table of format v3 does it; on other tables an update is a delete and an insert.
+            keys: The columns that identify a row; the two images of an update are paired by them. Without keys, they
+                are paired by the row lineage of a table of format v3; on other tables an update is a delete and an
+                insert.
         """
         call = "changes_between"
         span = Between(_point(call, a), _point(call, b))
@@ -180,7 +194,7 @@ class IcebergSource(Source):
     def changes(self, keys: str | Iterable[str] | None = None) -> Self:
         """Follows the table's row-level changes rather than its rows; columns and keys as in `changes_between`.
 
-        What the table holds when the pipeline first begins comes first, as inserts.
+        The rows that the table has when the pipeline first begins come first, as inserts.
         """
         return replace(self, changed=Changes(_keys("changes", keys)))
 
@@ -199,9 +213,9 @@ class IcebergSource(Source):
         Args:
             poll: How often to look for new snapshots: seconds, text such as "30s", or a timedelta.
             start: "current": the state now, then every later commit; "latest": later commits only; "earliest": the
-                oldest retained state, then every commit; a snapshot id: the commits after it. It counts when the
-                pipeline first begins; a differing value later is an error.
-            max_rows: About how many rows a batch has at most: it is bounded by whole files, the first state too.
+                oldest retained state, then every commit; a snapshot id: the commits after it. It applies when the
+                pipeline first begins; a different value later is an error.
+            max_rows: About how many rows a batch has at most, in whole files; it bounds the first state too.
             max_files: How many files a batch reads at most.
 
         Examples:
@@ -212,7 +226,7 @@ class IcebergSource(Source):
         known = start is None or (isinstance(start, int) and not isinstance(start, bool)) or start in STARTS
         if not known:
             raise DeclarationError(
-                f"incremental(start={start!r}): there is no such start. {near_miss(str(start), STARTS)}",
+                f"incremental(start={start!r}): unknown start. {near_miss(str(start), STARTS)}",
                 where=caller(),
                 fix='give "current", "latest", "earliest" or a snapshot id; a time goes into .as_of(ts).',
             )
@@ -225,27 +239,27 @@ class IcebergSource(Source):
         )
 
     def on_overwrite(self, what: OnOverwrite) -> Self:
-        """What an incremental read does with commits that overwrite or delete: "fail" (default) or "skip" them."""
+        """What an incremental read does at a commit that overwrites or deletes: "fail" (default) or "skip" it."""
         return replace(self, overwrites=_one_of("on_overwrite", what, ("fail", "skip")))
 
     def on_expired(self, what: OnExpired) -> Self:
-        """What is done when the next snapshot has been expired: "fail" (default) or "rebootstrap".
+        """What to do when the next snapshot has expired: "fail" (default) or "rebootstrap".
 
-        "rebootstrap" reads the current state anew, where the target makes that idempotent (an upsert, an overwrite), or
-        where the row lineage of a table of format v3 proves what was delivered.
+        "rebootstrap" reads the current state again, where the target makes that idempotent (an upsert, an overwrite),
+        or where the row lineage of a table of format v3 proves which rows were delivered.
         """
         return replace(self, expired=_one_of("on_expired", what, ("fail", "rebootstrap")))
 
     # what of its rows
 
     def where(self, condition: str) -> Self:
-        """Rows that meet a Spark SQL predicate; files and partitions that cannot hold any are never opened."""
+        """Only rows that meet a Spark SQL predicate; files and partitions without any are not opened."""
         if not isinstance(condition, str) or not condition.strip():
             raise DeclarationError("where() needs a predicate.", where=caller(), fix='write where("amount > 0").')
         return replace(self, conditions=(*self.conditions, condition))
 
     def select(self, *columns: str) -> Self:
-        """Only these columns are read; of changes, the change columns too."""
+        """Only these columns, and the change columns where changes are read."""
         if not columns or not all(isinstance(column, str) and column.strip() for column in columns):
             raise DeclarationError("select() needs column names.", where=caller(), fix='write select("id", "amount").')
         return replace(self, columns=tuple(map(_plain, columns)))
@@ -256,9 +270,33 @@ class IcebergSource(Source):
 
     # how it is shown
 
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        if self.columns:
+            yield "columns: " + ", ".join(self.columns)
+        if self.changed is not None:
+            yield f"changes: {_pairing(self.changed, format_version)}"
+        if self.vector is not None:
+            yield f"{self.vector:,} row{'' if self.vector == 1 else 's'} a vectorized batch (batch_size())"
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "format_version": found["format_version"],
+            "branch": found["branch"],
+            "start": self.start,
+            "state": found["state"],
+            "span": found["span"],
+            "columns": list(self.columns),
+            "changes": {"keys": list(self.changed.keys)} if self.changed is not None else None,
+            "on_overwrite": self.overwrites,
+            "on_expired": self.expired,
+            "batch_size": self.vector,
+            "scan": found["scan"],
+            "backlog": found["backlog"],
+        }
+
     @property
     def narrowing(self) -> tuple[str, ...]:
-        """The calls that say which rows and columns are read."""
+        """The calls that select rows and columns."""
         selected = (f"select({', '.join(map(repr, self.columns))})",) if self.columns else ()
         return (*(f"where({condition!r})" for condition in self.conditions), *selected)
 
@@ -286,6 +324,15 @@ def _shown(point: Point) -> str:
     return repr(point.isoformat()) if isinstance(point, datetime) else repr(point)
 
 
+def _pairing(changed: Changes, format_version: int | None) -> str:
+    """How the two images of an updated row are paired."""
+    if changed.keys:
+        return f"updates paired by {', '.join(changed.keys)}"
+    if format_version is None:
+        return "updates paired by row lineage, where the table has format v3"
+    return "updates paired by row lineage" if format_version >= LINEAGE_SINCE else "an update is a delete and an insert"
+
+
 def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
     found = (keys,) if isinstance(keys, str) or not isinstance(keys, Iterable) else tuple(keys)
     if keys is not None and not all(isinstance(key, str) and key.strip() for key in found):
@@ -300,7 +347,7 @@ def _keys(call: str, keys: str | Iterable[str] | None) -> tuple[str, ...]:
 def _point(call: str, point: Point) -> Point:
     if isinstance(point, bool) or not isinstance(point, int | str | datetime) or point == "":
         raise DeclarationError(
-            f"{call}({point!r}): this names no snapshot.",
+            f"{call}({point!r}): this does not name a snapshot.",
             where=caller(),
             fix="give a snapshot id, a time (a datetime or ISO 8601 text), or the name of a branch or a tag.",
         )
@@ -308,7 +355,7 @@ def _point(call: str, point: Point) -> Point:
 
 
 def _plain(name: str) -> str:
-    """A column's name without the backticks that it may be written in."""
+    """A column's name without the backticks around it."""
     name = name.strip()
     return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
 

@@ -20,6 +20,10 @@ JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti", "cross")
 class Where(Step):
     condition: str
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (self.condition,)
+
     def text(self) -> str:
         return f"where({self.condition})"
 
@@ -28,6 +32,10 @@ class Where(Step):
 class Select(Step):
     expressions: tuple[str, ...]
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return self.expressions
+
     def text(self) -> str:
         return f"select({', '.join(self.expressions)})"
 
@@ -35,6 +43,10 @@ class Select(Step):
 @dataclass(frozen=True, kw_only=True)
 class WithColumns(Step):
     columns: Pairs
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return _expressions(self.columns)
 
     def text(self) -> str:
         return f"with_columns({_pairs(self.columns)})"
@@ -68,6 +80,10 @@ class Cast(Step):
 class Sql(Step):
     query: str
 
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (self.query,)
+
     def text(self) -> str:
         return f"sql({' '.join(self.query.split())})"
 
@@ -88,6 +104,10 @@ class Aggregate(Step):
     by: tuple[str, ...]
     columns: Pairs
     window: tuple[str, float, float | None] | None = None
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (*self.by, *_expressions(self.columns), *(self.window[:1] if self.window is not None else ()))
 
     def text(self) -> str:
         if self.window is None:
@@ -128,10 +148,14 @@ class Union(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Expect(Step):
-    """Conditions that every row must meet, and what becomes of a row that does not."""
+    """Conditions that every row must meet, and what happens to rows that do not."""
 
     conditions: Pairs
     on_fail: str
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return _expressions(self.conditions)
 
     def text(self) -> str:
         return f"expect({_pairs(self.conditions)}, on_fail={self.on_fail})"
@@ -141,6 +165,10 @@ def _pairs(pairs: Pairs) -> str:
     return ", ".join(f"{name}={expression}" for name, expression in pairs)
 
 
+def _expressions(pairs: Pairs) -> tuple[str, ...]:
+    return tuple(expression for _, expression in pairs)
+
+
 STATEFUL: tuple[type[Step], ...] = (Watermark, Aggregate, Dedupe)
 """Steps that keep state between the batches of a stream."""
 
@@ -148,7 +176,7 @@ CONCRETE: tuple[type[Step], ...] = (
     Call, Where, Select, WithColumns, Rename, Drop, Cast, Sql, Watermark, Aggregate, Dedupe, Join, Union,
     Expect,
 )  # fmt: skip
-"""Every step that a lowering must know."""
+"""Every step; a compiler of steps has a rule for each."""
 
 
 def _one(step: Step) -> Transform:
@@ -175,7 +203,7 @@ def _mapping(values: Mapping[str, str], what: str) -> Pairs:
 
 
 def step(function: Function) -> Transform:
-    """Lifts a callable from DataFrame to DataFrame, so that it can stand first: `step(clean) >> where("x > 0")`."""
+    """Makes a step of a callable, so that it can come first: `step(clean) >> where("x > 0")`."""
     if not callable(function):
         raise DeclarationError(f"step({function!r}) is not callable.", where=caller(), fix="pass a function.")
     return _one(Call(function=function))
@@ -207,7 +235,7 @@ def rename(names: Mapping[str, str]) -> Transform:
 
 
 def drop(*columns: str) -> Transform:
-    """Leaves columns out: `drop("tmp")`."""
+    """Drops columns: `drop("tmp")`."""
     if not columns:
         raise DeclarationError("drop() needs at least one column.", where=caller(), fix='write drop("tmp").')
     return _one(Drop(columns=_names(columns, "drop")))
@@ -219,7 +247,7 @@ def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform
 
 
 def sql(query: str) -> Transform:
-    """A query over the stream, which it calls `input`: `sql("SELECT id, count(*) AS n FROM input GROUP BY id")`."""
+    """A query over the stream, called `input`: `sql("SELECT id, count(*) AS n FROM input GROUP BY id")`."""
     return _one(Sql(query=_names([query], "sql")[0]))
 
 
@@ -238,7 +266,7 @@ def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None,
 
 @dataclass(frozen=True)
 class Window:
-    """A time window that waits for its `.agg(...)`."""
+    """A time window without its aggregates; `.agg(...)` completes it."""
 
     column: str
     size: float
@@ -246,7 +274,7 @@ class Window:
     by: tuple[str, ...] = ()
 
     def group_by(self, *by: str) -> Window:
-        """Groups by columns beside the window."""
+        """Groups by columns in addition to the window."""
         return Window(self.column, self.size, self.slide, self.by + _names(by, "group_by"))
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
@@ -275,7 +303,7 @@ def join(right: Flow, *, on: str | Sequence[str], how: str = "inner") -> Transfo
     """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
 
     Args:
-        right: The other side. A batch source is read anew for every batch of a stateless pipeline.
+        right: The other side. A batch source is read again for every batch of a stateless pipeline.
         on: Column names that both sides have. They appear once in the result.
         how: inner, left, right, full, semi, anti or cross.
 
@@ -312,7 +340,7 @@ def expect(conditions: Mapping[str, str], *, on_fail: str = "fail") -> Transform
 
     Args:
         conditions: Name and SQL condition; a row for which it is false or null fails.
-        on_fail: What becomes of such a row: "fail" stops the run before anything of the batch is written, "drop"
+        on_fail: What happens to such a row: "fail" stops the run before anything of the batch is written, "drop"
             leaves the row out and counts it, "quarantine" writes it to the sink's `.quarantine(table)`.
 
     Raises:

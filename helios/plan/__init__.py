@@ -1,7 +1,9 @@
 """A pure compiler from declared pipelines to a `Plan` that can be printed, compared and tested without a JVM."""
 
-from helios.plan.compile import Context, compile_pipelines, components_ahead, infer_schema
-from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan
+from helios.plan.compile import compile_pipelines, components_ahead, infer_schema
+from helios.plan.context import Context
+from helios.plan.nodes import Plan, ReadPath, ReadPlan, Trigger, WritePlan, rendered_by
+from helios.plan.text import render
 
 __all__ = [
     "Context",
@@ -14,3 +16,5 @@ __all__ = [
     "components_ahead",
     "infer_schema",
 ]
+
+rendered_by(render)

@@ -1,18 +1,19 @@
-"""What the next run will find: the commits that wait for it, and the files that it will open; read without a JVM."""
+"""What the next run reads: the commits that wait, and the files that match; found out without a JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
-from helios.model.source import IcebergSource
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan
 from helios.plan.pruning import row_filter
 from helios.table.ledger import parse
-from helios.table.readers import NO_SNAPSHOT, stands
+from helios.table.offsets import IcebergOffset
+from helios.table.positions import recorded
+from helios.table.readers import offset_of
 from helios.table.refs import LEDGER, ancestors, talking
 from helios.table.snapshots import Table
 from helios.table.status import APPENDS, CHANGES, waiting
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MOST_FILES = 10_000
-"""Of more files it is not counted which of them match: a plan is to be there at once."""
+"""With more files, those that match are not counted, so that planning stays fast."""
 
 
 def looked_ahead(plan: Plan) -> Plan:
-    """The plan with what each of its tables has ready for the next run.
+    """The plan with the backlog and the scan of each of its tables.
 
     Raises:
         RunError: A table cannot be read.
@@ -35,20 +36,18 @@ def looked_ahead(plan: Plan) -> Plan:
     followed = [index for index, read in enumerate(plan.reads) if read.source.streaming]
     reads = list(plan.reads)
     for index, read in enumerate(reads):
-        if read.table is not None and read.uuid is not None and isinstance(read.source, IcebergSource):
+        if read.table is not None and read.uuid is not None:
             table = read.table.catalog.load(read.table.within)
-            place = _stood(plan, read, followed.index(index)) if index in followed else None
-            reads[index] = _looked(read, read.source, table, place, plan.pushed(index))
+            offset = _offset(plan, read, followed.index(index)) if index in followed else None
+            reads[index] = _ahead(read, table, offset, plan.pushed(index))
     return replace(plan, reads=tuple(reads))
 
 
-def _looked(
-    read: ReadPlan, source: IcebergSource, table: Table, place: Mapping[str, Any] | None, pushed: tuple[str, ...]
-) -> ReadPlan:
+def _ahead(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
     backlog = None
-    if source.streaming:
-        place = place if place is not None else _beginning(read, source, table.iceberg.metadata)
-        backlog = _backlog(read, source, table.iceberg.metadata, place)
+    if read.source.streaming:
+        offset = offset if offset is not None else _beginning(read, table.iceberg.metadata)
+        backlog = _backlog(read, table.iceberg.metadata, offset)
         state, after, to = backlog.state, backlog.since, read.snapshot
         nothing = backlog.lost or (state is None and not backlog.snapshots)
     else:
@@ -62,58 +61,53 @@ def _looked(
 # the commits that wait
 
 
-def _stood(plan: Plan, read: ReadPlan, index: int) -> Mapping[str, Any] | None:
-    """Where the pipeline stands in a source, by its checkpoint or else by its target; None before its first run."""
+def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
+    """How far a pipeline has read a source, by its checkpoint or else by its target; None before the first run."""
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
-            place = stands(location, properties, index) if location else None
+            offset = offset_of(location, properties, index) if location else None
         except HeliosError:
             continue
-        if place is not None:
-            return place
+        if offset is not None:
+            return offset
     if not plan.write.exists or plan.write.sink.routing is not None:
         return None
     target = plan.write.table.catalog.load(plan.write.table.within)
-    return next(
-        (place for name in (plan.pipeline, plan.was) if name and (place := _recorded(target, name, read))), None
-    )
+    found = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
+    return next((offset for offset in found if offset is not None), None)
 
 
-def _recorded(target: Table, pipeline: str, read: ReadPlan) -> Mapping[str, Any] | None:
-    """The place in a source that a target remembers."""
+def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
+    """How far a pipeline has read a source, as the record in its target says."""
     key = LEDGER + pipeline
     text = target.iceberg.metadata.properties.get(key)
     try:
         position = parse(text, key, target.name).position if text is not None else None
     except HeliosError:
         return None
-    for entry in (position or {}).get("sources") or ():
-        if isinstance(entry, dict) and entry.get("source") == read.name:
-            place = entry.get("place") or entry.get("to")
-            return place if isinstance(place, dict) else {"snapshot_id": place} if isinstance(place, int) else None
-    return None
+    return next((entry.offset for entry in recorded(position) if entry.source == read.ledger_name), None)
 
 
-def _beginning(read: ReadPlan, source: IcebergSource, metadata: TableMetadata) -> Mapping[str, Any]:
-    """Where a pipeline begins that has not run yet, as a run settles it."""
+def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
+    """Where a run begins that is the first one."""
+    start = read.source.start
     if read.state is not None:
-        return {"snapshot_id": read.state, "files": 0, "state": True}
-    if isinstance(source.start, int):
-        return {"snapshot_id": source.start}
+        return IcebergOffset(snapshot=read.state, files=0, state=True)
+    if isinstance(start, int):
+        return IcebergOffset(snapshot=start)
     if read.snapshot is None:
-        return {"snapshot_id": NO_SNAPSHOT}
-    if source.start == "latest":
-        return {"snapshot_id": read.snapshot}
-    first = list(ancestors(metadata, read.snapshot))[-1] if source.start == "earliest" else read.snapshot
-    return {"snapshot_id": first, "files": 0, "state": True}
+        return IcebergOffset()
+    if start == "latest":
+        return IcebergOffset(snapshot=read.snapshot)
+    first = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
+    return IcebergOffset(snapshot=first, files=0, state=True)
 
 
-def _backlog(read: ReadPlan, source: IcebergSource, metadata: TableMetadata, place: Mapping[str, Any]) -> Backlog:
-    snapshot, files = _id(place.get("snapshot_id")), place.get("files")
-    state = snapshot if files is not None and place.get("state") else None
-    since = _id(place.get("after")) if files is not None and state is None else snapshot
-    counted = CHANGES if source.changed is not None else APPENDS
+def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
+    state = offset.snapshot if offset.partial and offset.state else None
+    since = offset.after if offset.partial and state is None else offset.snapshot
+    counted = CHANGES if read.source.reads_changes else APPENDS
     commits = waiting(metadata, since, read.snapshot, counted)
     made = metadata.snapshot_by_id(state) if state is not None else None
     if commits is None or (state is not None and made is None):
@@ -127,12 +121,8 @@ def _backlog(read: ReadPlan, source: IcebergSource, metadata: TableMetadata, pla
         snapshots=len(commits),
         rows=sum(_count(commit, "added-records") for commit in commits),
         files=sum(_count(commit, *touched) for commit in commits),
-        begun=int(files or 0),
+        begun=offset.files or 0,
     )
-
-
-def _id(found: Any) -> int | None:
-    return found if isinstance(found, int) and found != NO_SNAPSHOT else None
 
 
 def _count(snapshot: Any, *names: str) -> int:
@@ -144,7 +134,7 @@ def _count(snapshot: Any, *names: str) -> int:
 
 
 def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | None, to: int | None) -> Scan:
-    """What a scan of a state, of the appends in `(after, to]`, or of both opens."""
+    """The files that a scan of a state, of the appends in `(after, to]`, or of both opens."""
     from pyiceberg.expressions import AlwaysTrue
 
     metadata = table.iceberg.metadata
@@ -153,7 +143,7 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     total = sum(_count(commit, "added-data-files") for commit in appended)
     made = metadata.snapshot_by_id(state) if state is not None else None
     total += _count(made, "total-data-files")
-    # PyIceberg plans no state that has equality deletes.
+    # PyIceberg cannot plan a state with equality deletes.
     if total > MOST_FILES or _count(made, "total-equality-deletes"):
         return Scan(of_files=total)
     matched: list[FileScanTask] = []
@@ -161,7 +151,7 @@ def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | N
     with talking(table, "reading its manifests"):
         if made is not None:
             everything += _of_state(table, state, AlwaysTrue())
-            # A scan of an older state knows the columns of that time only: a run leaves nothing out of it.
+            # A scan of an older state has the columns of that time only, so a run reads all its files.
             older = made.schema_id is not None and made.schema_id != metadata.current_schema_id
             matched += everything if older else _of_state(table, state, wanted)
         if appended:
@@ -189,7 +179,7 @@ def _of_range(table: Table, after: int | None, to: int | None, wanted: BooleanEx
 
 
 def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
-    """Partitions, each of its partition spec; 0 of a table that has none, nor had."""
+    """The number of partitions of all specs; 0 of a table that was never partitioned."""
     if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
         return 0
     return len({(task.file.spec_id, task.file.partition) for task in tasks})

@@ -1,9 +1,9 @@
-"""From declared pipelines to plans, collecting every problem on the way."""
+"""Compiles declared pipelines to plans, and collects every problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,16 +17,11 @@ from helios.catalog.conf import (
     warehouse,
 )
 from helios.catalog.names import TableName
-from helios.catalog.operations import missing_table
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
-from helios.config import Config, resolve
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
-from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
-from helios.model.memory import MemorySource
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
 from helios.model.steps import Join, Union
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
@@ -37,53 +32,38 @@ from helios.plan.checks.pipeline import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.checks.sources import (
-    change_problems,
-    column_problems,
-    columns_of,
-    contradictions,
-    rebootstrap_problems,
-)
-from helios.plan.history import Settled, Unsettled, settle
+from helios.plan.checks.sources import rebootstrap_problems
+from helios.plan.context import Context, Surroundings
+from helios.plan.history import Unsettled
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.read_path import path_of, trigger_of
+from helios.plan.sources import SOURCES, row_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import endless_aggregates, is_streaming
 from helios.plan.typing.infer import UnparsedExpression, infer
-from helios.plan.typing.schema import Schema, from_arrow, from_ddl, from_pyiceberg, from_rows
+from helios.plan.typing.schema import Schema
 from helios.plan.views import view_problems
 from helios.table.readers import has_begun
 
 DOUBTS = (UnparsedExpression, Unsettled)
-"""Problems that are no reason not to run: Spark's parser has the last word, and a checkpoint knows where it began."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """What compiling needs beside the pipeline itself.
-
-    Attributes:
-        config: The configuration that applies to the script.
-        catalogs: The catalogs that the script declares, by name.
-        offline: Whether catalogs may not be read.
-    """
-
-    config: Config
-    catalogs: Mapping[str, Catalog] = field(default_factory=dict)
-    offline: bool = False
+"""Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
 
 
 def compile_pipelines(
     pipelines: Sequence[Pipeline], context: Context, *, lenient: bool = False
 ) -> tuple[list[Plan], list[HeliosError]]:
-    """Compiles pipelines and returns the plans beside every problem found in any of them.
+    """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan; when `lenient`, those of the classes `DOUBTS` do not count as such. A table
-    that another pipeline of the same call writes may be missing.
+    A pipeline with problems has no plan. A table that another pipeline of the same call writes may be missing.
+
+    Args:
+        pipelines: The pipelines.
+        context: The configuration and the catalogs.
+        lenient: Whether a pipeline whose only problems are `DOUBTS` has a plan.
 
     Raises:
-        RunError: A catalog or a storage is away.
-        ConfigError: What is declared of a catalog is wrong, such as its credential.
+        RunError: A catalog or a storage cannot be reached.
+        ConfigError: The declaration of a catalog is wrong, such as its credential.
     """
     problems: list[HeliosError] = []
     plans: list[Plan] = []
@@ -111,25 +91,33 @@ def compile_pipelines(
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
-    """The jar components that pipelines will need, told from their names alone, before anything is compiled."""
+    """The jar components that pipelines need, from their names alone, before anything is compiled."""
     found: dict[str, None] = {}
     for pipeline in pipelines:
-        for node in (pipeline.sink, *(inner.source for inner in flows(pipeline.stream))):
-            if isinstance(node, (IcebergSource, IcebergSink)):
-                try:
-                    tables: list[TableName | None] = [_resolve(node, context)]
-                    tables += [_quarantine(node, context)] if isinstance(node, IcebergSink) else []
-                except InputError:
-                    continue  # told with the other problems, by compile_pipelines
-                found |= dict.fromkeys(c for table in tables if table for c in components(table.catalog))
-                if isinstance(node, IcebergSink) and tables[0]:
-                    kept = node.checkpoint_location or warehouse(tables[0].catalog) or ""
-                    found |= dict.fromkeys(checkpoint_components(kept))
+        nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
+        for node in nodes:
+            try:
+                found |= dict.fromkeys(_components(node, context))
+            except InputError:
+                continue  # reported with the other problems, by compile_pipelines
     return tuple(found)
 
 
+def _components(node: Source | Sink, context: Context) -> Iterator[str]:
+    """The jar components of a source or a sink, from its names alone."""
+    if isinstance(node, Source):
+        if node.reference is not None:
+            yield from components(context.resolve(*node.reference, node.origin).catalog)
+        yield from row_of(node).jars
+    elif isinstance(node, IcebergSink):
+        target, quarantine = _target(node, context), _quarantine(node, context)
+        for table in (target, quarantine):
+            yield from components(table.catalog) if table is not None else ()
+        yield from checkpoint_components(node.checkpoint_location or warehouse(target.catalog) or "")
+
+
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
-    """The columns that a flow carries, None where only a run can tell.
+    """The columns of a flow; None where they are known only at run.
 
     Raises:
         CheckFailed: With the problems found.
@@ -143,7 +131,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
 
 @dataclass(frozen=True)
 class _Produced:
-    """The tables that the pipelines of a call write; routed ones are known by how their names begin."""
+    """The tables that the pipelines of a call write; of routed ones only the beginning of the name is known."""
 
     tables: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -154,37 +142,40 @@ class _Produced:
         prefixes: list[str] = []
         for sink in (p.sink for p in pipelines if isinstance(p.sink, IcebergSink)):
             try:
-                target = _resolve(sink, context)
+                target = _target(sink, context)
                 tables += [target, _quarantine(sink, context)]
             except HeliosError:
                 continue  # reported where the pipeline itself is compiled
             prefixes += [f"{target.text}_"] if sink.routing is not None else []
         return cls(frozenset(table.text for table in tables if table is not None), tuple(prefixes))
 
-    def __contains__(self, table: TableName) -> bool:
-        return table.text in self.tables or table.text.startswith(self.prefixes)
+    def __contains__(self, table: object) -> bool:
+        text = table.text if isinstance(table, TableName) else ""
+        return text in self.tables or text.startswith(self.prefixes)
 
 
 def _quarantine(sink: IcebergSink, context: Context) -> TableName | None:
-    """Where rows go that fail: in the sink's own catalog, unless the name begins with a declared one."""
+    """The table of rejected rows: in the catalog of the sink, unless its name begins with a declared catalog."""
     name = sink.quarantine_table
     if name is None:
         return None
     named = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
     catalog = None if named else sink.catalog
-    return resolve(name, catalog, context.catalogs, context.config, sink.origin)
+    return context.resolve(name, catalog, sink.origin)
 
 
-def _resolve(node: IcebergSource | IcebergSink, context: Context) -> TableName:
-    return resolve(node.table, node.catalog, context.catalogs, context.config, node.origin)
+def _target(sink: IcebergSink, context: Context) -> TableName:
+    return context.resolve(sink.table, sink.catalog, sink.origin)
 
 
 def _once(problems: list[HeliosError]) -> list[HeliosError]:
-    """A shared source or step is compiled once per pipeline; its problem is told once."""
+    """The problems without duplicates: a shared source or step is compiled once per pipeline."""
     return list({str(problem): problem for problem in problems}.values())
 
 
 class _Lowering:
+    """Compiles one pipeline, or one flow, and collects its problems and reads."""
+
     def __init__(self, pipeline: Pipeline | None, context: Context, produced: _Produced) -> None:
         self.pipeline = pipeline
         self.context = context
@@ -199,14 +190,10 @@ class _Lowering:
         sink = pipeline.sink
         write = SINKS[type(sink)](self, sink, schema)
         sources = [read.source for read in self.reads]
+        if not all(type(source) in SOURCES for source in sources):
+            return None
         path, why = path_of(pipeline, sources)
-        if path is ReadPath.STREAM:
-            self.problems += view_problems(pipeline) or endless_aggregates(pipeline.stream, sink)
-        if isinstance(sink, IcebergSink):
-            self.problems += rebootstrap_problems(sink, self.reads, path)
-            self.problems += pipeline_problems(pipeline, sink, path)
-            self.problems += uncounted_rows(sink, sources)
-            self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
+        self.check(pipeline, path, sources)
         if write is None:
             return None
         given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
@@ -216,8 +203,8 @@ class _Lowering:
         self.excuse_beginnings(write, [place for place in (checkpoint, former) if place])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
-        jars = dict.fromkeys(c for catalog in catalogs for c in components(catalog))
-        jars.update(dict.fromkeys(checkpoint_components(checkpoint)))
+        jars = [c for catalog in catalogs for c in components(catalog)]
+        jars += [*checkpoint_components(checkpoint), *(c for source in sources for c in row_of(source).jars)]
         return Plan(
             pipeline=identity,
             was=pipeline.was,
@@ -232,21 +219,30 @@ class _Lowering:
             checkpoint=checkpoint,
             former_checkpoint=former,
             catalogs=tuple(catalogs),
-            components=tuple(jars),
+            components=tuple(dict.fromkeys(jars)),
             declared=pipeline,
             neighbours=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
         )
+
+    def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
+        """The problems of sources, steps and sink together."""
+        sink = pipeline.sink
+        if path is ReadPath.STREAM:
+            self.problems += view_problems(pipeline) or endless_aggregates(pipeline.stream, sink)
+        if isinstance(sink, IcebergSink):
+            self.problems += rebootstrap_problems(sink, self.reads, path)
+            self.problems += pipeline_problems(pipeline, sink, path)
+            self.problems += uncounted_rows(sink, sources)
+            self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
 
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
-            read = SOURCES[type(flow.source)](self, flow.source)
-        except HeliosError as problem:
-            if not isinstance(problem, InputError):
-                raise
-            self.problems.append(problem)
-            read = ReadPlan(source=flow.source)
+            read, problems = row_of(flow.source).describe(flow.source, Surroundings(self.context, self.produced))
+        except InputError as problem:
+            read, problems = ReadPlan(source=flow.source), [problem]
+        self.problems += problems
         self.reads.append(read)
         schema = read.schema
         for step in flow.steps:
@@ -269,54 +265,11 @@ class _Lowering:
         self.problems += problems
         return result
 
-    def iceberg_source(self, source: IcebergSource) -> ReadPlan:
-        table = _resolve(source, self.context)
-        contradictory = contradictions(source)
-        self.problems += contradictory
-        if self.context.offline:
-            return ReadPlan(source=source, table=table)
-        if not table.catalog.exists(table.within):
-            if table in self.produced:
-                return ReadPlan(source=source, table=table)
-            raise missing_table(table.catalog, table.within, source.origin)
-        loaded = table.catalog.load(table.within)
-        metadata = loaded.iceberg.metadata
-        settled = Settled(head=metadata.current_snapshot_id)
-        if not contradictory:
-            try:
-                settled = settle(source, loaded)
-                self.problems += change_problems(source, loaded, settled)
-            except InputError as problem:
-                self.problems.append(problem)
-        columns = from_pyiceberg(loaded.iceberg.schema())
-        self.problems += column_problems(source, table.text, columns)
-        return ReadPlan(
-            source=source,
-            table=table,
-            uuid=str(metadata.table_uuid),
-            snapshot=settled.head,
-            schema=columns_of(source, columns),
-            branch=settled.branch,
-            state=settled.state,
-            span=settled.span,
-            format_version=metadata.format_version,
-        )
-
-    def files_source(self, source: FilesSource) -> ReadPlan:
-        if source.declared_schema is not None:
-            return ReadPlan(source=source, schema=from_ddl(source.declared_schema, source.origin))
-        return ReadPlan(source=source, schema=_parquet_schema(source) if source.format == "parquet" else None)
-
-    def memory_source(self, source: MemorySource) -> ReadPlan:
-        if source.declared_schema is not None:
-            return ReadPlan(source=source, schema=from_ddl(source.declared_schema, source.origin))
-        return ReadPlan(source=source, schema=from_rows(source.columns, source.rows))
-
     # sinks
 
     def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
         try:
-            table = _resolve(sink, self.context)
+            table = _target(sink, self.context)
             quarantine = _quarantine(sink, self.context)
         except InputError as problem:
             self.problems.append(problem)
@@ -334,7 +287,7 @@ class _Lowering:
         if not location and not CATALOGS[catalog.type].temporary:
             self.problems.append(
                 ConfigError(
-                    f"catalog {catalog.name!r}: only its server knows where the warehouse lies, so that no place for a "
+                    f"catalog {catalog.name!r}: only its server knows where the warehouse is, so no location for a "
                     "checkpoint can be derived from it.",
                     where=sink.origin,
                     fix=f"give one: {example}, or a warehouse that is a URI.",
@@ -362,14 +315,14 @@ class _Lowering:
         return location
 
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
-        """A beginning that is gone is no problem of a pipeline that has begun."""
+        """Drops the problem of a missing beginning where the pipeline has begun already."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
-        """Beside the tables in the warehouse; empty for a catalog in memory, whose checkpoint goes with the process."""
+        """A folder in the warehouse; empty for a catalog in memory, whose checkpoint is temporary too."""
         base = hadoop_uri(warehouse(write.table.catalog) or "")
         return f"{base.rstrip('/')}/_helios/checkpoints/{_folder(identity)}" if base else ""
 
@@ -378,30 +331,6 @@ def _folder(identity: str) -> str:
     return "".join(c if c.isalnum() or c in "_-.@" else "_" for c in identity)
 
 
-def _parquet_schema(source: FilesSource) -> Schema | None:
-    """The columns of the first parquet file under a local path; None when there is none yet."""
-    if urlsplit(source.path).scheme not in ("", "file"):
-        return None
-    import glob
-    import os
-
-    path = source.path.removeprefix("file://")
-    hits = sorted(glob.glob(path))
-    first = next((h for h in hits if os.path.isfile(h)), None) or next(
-        (f for h in hits for f in sorted(glob.glob(os.path.join(h, "**", "*.parquet"), recursive=True))), None
-    )
-    if first is None or "=" in os.path.relpath(first, os.path.dirname(path)):
-        return None  # folders such as day=2026-01-01 add columns that only Spark tells
-    import pyarrow.parquet
-
-    return from_arrow(pyarrow.parquet.read_schema(first))
-
-
-SOURCES: dict[type[Source], Callable[[_Lowering, Any], ReadPlan]] = {
-    IcebergSource: _Lowering.iceberg_source,
-    FilesSource: _Lowering.files_source,
-    MemorySource: _Lowering.memory_source,
-}
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
     IcebergSink: _Lowering.iceberg_sink
 }

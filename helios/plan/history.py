@@ -1,4 +1,4 @@
-"""Which snapshots an Iceberg source reads: the points that it names, settled against the table as it is."""
+"""Which snapshots an Iceberg source reads: the points it names, resolved in the table as it is now."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Settled:
 
     Attributes:
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose state is read, or begun with, where the source names one.
+        state: The snapshot whose state is read, or is read first, where the source names one.
         span: The snapshots `(after, to]` of a source that reads history.
-        head: The snapshot that is current on the branch; None for a table that was never written.
+        head: The current snapshot of the branch; None for a table without snapshots.
     """
 
     branch: str | None = None
@@ -35,20 +35,20 @@ class Settled:
 
 
 class Unsettled(NotFound):
-    """A beginning that is not there, or not any more; a pipeline that has begun goes on without it."""
+    """A beginning that does not exist, or no longer; a pipeline that has begun continues without it."""
 
 
 def settle(source: IcebergSource, table: Table) -> Settled:
-    """What a source reads of a table, as both are now.
+    """The snapshots that a source reads of a table, as both are now.
 
     Args:
         source: The source; a followed one is settled as at its first start.
         table: Its table, loaded.
 
     Raises:
-        NotFound: A time before the first snapshot; an id, branch or tag that is not there; history that has expired.
+        NotFound: A time before the first snapshot; an id, branch or tag that does not exist; expired history.
         Unsettled: The same, of a followed source.
-        DeclarationError: A reversed range, points that are not of one history, or a text that is no time.
+        DeclarationError: A reversed range, points that are not of one history, or a text that is not a time.
     """
     try:
         if source.between_points is not None:
@@ -61,7 +61,7 @@ def settle(source: IcebergSource, table: Table) -> Settled:
     except NotFound as problem:
         if not source.streaming:
             raise
-        fix = f"{problem.fix} A pipeline that has begun goes on without it." if problem.fix else None
+        fix = f"{problem.fix} A pipeline that has begun continues without it." if problem.fix else None
         raise Unsettled(problem.what, where=problem.where, fix=fix) from None
 
 
@@ -88,7 +88,7 @@ def _at(source: IcebergSource, at: At, table: Table) -> Settled:
 def _as_of(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
     assert not isinstance(at.point, int)
     ts = at.point
-    return None, _told(source, str(at), table, lambda: table.snapshot_at(ts))
+    return None, _located(source, str(at), table, lambda: table.snapshot_at(ts))
 
 
 def _at_snapshot(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
@@ -105,7 +105,7 @@ def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Sn
         raise NotFound(
             f"{at}: table {table.name} has no branch or tag {name!r}. {near_miss(name, {**branches, **tags})}",
             where=source.origin,
-            fix="name one that is there, or a state with .as_of(ts) or .at_snapshot(id).",
+            fix="name one that exists, or a state with .as_of(ts) or .at_snapshot(id).",
         )
     state = table.snapshot(tags[name])
     holders = _holders(table, state.id)
@@ -113,7 +113,7 @@ def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Sn
         raise DeclarationError(
             f"{at}: the tag is in the history of the branches {', '.join(holders)}, and not of main.",
             where=source.origin,
-            fix=f"name the branch that is to be followed, such as .at_ref({holders[0]!r}).",
+            fix=f"name the branch to follow, such as .at_ref({holders[0]!r}).",
         )
     return (None if MAIN in holders or not holders else holders[0]), state
 
@@ -123,7 +123,7 @@ POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapsho
     "at_snapshot": _at_snapshot,
     "at_ref": _at_ref,
 }
-"""The branch and the snapshot that each call of `At` names."""
+"""By the call of `At`: the branch and the snapshot that it names."""
 
 
 def _holders(table: Table, snapshot: int) -> list[str]:
@@ -132,7 +132,7 @@ def _holders(table: Table, snapshot: int) -> list[str]:
 
 
 def _followable(source: IcebergSource, table: Table, branch: str | None, state: Snapshot) -> None:
-    """Every commit after the snapshot must still be told from the branch's history."""
+    """Refuses a state whose later commits are not all in the history of the branch."""
     name = branch or MAIN
     past = history(table, table.branches().get(name))
     if any(snapshot.id == state.id for snapshot in past):
@@ -141,14 +141,15 @@ def _followable(source: IcebergSource, table: Table, branch: str | None, state: 
     begun = f"{named}: snapshot {state.id} of {table.name}"
     if _broken(past, state):
         raise NotFound(
-            f"{begun} cannot be followed: the commits between it and {_shown(past[-1])} are not there, or not any "
-            "more.",
+            f"{begun} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
             where=source.origin,
             fix='begin at a later state, at the oldest with .incremental(start="earliest"), or read it once, without '
             ".incremental().",
         )
     others = [holder for holder in _holders(table, state.id) if holder != name]
-    held = f"it is of {'the branch ' + others[0] if others else 'no branch'}: {name} was rolled back, or never had it"
+    held = (
+        f"it belongs to {'the branch ' + others[0] if others else 'no branch'}: {name} was rolled back, or never had it"
+    )
     raise NotFound(
         f"{begun} is not in the history of {name}, so no later commit follows it; {held}.",
         where=source.origin,
@@ -157,7 +158,7 @@ def _followable(source: IcebergSource, table: Table, branch: str | None, state: 
 
 
 def _broken(past: list[Snapshot], older: Snapshot) -> bool:
-    """Whether an older snapshot may be an ancestor that expired ones have cut off."""
+    """Whether an older snapshot may be an ancestor of which only the descendants in between have expired."""
     # A parent id proves nothing: PyIceberg's expiry takes it away.
     return bool(past) and older.timestamp < past[-1].timestamp
 
@@ -183,12 +184,12 @@ def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
     if all(snapshot.id != after.id for snapshot in past):
         if _broken(past, after):
             raise NotFound(
-                f"{named}: the commits between {_shown(after)} and {_shown(past[-1])} are not there, or not any more.",
+                f"{named}: the commits between {_shown(after)} and {_shown(past[-1])} are missing or have expired.",
                 where=source.origin,
                 fix=f"begin at a later snapshot, at the earliest at {past[-1].id}.",
             )
         raise DeclarationError(
-            f"{named}: {_shown(after)} is no ancestor of {_shown(to)}: they are of different branches, or main was "
+            f"{named}: {_shown(after)} is not an ancestor of {_shown(to)}: they are of different branches, or main was "
             "rolled back between them.",
             where=source.origin,
             fix=f"give two snapshots of one history; that of {to.id} begins at {_shown(past[-1])}.",
@@ -200,11 +201,11 @@ def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
 def _point(source: IcebergSource, named: str, table: Table, point: Point) -> Snapshot:
     if isinstance(point, int):
         return _retained(source, table, point, named)
-    return _told(source, named, table, lambda: table.find(point))
+    return _located(source, named, table, lambda: table.find(point))
 
 
 def _moment(point: Point) -> datetime | None:
-    """The time that a point is; None where it is an id or a name."""
+    """The time of a point; None where it is an id or a name."""
     if isinstance(point, int):
         return None
     try:
@@ -213,16 +214,16 @@ def _moment(point: Point) -> datetime | None:
         return None
 
 
-# how it is told
+# messages
 
 
-def _told(source: IcebergSource, named: str, table: Table, find: Callable[[], T]) -> T:
-    """What is found, or the problem with the source's line and what there is."""
+def _located(source: IcebergSource, named: str, table: Table, find: Callable[[], T]) -> T:
+    """The result of a search, whose problems get the line of the source and the snapshots that exist."""
     try:
         return find()
     except NotFound as problem:
         raise NotFound(
-            f"{named}: {problem.what}", where=source.origin, fix=problem.fix or f"name one that is there.{_kept(table)}"
+            f"{named}: {problem.what}", where=source.origin, fix=problem.fix or f"name one that exists.{_kept(table)}"
         ) from None
     except DeclarationError as problem:
         raise DeclarationError(f"{named}: {problem.what}", where=source.origin, fix=problem.fix) from None
@@ -234,12 +235,12 @@ def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snaps
     if id in known:
         return known[id]
     once = {s.parent_id for s in known.values()} | {e.snapshot_id for e in table.iceberg.metadata.snapshot_log}
-    what = f"table {table.name} has no snapshot {id}, or not any more"
+    what = f"table {table.name} has no snapshot {id}, or no longer"
     if id in once:
         what = f"snapshot {id} of {table.name} has expired"
     close = [] if id in once else difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
     hint = f" Did you mean {close[0]}?" if close else ""
-    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that is there.{_kept(table)}")
+    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_kept(table)}")
 
 
 def _kept(table: Table) -> str:

@@ -1,9 +1,10 @@
-"""What will run: the compiled form of one pipeline."""
+"""The compiled form of one pipeline: what will run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import takewhile
@@ -13,28 +14,23 @@ from helios.catalog.conf import shown_spark_conf
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.errors import Origin
-from helios.model.files import FilesSource
 from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.modes import Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
 from helios.model.steps import STATEFUL, Join, Sql, Where
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.schema import Schema
 from helios.plan.views import View, view_of
 
 VERSION = 1
-"""The version of everything that Helios writes into summaries, properties and checkpoints."""
-
-LINEAGE_SINCE = 3
-"""The first format version whose rows know who they are."""
+"""The version of what Helios writes into summaries, properties and checkpoints."""
 
 
 class ReadPath(Enum):
-    """How a pipeline's rows reach its steps; the value is what the plan prints."""
+    """How rows reach the steps of a pipeline. Plans print the value, and checkpoints keep it."""
 
     BATCH = "batch"
     RANGES = "snapshot ranges"
@@ -44,14 +40,14 @@ class ReadPath(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
-    """What the next scan of a table opens, of all that its snapshots have.
+    """The files and partitions that the next scan of a table opens.
 
     Attributes:
-        files: Files that may hold wanted rows; None where they were not looked at.
-        of_files: All of them.
-        partitions: The partitions of those files.
-        of_partitions: All of them; 0 of a table that has none.
-        bytes: The size of the files.
+        files: The number of files that may have matching rows; None where they were not compared with the predicates.
+        of_files: The number of all files.
+        partitions: The number of partitions that those files belong to.
+        of_partitions: The number of all partitions; 0 of an unpartitioned table.
+        bytes: The size of the files that are opened.
     """
 
     files: int | None = None
@@ -63,18 +59,18 @@ class Scan:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """What a followed table has ready for the next run: a state perhaps, then commits.
+    """What the next run reads of a followed table: a state first, perhaps, then commits.
 
     Attributes:
-        state: The snapshot whose state comes first.
-        state_rows: Its rows.
-        state_files: Its data files.
-        since: The snapshot after which commits are read; None for all.
-        snapshots: How many commits are read.
-        rows: The rows that they added.
-        files: The files that they added, or touched where changes are read.
-        begun: How many files of the state, or of the first commit, were read already.
-        lost: Whether what comes after `since` cannot be told: it has expired, or was rolled back.
+        state: The snapshot whose state is read first; None where none is.
+        state_rows: The rows of that state.
+        state_files: The data files of that state.
+        since: The snapshot after which commits are read; None for all commits.
+        snapshots: The number of commits.
+        rows: The rows that the commits added.
+        files: The files that the commits added, or changed where changes are read.
+        begun: How many files of the state, or of the first commit, are already read.
+        lost: Whether the commits after `since` are unknown, because they have expired or were rolled back.
     """
 
     state: int | None = None
@@ -96,14 +92,14 @@ class ReadPlan:
         source: The declared source.
         table: The resolved table of an Iceberg source.
         uuid: The table's UUID, when the catalog could be read.
-        snapshot: The snapshot that is current, on the branch that is read.
-        schema: The columns that it gives; None where only a run can tell.
+        snapshot: The current snapshot of the branch that is read.
+        schema: The columns of the source; None where they are known only at run.
         branch: The branch that is read or followed; None for main.
-        state: The snapshot whose state is read, or begun with, where the source names one.
+        state: The snapshot whose state is read, or is read first, where the source names one.
         span: The snapshots `(after, to]` of a source that reads history; `after` is None for all up to `to`.
         format_version: The format version of the table, when the catalog could be read.
-        scan: What the next scan opens, where it was looked at and predicates leave files out.
-        backlog: What waits for the next run, where it was looked at and the table is followed.
+        scan: What the next scan opens; None unless it was planned and predicates leave files out.
+        backlog: What the next run reads; None unless it was looked up and the table is followed.
     """
 
     source: Source
@@ -120,70 +116,50 @@ class ReadPlan:
 
     @property
     def name(self) -> str:
-        """The source as the ledger knows it."""
-        if self.table is not None:
-            return self.table.text
-        return self.source.path if isinstance(self.source, FilesSource) else self.source.label()
+        """The source's name in plans and stamps."""
+        return self.table.text if self.table is not None else self.source.plan_name
+
+    @property
+    def ledger_name(self) -> str:
+        """The source's name in positions and in a checkpoint's identity."""
+        return self.table.text if self.table is not None else self.source.ledger_name
 
     @property
     def kind(self) -> str:
-        if isinstance(self.source, IcebergSource):
-            return "iceberg"
-        return "files" if isinstance(self.source, FilesSource) else "memory"
-
-    @property
-    def pairing(self) -> str | None:
-        """How the two images of an updated row are brought together; None for a source that reads no changes."""
-        source = self.source
-        if not isinstance(source, IcebergSource) or source.changed is None:
-            return None
-        if source.changed.keys:
-            return f"updates paired by {', '.join(source.changed.keys)}"
-        if self.format_version is None:
-            return "updates paired by row lineage, where the table has format v3"
-        if self.format_version >= LINEAGE_SINCE:
-            return "updates paired by row lineage"
-        return "an update is a delete and an insert"
+        """The kind of the source, as in `helios.plan.sources.SOURCES`."""
+        return self.source.kind
 
     def as_json(self) -> dict[str, Any]:
-        """The source for programs."""
-        told: dict[str, Any] = {
+        """The source as JSON values."""
+        found = {
+            "format_version": self.format_version,
+            "branch": self.branch,
+            "state": self.state,
+            "span": list(self.span) if self.span else None,
+            "scan": asdict(self.scan) if self.scan else None,
+            "backlog": asdict(self.backlog) if self.backlog else None,
+        }
+        return {
             "kind": self.kind,
             "name": self.name,
             "followed": self.source.streaming,
             "uuid": self.uuid,
             "snapshot": self.snapshot,
             "schema": self.schema.as_json() if self.schema else None,
+            **self.source.as_json(found),
         }
-        source = self.source
-        if isinstance(source, IcebergSource):
-            told |= {
-                "format_version": self.format_version,
-                "branch": self.branch,
-                "start": source.start,
-                "state": self.state,
-                "span": list(self.span) if self.span else None,
-                "columns": list(source.columns),
-                "changes": {"keys": list(source.changed.keys)} if source.changed is not None else None,
-                "on_overwrite": source.overwrites,
-                "on_expired": source.expired,
-                "batch_size": source.vector,
-                "scan": asdict(self.scan) if self.scan else None,
-                "backlog": asdict(self.backlog) if self.backlog else None,
-            }
-        return told
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """The rhythm of a stream and the size of its batches, each with the setting that decided it.
+    """The rhythm of a stream and the size of its batches, each with the setting that decides it.
 
     Attributes:
         every: Seconds between batches.
-        why: What decided that.
+        why: The setting that decides `every`.
         max_rows: About how many rows a batch has at most; None where nothing bounds them.
-        bound: What decided that; empty when nothing did.
-        max_files: How many files of followed tables a batch has at most, as the smallest `max_files=` says.
+        bound: The setting that decides `max_rows`; empty where there is none.
+        max_files: How many files a batch has at most: the smallest `max_files=` of the sources read by spans.
     """
 
     every: float
@@ -195,19 +171,19 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class WritePlan:
-    """The target and how rows get there.
+    """The target, and how rows are written to it.
 
     Attributes:
-        table: The resolved table; with `.route` the one whose name the routed tables begin with.
-        sink: What was declared.
-        exists: Whether the table is there; None when no catalog was looked at.
-        uuid: Its UUID, when it is.
-        format_version: Its own, or that of the table to be made.
-        partitioning: Its own, or that of the table to be made.
-        file_format: Of its data files.
-        changes: What a run will alter before it writes, as text.
-        left_out: Columns that serve only `order_by` and `delete_when`, and are not stored.
-        quarantine: The resolved table of rows that fail.
+        table: The resolved table; with `.route` the name that the routed tables begin with.
+        sink: The declared sink.
+        exists: Whether the table exists; None when the catalog was not read.
+        uuid: The UUID of an existing table.
+        format_version: The format version of the existing table, or of the new one.
+        partitioning: The partition fields of the existing table, or of the new one.
+        file_format: The format of its data files.
+        changes: What a run alters before it writes, as text.
+        left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
+        quarantine: The resolved table of rejected rows.
     """
 
     table: TableName
@@ -227,7 +203,7 @@ class WritePlan:
 
     @property
     def identity(self) -> str:
-        """The name of a pipeline that was given none: its table, and its branch beside main."""
+        """The name of a pipeline without a given one: its table, with the branch unless that is main."""
         return f"{self.table.text}@{self.sink.branch_name}" if self.sink.branch_name else self.table.text
 
 
@@ -258,27 +234,27 @@ class Plan:
 
     @property
     def output_mode(self) -> str:
-        """What a streaming aggregate emits: "update" gives each changed group again, for an upsert; else "append"."""
+        """Spark's output mode: "update" emits a changed group again, for an upsert; otherwise "append"."""
         updates = self.path is ReadPath.STREAM and upserts_groups(self.stream, self.write.sink)
         return "update" if updates else "append"
 
     @property
     def view(self) -> View | None:
-        """The materialized view that the pipeline keeps, if it does."""
+        """The materialized view that the pipeline maintains; None where it maintains none."""
         return view_of(self.declared)
 
     @property
     def fingerprint(self) -> str:
-        """Changes when a declared step or the route changes; the bodies of callables are not compared."""
+        """A digest of the declared steps and the route; the bodies of callables are not part of it."""
         routing = self.write.sink.routing
         text = "\n".join([*step_texts(self.stream), *([f"route({routing})"] if routing is not None else [])])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What a stateful pipeline's checkpoint depends on, as text: its keyed steps, joins and sources."""
+        """What the checkpoint of a stateful pipeline depends on, as text: its keyed steps, joins and sources."""
         if self.view is not None:
-            # Groups that do not change keep what the steps made of them.
+            # Groups without changed rows are not computed again when a step changes.
             return (*step_texts(self.stream), *(read.name for read in self.reads))
         if self.path is not ReadPath.STREAM:
             return ()
@@ -289,23 +265,23 @@ class Plan:
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
 
     def pushed(self, index: int) -> tuple[str, ...]:
-        """The predicates that a source's scan takes, so that files which cannot match are not opened.
+        """The predicates that are pushed into the scan of a source, so that files that cannot match are not opened.
 
-        Those of its `.where(...)`, and of the `where` steps that stand first behind it. Changes are told of whole
-        files, and what depends on the clock is not the same for the next batch.
+        They are those of its `.where(...)` and of the `where` steps directly after it, unless they are
+        nondeterministic: the next batch would need other files.
 
         Args:
-            index: The source's place in `reads`.
+            index: The index of the source in `reads`.
         """
         source = self.reads[index].source
-        if not isinstance(source, IcebergSource) or source.changed is not None:
+        if not source.takes_predicates:
             return ()
         first = takewhile(lambda step: isinstance(step, Where), list(flows(self.stream))[index].steps)
-        told = (*source.conditions, *(step.condition for step in first if isinstance(step, Where)))
-        return tuple(condition for condition in told if changing(condition) is None)
+        conditions = (*source.conditions, *(step.condition for step in first if isinstance(step, Where)))
+        return tuple(condition for condition in conditions if nondeterministic_function(condition) is None)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan for programs; `helios plan --json` prints it."""
+        """The plan as JSON values; `helios plan --json` prints them."""
         write = self.write
         return {
             "pipeline": self.pipeline,
@@ -343,18 +319,21 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        from helios.plan.text import render
-
-        return render(self)
+        return _renderer(self)
 
     def to_json(self) -> str:
         return json.dumps(self.as_json(), indent=2)
 
 
+_renderer: Callable[[Plan], str] = repr
+
+
+def rendered_by(renderer: Callable[[Plan], str]) -> None:
+    """Sets what gives a plan's text: the renderer stands above the nodes, and `helios.plan` brings it in."""
+    global _renderer
+    _renderer = renderer
+
+
 def step_texts(flow: Flow) -> list[str]:
-    """What makes a flow's rows of its table's, as the texts by which two plans are compared."""
-    source, told = flow.source, list[str]()
-    if isinstance(source, IcebergSource):
-        told += [f"changes({source.changed})"] if source.changed is not None else []
-        told += source.narrowing
-    return [*told, *(step.text() for step in flow.steps)]
+    """What a flow does to the rows of its table, as texts; two plans are compared by them."""
+    return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

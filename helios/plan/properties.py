@@ -1,4 +1,4 @@
-"""From what a sink says about writing to Iceberg's table properties."""
+"""Iceberg table properties for what a sink declares about writing."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from helios.model.sink import DEFAULT_FILE_SIZE, IcebergSink
 
 MERGE_MODES = ("write.merge.mode", "write.delete.mode", "write.update.mode")
 SERIALIZABLE = {f"write.{command}.isolation-level": "serializable" for command in ("merge", "delete", "update")}
-"""An insert-only conflict is only seen under serializable isolation: two identical MERGEs would insert twice."""
+"""Only serializable isolation detects conflicts of inserts: otherwise two identical MERGEs insert twice."""
 
 WRITER_CODECS: dict[str, dict[str, str]] = {
     "parquet": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "lz4": "lz4", "zstd": "zstd"},
     "orc": {"none": "none", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd", "gzip": "zlib"},
     "avro": {"none": "uncompressed", "snappy": "snappy", "gzip": "gzip", "zstd": "zstd"},
 }
-"""By file format: what each codec is called there; one that is missing has no code in Spark's jars."""
+"""By file format: the name of each codec in it. A codec that is missing has no implementation in Spark's jars."""
 
 LEVELS = {"gzip": range(1, 10), "zstd": range(1, 23)}
 GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EIGHT", "BEST_COMPRESSION")
-"""The levels 1 to 9 by the names that Hadoop's codec, behind Iceberg's Parquet writer, knows them by."""
+"""The names of the levels 1 to 9 in Hadoop's codec, which Iceberg's Parquet writer uses."""
 
 
 def created(sink: IcebergSink) -> dict[str, str]:
-    """The properties of a table that Helios makes."""
+    """The properties of a table that Helios creates."""
     file_size = str(sink.bytes_per_file or DEFAULT_FILE_SIZE)
     modes = dict.fromkeys(MERGE_MODES, "merge-on-read")
     return {
@@ -43,11 +43,11 @@ def default_format(sink: IcebergSink, properties: Mapping[str, str] | None = Non
 
 
 def presented(sink: IcebergSink, file_format: str | None = None) -> dict[str, str]:
-    """The properties that this pipeline's writes follow, whatever the table itself says.
+    """The properties that the writes of a pipeline use instead of the table's own.
 
     Args:
         sink: The sink.
-        file_format: Of the table's data files; by default what the sink declares for a new table.
+        file_format: The format of the table's data files; by default the one that the sink declares for a new table.
     """
     file_format = file_format or default_format(sink)
     found: dict[str, str] = {}
@@ -72,11 +72,11 @@ def _level(codec: str, level: int, file_format: str) -> str:
 
 
 def codec_problems(sink: IcebergSink, file_format: str) -> list[HeliosError]:
-    """A file format that is none, or a codec, or a level of it, that the format's writer cannot do."""
+    """The problems of an unknown file format, or of a codec or level that the writer of the format does not support."""
     if file_format not in WRITER_CODECS:
         return [
             DeclarationError(
-                f'"write.format.default": {file_format!r} is no format of data files. '
+                f'"write.format.default": {file_format!r} is not a format of data files. '
                 f"{near_miss(file_format, WRITER_CODECS)}",
                 where=sink.origin,
             )

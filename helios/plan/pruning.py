@@ -1,7 +1,7 @@
-"""Predicates as PyIceberg takes them: which files a scan will not open, told without a JVM.
+"""Predicates in PyIceberg's form: which files a scan does not open, found out without a JVM.
 
-The counterpart of `helios.spark.iceberg.filters`, which decides what a run leaves out. A conjunct that is not known
-here leaves nothing out: a figure is too high rather than too low.
+`helios.spark.iceberg.filters` does the same for a run. A conjunct that is not understood here is ignored: the number of
+files is then too high rather than too low.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SWAPPED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
 
 
 class _Unknown(Exception):
-    """What PyIceberg cannot be told."""
+    """A part of a predicate that has no form in PyIceberg."""
 
 
 def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
-    """What can be told of predicates that all hold: everything, where nothing can.
+    """The conjunction of some predicates, as far as PyIceberg can express them.
 
     Args:
         predicates: Spark SQL, over the table's columns.
@@ -43,7 +43,7 @@ def row_filter(predicates: Iterable[str], schema: Schema) -> BooleanExpression:
             continue
         for conjunct in _conjuncts(node):
             try:
-                found = And(found, _told(conjunct, schema))
+                found = And(found, _expression(conjunct, schema))
             except (_Unknown, ValueError, TypeError, ArithmeticError):
                 continue
     return found
@@ -59,7 +59,7 @@ def _conjuncts(node: Node) -> Iterator[Node]:
     yield from _conjuncts(node.expression)
 
 
-def _told(node: Node, schema: Schema) -> BooleanExpression:
+def _expression(node: Node, schema: Schema) -> BooleanExpression:
     rule = _RULES.get(type(node).__name__)
     if rule is None:
         raise _Unknown
@@ -70,18 +70,18 @@ def _told(node: Node, schema: Schema) -> BooleanExpression:
 
 
 def _make(kind: str, *parts: Any) -> BooleanExpression:
-    """An expression of PyIceberg's, whose own signatures a type checker does not understand."""
+    """An expression of PyIceberg, whose signatures a type checker does not understand."""
     from pyiceberg import expressions
 
     return getattr(expressions, kind)(*parts)  # type: ignore[no-any-return]
 
 
 def _both(node: Node, schema: Schema) -> BooleanExpression:
-    return _make(type(node).__name__, _told(node.this, schema), _told(node.expression, schema))
+    return _make(type(node).__name__, _expression(node.this, schema), _expression(node.expression, schema))
 
 
 def _not(node: Node, schema: Schema) -> BooleanExpression:
-    return _make("Not", _told(node.this, schema))
+    return _make("Not", _expression(node.this, schema))
 
 
 def _compared(node: Node, schema: Schema) -> BooleanExpression:
@@ -135,13 +135,13 @@ _COMPARISONS = {
     "GT": "GreaterThan",
     "GTE": "GreaterThanOrEqual",
 }
-"""By the class of sqlglot's the class of PyIceberg's."""
+"""By the class in sqlglot: the class in PyIceberg."""
 _RULES: dict[str, Callable[[Node, Schema], BooleanExpression]] = {
     **dict.fromkeys(_COMPARISONS, _compared),
     "And": _both,
     "Or": _both,
     "Not": _not,
-    "Paren": lambda node, schema: _told(node.this, schema),
+    "Paren": lambda node, schema: _expression(node.this, schema),
     "Between": _between,
     "Is": _is,
     "In": _in,
@@ -162,24 +162,24 @@ def _column(node: Node, schema: Schema) -> tuple[str, Any]:
 
 
 def _value(node: Node, column: Any) -> Any:
-    """A literal as a value of a column, where Spark compares it as one: it casts some columns instead."""
-    kind, said = _literal(node)
+    """A literal as a value of a column's type; unknown where Spark casts the column instead."""
+    kind, text = _literal(node)
     convert = _VALUES.get((type(column).__name__, kind))
     if convert is None:
         raise _Unknown
-    return convert(said, column)
+    return convert(text, column)
 
 
 def _literal(node: Node) -> tuple[str, Any]:
-    """What kind of a literal it is, and its text."""
+    """The kind of a literal, and its text."""
     name = type(node).__name__
     if name == "Boolean":
         return "boolean", bool(node.this)
     if name == "Neg":
-        kind, said = _literal(node.this)
+        kind, text = _literal(node.this)
         if kind not in ("int", "decimal"):
             raise _Unknown
-        return kind, f"-{said}"
+        return kind, f"-{text}"
     if name == "Literal":
         return "string" if node.is_string else "int" if node.this.isdigit() else "decimal", node.this
     if name in ("Cast", "TryCast") and type(node.this).__name__ == "Literal":
@@ -198,38 +198,38 @@ _CASTS = {
 }
 
 
-def _decimal(said: str, column: Any) -> Decimal:
-    value = Decimal(said)
+def _decimal(text: str, column: Any) -> Decimal:
+    value = Decimal(text)
     try:
         exact = value.quantize(Decimal(1).scaleb(-column.scale))
     except InvalidOperation:
         raise _Unknown from None
-    if exact != value:  # Spark widens the column then
+    if exact != value:  # Spark widens the column
         raise _Unknown
     return exact
 
 
-def _day(said: str, column: Any) -> date:
-    return date.fromisoformat(said)
+def _day(text: str, column: Any) -> date:
+    return date.fromisoformat(text)
 
 
-def _moment(said: str, column: Any) -> datetime:
+def _moment(text: str, column: Any) -> datetime:
     """A time; without an offset it is UTC, as in every session of Helios."""
-    moment = datetime.fromisoformat(said.strip())
+    moment = datetime.fromisoformat(text.strip())
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return moment if type(column).__name__ == "TimestamptzType" else moment.replace(tzinfo=None)
 
 
 _VALUES: dict[tuple[str, str], Callable[[Any, Any], Any]] = {
-    ("BooleanType", "boolean"): lambda said, column: said,
-    ("IntegerType", "int"): lambda said, column: int(said),
-    ("LongType", "int"): lambda said, column: int(said),
-    ("FloatType", "int"): lambda said, column: float(said),
-    ("DoubleType", "int"): lambda said, column: float(said),
-    ("DoubleType", "decimal"): lambda said, column: float(said),
+    ("BooleanType", "boolean"): lambda text, column: text,
+    ("IntegerType", "int"): lambda text, column: int(text),
+    ("LongType", "int"): lambda text, column: int(text),
+    ("FloatType", "int"): lambda text, column: float(text),
+    ("DoubleType", "int"): lambda text, column: float(text),
+    ("DoubleType", "decimal"): lambda text, column: float(text),
     ("DecimalType", "int"): _decimal,
     ("DecimalType", "decimal"): _decimal,
-    ("StringType", "string"): lambda said, column: said,
+    ("StringType", "string"): lambda text, column: text,
     ("DateType", "date"): _day,
     ("DateType", "string"): _day,
     **{

@@ -1,58 +1,62 @@
-"""How the rows of a pipeline reach its steps, in which rhythm, and how many at a time."""
+"""How the rows of a pipeline reach its steps, how often, and how many at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helios.model.files import FilesSource
 from helios.model.flow import Pipeline, Source
 from helios.model.sink import IcebergSink
-from helios.model.source import DEFAULT_POLL, IcebergSource
+from helios.model.source import DEFAULT_POLL
 from helios.plan.nodes import ReadPath, Trigger
+from helios.plan.sources import WHY_SPANS, row_of
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:
-    """The read path of a pipeline, and why it is this one.
+    """The read path of a pipeline, and the reason for it.
 
     Args:
         pipeline: The pipeline.
-        sources: All that it reads.
+        sources: All its sources.
     """
     followed = [source for source in sources if source.streaming]
     if not followed:
         return ReadPath.BATCH, "no source is followed: one batch, then done"
     if view_of(pipeline) is not None:
-        return ReadPath.RANGES, "a view: groups with changed rows are computed anew at each batch's last snapshot"
+        return ReadPath.RANGES, "a view: groups with changed rows are computed again at each batch's last snapshot"
     stateful = stateful_steps(pipeline.stream)
     if stateful:
         kept = ", ".join(s.text().split("(")[0] for s in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
         return ReadPath.STREAM, f"{kept} keeps state between batches{groups}"
-    if all(isinstance(source, IcebergSource) for source in followed):
+    streamed = [source for source in followed if not row_of(source).spans]
+    if not streamed:
         trigger = trigger_of(pipeline, sources)
         bounds = [trigger.bound] if trigger.bound else []
         bounds += [_FILES] if trigger.max_files is not None else []
-        why = "stateless over Iceberg: each batch reads its snapshots as a columnar batch"
+        whys = {row_of(source).why for source in followed}
+        why = whys.pop() if len(whys) == 1 else WHY_SPANS
         return ReadPath.RANGES, why + (f", cut between files by {' and '.join(bounds)}" if bounds else "")
     if len(followed) == 1:
         return ReadPath.MICRO_BATCHES, "stateless, one followed source"
-    return ReadPath.STREAM, "several followed sources that are not all Iceberg"
+    kinds = ", ".join(dict.fromkeys(source.kind for source in streamed))
+    return ReadPath.STREAM, f"several followed sources, some of which Spark has to stream itself ({kinds})"
 
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
-    """The rhythm and the bounds of a pipeline that follows sources, with the settings that won."""
+    """The rhythm and the bounds of a pipeline that follows sources, with the settings that decide them."""
     sink = pipeline.sink
-    polls = [poll for source in sources if (poll := getattr(source, "poll", None)) is not None]
+    polls = [source.poll for source in sources if source.poll is not None]
     every, why = min(polls, default=DEFAULT_POLL), "the smallest poll of the sources"
     if isinstance(sink, IcebergSink) and sink.profile is not None:
         every, why = sink.profile.every, f"tune({sink.tuning})"
     if isinstance(sink, IcebergSink) and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
     smallest = min(_rows(pipeline, sources), key=lambda found: found[0], default=None)
-    tables = [source for source in sources if isinstance(source, IcebergSource) and source.streaming]
-    files = min((source.max_files for source in tables if source.max_files is not None), default=None)
+    # Spark's own stream bounds the files of its source by itself.
+    cut = [source.max_files for source in sources if source.streaming and row_of(source).spans]
+    files = min((found for found in cut if found is not None), default=None)
     rows, bound = smallest if smallest is not None else (None, "")
     return Trigger(every=every, why=why, max_rows=rows, bound=bound, max_files=files)
 
@@ -61,21 +65,21 @@ _FILES = "incremental(max_files=)"
 
 
 def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]]:
-    """Every setting that bounds the rows of a batch.
+    """Every setting that bounds the rows of a batch, with its name.
 
-    A profile's rows hold neither for files, whose rows are not counted before they are read, nor for state.
+    The rows of a profile bound neither sources whose rows are not counted before they are read, nor stateful steps.
     """
     sink = pipeline.sink
     found: list[tuple[int, str]] = [
         (source.max_rows, "incremental(max_rows=)")
         for source in sources
-        if isinstance(source, IcebergSource) and source.streaming and source.max_rows is not None
+        if source.streaming and source.max_rows is not None
     ]
     if not isinstance(sink, IcebergSink) or sink.max_rows is None:
         return found
     if sink.flush_rows is not None:
         return [(sink.flush_rows, "flush(rows=)"), *found]
-    files = any(isinstance(source, FilesSource) and source.streaming for source in sources)
-    if files or stateful_steps(pipeline.stream):
+    uncounted = any(source.streaming and not row_of(source).counts_rows for source in sources)
+    if uncounted or stateful_steps(pipeline.stream):
         return found
     return [(sink.max_rows, f"tune({sink.tuning})"), *found]

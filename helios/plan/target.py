@@ -1,4 +1,4 @@
-"""The target of an Iceberg sink: the table as it is, and what a run will make of it."""
+"""The target of an Iceberg sink: the table as it is, and how a run changes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import DeclarationError, HeliosError
-from helios.model.modes import OverwritePartitions
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.pipeline import partition_problems, show_fields, spec_fields
@@ -19,7 +18,6 @@ from helios.plan.checks.sinks import (
     left_out,
     sort_terms,
     stored,
-    stores,
     stream_problems,
     table_problems,
 )
@@ -40,13 +38,13 @@ MERGE_ON_READ_SINCE = 2
 def plan_write(
     sink: IcebergSink, table: TableName, quarantine: TableName | None, stream: Schema | None, *, offline: bool
 ) -> tuple[WritePlan, list[HeliosError]]:
-    """How a stream's rows get into a table, and what is wrong with that.
+    """How a stream is written to a table, and the problems with that.
 
     Args:
-        sink: What was declared.
-        table: The table that it means.
-        quarantine: The table that its `.quarantine` means.
-        stream: The stream's columns; None where only a run can tell.
+        sink: The declared sink.
+        table: Its table.
+        quarantine: Its table of rejected rows.
+        stream: The columns of the stream; None where they are known only at run.
         offline: Whether the catalog may not be read.
     """
     write = WritePlan(
@@ -65,10 +63,10 @@ def plan_write(
             DeclarationError(
                 f"quarantine({sink.quarantine_table}): this is the target itself, {table.text}.",
                 where=sink.origin,
-                fix='give the rows that fail a table of their own: quarantine("ns.rejected").',
+                fix='give rejected rows a table of their own: quarantine("ns.rejected").',
             )
         )
-    # Routed tables are named by values, which only a run can tell.
+    # Routed tables are named by values, which are known only at run.
     if not offline and sink.routing is None:
         if table.catalog.exists(table.within):
             write, found = existing(write, stream)
@@ -79,11 +77,11 @@ def plan_write(
 
 
 def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
-    """A table that the run makes; or one that nobody looked for."""
+    """A table that the run creates, or one whose catalog was not read."""
     sink = write.sink
     problems: list[HeliosError] = [*codec_problems(sink, write.file_format)]
     columns = None
-    if stream is not None and stores(sink.mode):
+    if stream is not None and sink.mode.traits.stores:
         write = replace(write, left_out=left_out(sink, stream, None))
         columns = stored(sink, stream, write.left_out)
         problems += partition_problems(sink, columns)
@@ -96,19 +94,18 @@ def _new(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[Helio
 
 
 def _missing(write: WritePlan) -> list[HeliosError]:
-    """A table that is not there and that the sink does not make."""
+    """The problem of a table that does not exist and that the sink does not create."""
     sink = write.sink
-    if sink.creates and stores(sink.mode):
+    if sink.creates and sink.mode.traits.stores:
         return []
     problem = missing_table(write.table.catalog, write.table.within, sink.origin)
-    if not stores(sink.mode):
-        verb = {"Delete": "delete()", "MergeSql": "merge_sql()"}[type(sink.mode).__name__]
-        problem.fix = f"name a table that is there: {verb} changes rows, and makes no table."
+    if not sink.mode.traits.stores:
+        problem.fix = f"name a table that exists: {sink.mode.call}() changes rows, and creates no table."
     return [problem]
 
 
 def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
-    """Columns that no new table can have."""
+    """The problems of columns that no new table can have."""
     if not columns.exact:
         return []
     empty = Target(name=write.table.text, fields=(), format_version=write.format_version)
@@ -117,11 +114,11 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
 
 
 def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
-    if partitioning or not isinstance(write.mode, OverwritePartitions):
+    if partitioning or not write.mode.traits.partitioned:
         return []
     return [
         DeclarationError(
-            f"overwrite_partitions(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
+            f"{write.mode.call}(): {write.table.text} is unpartitioned, so every batch would replace all of it.",
             where=write.sink.origin,
             fix='give it partitions with partition_by(day("ts")), or write overwrite() or overwrite("<filter>").',
         )
@@ -129,11 +126,11 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
 
 
 def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
-    """How a stream's rows get into a table that is there, and what is wrong with that.
+    """How a stream is written to a table that exists, and the problems with that.
 
     Args:
-        write: What is known without looking at the table.
-        stream: The stream's columns; None where only a run can tell.
+        write: What is known without reading the table.
+        stream: The columns of the stream; None where they are known only at run.
     """
     iceberg = write.table.catalog.load(write.table.within).iceberg
     sink, before = write.sink, from_pyiceberg(iceberg.schema())
@@ -148,7 +145,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before
-    if stream is not None and stores(sink.mode):
+    if stream is not None and sink.mode.traits.stores:
         write = replace(write, left_out=left_out(sink, stream, before))
         found = _evolution(write, stream, iceberg)
         if found is None or found.problems:
@@ -169,7 +166,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
 
 
 def _evolution(write: WritePlan, stream: Schema, iceberg: Table) -> Evolution | None:
-    """What the stream's columns ask of the table; None where their names are known at run only, or may not be asked."""
+    """How the table evolves for the stream; None where the names are known only at run, or evolution is refused."""
     sink = write.sink
     declared = sink.evolution
     names_nothing = declared.mode == "full" or not (declared.renames or declared.drops)
@@ -198,13 +195,13 @@ def _as_schema(columns: fields.Fields) -> Schema:
 
 
 def _renamed(sink: IcebergSink, columns: Schema) -> Schema:
-    """The table's columns under the names that the run gives them."""
+    """The table's columns, renamed as the run renames them."""
     names = {old.lower(): new for old, new in sink.evolution.renames}
     return Schema(tuple(replace(c, name=names.get(c.name.lower(), c.name)) for c in columns.columns))
 
 
 def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], list[HeliosError]]:
-    """The change to another partition spec, or why there is none."""
+    """The change to another partition spec, or the problems that prevent it."""
     sink, actual = write.sink, write.partitioning or ()
     if sink.partitioning is None or _folded(actual) == _folded(sink.partitioning):
         return [], []
@@ -223,12 +220,12 @@ def _partitioning(write: WritePlan, columns: Schema | None) -> tuple[list[str], 
 
 
 def _folded(spec: Iterable[PartitionField]) -> list[PartitionField]:
-    """Partition fields to compare: columns are found whatever their case."""
+    """Partition fields with columns in lower case, to be compared."""
     return [replace(item, column=item.column.lower()) for item in spec]
 
 
 def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
-    """The change to another sort order."""
+    """The change to another sort order, if there is one."""
     schema = iceberg.schema()
     actual = [
         ((schema.find_column_name(f.source_id) or "").lower(), str(f.transform), f.direction.name, f.null_order.name)
@@ -243,7 +240,7 @@ def _sorting(sink: IcebergSink, iceberg: Table) -> list[str]:
 
 
 def _branch(sink: IcebergSink, iceberg: Table) -> tuple[list[str], list[HeliosError]]:
-    """The branch that is still to be made, or why it cannot be."""
+    """The branch that the run creates, or the problem that prevents it."""
     name = sink.branch_name
     if name is None:
         return [], []

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helios.model.files import FilesSource
 from helios.model.maintenance import Maintenance
 from helios.model.sink import IcebergSink, Retry
-from helios.model.source import IcebergSource
 from helios.model.values import show_seconds
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
+from helios.plan.sources import row_of
 
 KNOWN_AT_RUN = "known at run"
 
@@ -47,8 +46,7 @@ def _place(read: ReadPlan) -> str:
     branch = f"branch {read.branch}, " if read.branch else ""
     if read.span is not None:
         return f"{branch}snapshots after {read.span[0]}, up to {read.span[1]}"
-    source = read.source
-    followed = isinstance(source, IcebergSource) and source.streaming
+    followed = read.source.streaming
     if read.state is not None:
         later = f", then every later commit; now at {read.snapshot}" if followed else ""
         return f"{branch}state of snapshot {read.state}{later}"
@@ -57,17 +55,9 @@ def _place(read: ReadPlan) -> str:
 
 def _reading(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
     """What of a table's rows is read, and how."""
-    source = read.source
-    if not isinstance(source, IcebergSource):
-        return
     if pushed:
         yield "pushed: " + ", ".join(pushed)
-    if source.columns:
-        yield "columns: " + ", ".join(source.columns)
-    if read.pairing is not None:
-        yield f"changes: {read.pairing}"
-    if source.vector is not None:
-        yield f"{counted(source.vector, 'row')} a vectorized batch (batch_size())"
+    yield from read.source.details(read.format_version)
 
 
 def _ahead(read: ReadPlan) -> Iterator[str]:
@@ -182,7 +172,7 @@ def _bounds(plan: Plan) -> str:
     if plan.trigger.max_files is not None:
         found.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
     for source in (read.source for read in plan.reads):
-        if isinstance(source, FilesSource) and source.max_files is not None:
+        if not row_of(source).spans and source.max_files is not None:
             found.append(f"at most {counted(source.max_files, 'file')} a batch (max_files=)")
     return "".join(f", {text}" for text in found)
 

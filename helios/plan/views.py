@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError, Origin
 from helios.model.flow import Call, Pipeline, Step, flows
-from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS
 from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
 from helios.plan.typing.aggregates import group_columns, stateful_steps
 
 BEFORE: tuple[type[Step], ...] = (Where, Select, WithColumns, Rename, Drop, Cast, Call)
-"""Steps that may stand before the aggregate of a view: each gives the rows of a row, whatever the others are."""
+"""Steps that may come before the aggregate of a view: each maps a row to rows, whatever the other rows are."""
 AFTER: tuple[type[Step], ...] = (Select, WithColumns, Rename, Cast)
-"""Steps that may stand behind it: each gives one row per group."""
+"""Steps that may come after it: each keeps one row per group."""
 
 _CHANGE = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'")
@@ -26,12 +25,12 @@ _ALIASED = re.compile(r"\s*(`[^`]+`|\w+)(?:\s+(?:as\s+)?(`[^`]+`|\w+))?\s*", re.
 
 @dataclass(frozen=True)
 class View:
-    """An aggregate whose groups are computed anew when one of their rows has changed.
+    """An aggregate whose groups are computed again when one of their rows has changed.
 
     Attributes:
-        before: The steps that make its rows of the table's.
+        before: The steps from the rows of the table to those that are aggregated.
         aggregate: The aggregate.
-        after: The steps that make the view's rows of its groups.
+        after: The steps from the groups to the rows of the view.
     """
 
     before: tuple[Step, ...]
@@ -40,7 +39,7 @@ class View:
 
 
 def view_of(pipeline: Pipeline) -> View | None:
-    """The view that a pipeline keeps; None where it keeps none.
+    """The view that a pipeline maintains; None where it maintains none.
 
     Examples:
         >>> from helios import Iceberg, aggregate
@@ -56,7 +55,7 @@ def view_of(pipeline: Pipeline) -> View | None:
 
 
 def view_problems(pipeline: Pipeline) -> list[HeliosError]:
-    """Why the followed changes of a pipeline, which would keep state, are no view."""
+    """Why a stateful pipeline over followed changes is not a view."""
     if not _followed_changes(pipeline):
         return []
     return [DeclarationError(what, where=where, fix=fix) for what, where, fix in _obstacles(pipeline)]
@@ -64,11 +63,11 @@ def view_problems(pipeline: Pipeline) -> list[HeliosError]:
 
 def _followed_changes(pipeline: Pipeline) -> bool:
     sources = [inner.source for inner in flows(pipeline.stream)]
-    return any(isinstance(s, IcebergSource) and s.streaming and s.changed is not None for s in sources)
+    return any(s.streaming and s.reads_changes for s in sources)
 
 
 def _split(steps: Sequence[Step]) -> View | None:
-    """The steps around the only aggregate."""
+    """The only aggregate, and the steps before and after it; None where there is not exactly one."""
     found = [index for index, step in enumerate(steps) if isinstance(step, Aggregate)]
     if len(found) != 1:
         return None
@@ -79,13 +78,13 @@ def _split(steps: Sequence[Step]) -> View | None:
 
 
 def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
-    """What keeps followed changes from being a view: what it is, where, and the fix."""
+    """Why followed changes are not a view: the problem, its line and the fix."""
     kept = stateful_steps(pipeline.stream)
     view = _split(pipeline.stream.steps)
     others = [step for step in kept if view is None or step is not view.aggregate]
     if not kept:
         yield (
-            "the changes of a table are no stream of Spark's, and cannot be read with followed files in one.",
+            "the changes of a table cannot be followed together with files, which Spark has to stream itself.",
             pipeline.stream.source.origin,
             "write each into a table of its own.",
         )
@@ -94,8 +93,8 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
         culprit = others[0] if others else view.aggregate if view is not None else pipeline.stream
         named = f"{culprit.text()}: " if isinstance(culprit, Step) else ""
         yield (
-            f"{named}over followed changes rows are taken back as well as added, which no state of Spark's follows; "
-            "only one aggregate without a time window can be kept, as a view.",
+            f"{named}over followed changes rows are removed as well as added, which Spark's stateful operators do "
+            "not support; only one aggregate without a time window is possible, as a view.",
             culprit.origin,
             "leave .changes(...) out where the table is only appended to; or write one aggregate(...) >> "
             ".upsert(<its groups>).",
@@ -108,22 +107,22 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
-    for steps, allowed, place in ((view.before, BEFORE, "before"), (view.after, AFTER, "behind")):
+    for steps, allowed, place in ((view.before, BEFORE, "before"), (view.after, AFTER, "after")):
         for step in steps:
             if not isinstance(step, allowed):
                 names = ", ".join(_verb(kind) for kind in allowed)
                 yield (
-                    f"{step.text()}: this cannot stand {place} the aggregate of a view, which computes groups anew.",
+                    f"{step.text()}: this cannot come {place} the aggregate of a view, which computes groups again.",
                     step.origin,
-                    f"{place} it stand {names}; put the rest into a pipeline that reads the view's table.",
+                    f"{place} it, use {names}; put the rest into a pipeline that reads the view's table.",
                 )
     for step in (*view.before, view.aggregate):
         used = _CHANGE.search(_QUOTED.sub("''", step.text())) if not isinstance(step, Call) else None
         if used:
             yield (
-                f"{step.text()}: {used[0]} is no column of a view, which is computed from the rows of the table.",
+                f"{step.text()}: {used[0]} is not a column of a view, which is computed from the rows of the table.",
                 step.origin,
-                "leave the change columns out: the view takes rows in and out by itself.",
+                "leave the change columns out: the view adds and removes rows by itself.",
             )
 
 
@@ -131,7 +130,7 @@ def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
     for inner in flows(pipeline.stream):
         if inner.source is not pipeline.stream.source and inner.source.streaming:
             yield (
-                f"{inner.source.label()}: a view is of one followed table.",
+                f"{inner.source.label()}: a view follows one table.",
                 inner.source.origin,
                 "join or union in a pipeline of its own, and follow its target.",
             )
@@ -148,29 +147,29 @@ def _wrong_sink(view: View, sink: IcebergSink) -> Iterator[tuple[str, Origin, st
     if kept is None:
         lost = ", ".join(groups)
         yield (
-            f"{named} is upserted by its groups ({lost}), and a step behind it changes or leaves out one of them.",
+            f"{named} is upserted by its groups ({lost}), and a later step changes or drops one of them.",
             view.aggregate.origin,
             "keep the group columns as they are; they may be renamed.",
         )
         return
     keys = ", ".join(f'"{name}"' for name in kept)
-    if not isinstance(mode, Upsert) or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
+    if not mode.traits.upserts or {k.lower() for k in mode.keys} != {k.lower() for k in kept}:
         yield f"{named} is upserted by exactly its groups.", sink.origin, f"write .upsert({keys})."
     elif mode.order_by is not None or mode.delete_when is not None or mode.history:
         given = {"order_by": mode.order_by, "delete_when": mode.delete_when, "history": mode.history or None}
         extra = next(name for name, value in given.items() if value is not None)
         yield (
-            f"{named} knows the value of each group, so {extra}= has nothing to say.",
+            f"{named} knows the value of each group, so {extra}= has no effect.",
             sink.origin,
             f"write .upsert({keys}).",
         )
     elif sink.routing is not None or sink.audits:
         call = "route()" if sink.routing is not None else "audit()"
-        yield f"{named} is one table: {call} does not go with it.", sink.origin, f"leave .{call} out."
+        yield f"{named} is one table, without {call}.", sink.origin, f"leave .{call} out."
 
 
 def _keys(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | None:
-    """What the groups are called at the end; None where a step changes one or leaves it out."""
+    """The final names of the group columns; None where a step changes or drops one."""
     names = list(groups)
     for step in after:
         if isinstance(step, Rename):
@@ -190,7 +189,7 @@ def _keys(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | N
 
 
 def _plain(text: str) -> list[tuple[str, str]]:
-    """A column in lower case and its name in the result, where an expression is no more than that."""
+    """A column in lower case and its name in the result, where an expression is only a column or an alias of one."""
     found = _ALIASED.fullmatch(text)
     if found is None:
         return []

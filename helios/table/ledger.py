@@ -1,4 +1,4 @@
-"""What a table remembers of the pipelines that write it, without a JVM: their records, their stamps, staged batches."""
+"""The ledger of a table: the records and stamps of the pipelines that write it, and staged batches; without a JVM."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 AUDIT = "helios_audit_"
-"""The branch `helios_audit_<pipeline>` holds a pipeline's batch that is not published yet."""
+"""The branch `helios_audit_<pipeline>` has the batch of a pipeline that is not published yet."""
 
 REPLAY = ".replay"
-"""What the replays of a pipeline's quarantine are called in the ledger: `<pipeline>.replay`."""
+"""Replays of a pipeline's quarantine are recorded as `<pipeline>.replay`."""
 
 VERSION = 1
-"""The newest version of a record that is understood here."""
+"""The newest version of records that this code reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """The property `helios.ledger.<pipeline>`: the last batch of a pipeline that the table has dealt with.
+    """The property `helios.ledger.<pipeline>`: the last batch of a pipeline that was committed or discarded.
 
     Attributes:
         checkpoint: The id of the checkpoint that wrote it.
         batch: The batch's number in that checkpoint; -1 before the first.
         position: What the batch read, as in `helios.position`.
-        snapshot: The snapshot that added it; the one before that, of a batch that was set aside.
+        snapshot: The snapshot that added the batch; of a discarded batch the one before it.
         sequence: A lower bound of that snapshot's sequence number.
         steps: The fingerprint of the pipeline's steps.
-        aside: Whether the batch was set aside, so that main never had its rows.
+        aside: Whether the batch was discarded, so that main never had its rows.
     """
 
     checkpoint: str
@@ -48,22 +48,22 @@ class Record:
     def as_json(self) -> str:
         fields = asdict(self)
         if not self.aside:
-            del fields["aside"]  # which hardly any batch is
+            del fields["aside"]
         return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """A batch that was written to its pipeline's audit branch, and that main does not show.
+    """A batch that is written to the audit branch of its pipeline, and not in main yet.
 
     Attributes:
-        branch: The branch.
-        snapshot: Its head.
+        branch: The audit branch.
+        snapshot: The head of the branch.
         batch: The batch's number.
-        position: What it read.
+        position: What the batch read.
         checkpoint: The id of the checkpoint that drove it.
         steps: The fingerprint of the pipeline's steps.
-        rows: The rows that it added.
+        rows: The rows that the snapshot added.
     """
 
     branch: str
@@ -79,21 +79,26 @@ def records(metadata: TableMetadata, table: str) -> dict[str, Record]:
     """The records of a table, by pipeline.
 
     Args:
-        metadata: The table's.
-        table: Its name, for messages.
+        metadata: The metadata of the table.
+        table: The name of the table, for messages.
 
     Raises:
-        LedgerError: One is damaged, or newer than this code.
+        LedgerError: A record is damaged, or newer than this code.
     """
     found = sorted((key, text) for key, text in metadata.properties.items() if key.startswith(LEDGER))
     return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in found}
 
 
 def parse(text: str, key: str, table: str) -> Record:
-    """A record from its property.
+    """Parses a record.
+
+    Args:
+        text: The value of the property.
+        key: The property.
+        table: The name of the table, for messages.
 
     Raises:
-        LedgerError: It is damaged, or newer than this code.
+        LedgerError: The record is damaged, or newer than this code.
     """
     try:
         fields = json.loads(text)
@@ -120,7 +125,7 @@ def audited(metadata: TableMetadata) -> dict[str, int]:
 
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
-    """The batch at the head of a pipeline's audit branch; None when main has it, or when there is none."""
+    """The batch at the head of a pipeline's audit branch; None when main has it, or there is no such branch."""
     head = audited(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
@@ -139,7 +144,7 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
             rows=int(stamps.get("added-records") or 0),
         )
     except (KeyError, ValueError):
-        return None  # a snapshot that somebody else put there
+        return None  # a snapshot of another writer
 
 
 def stamps_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:

@@ -11,17 +11,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helios.config import load
 from helios.errors import DeclarationError, InputError
 from helios.model.values import caller, duration
 from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
 from helios.table.refs import ancestors, refresh, refuse_unwritable, talking
-from helios.table.snapshots import Snapshot, Table, as_moment, as_snapshot
+from helios.table.snapshot import Snapshot, as_moment, as_snapshot
 
 if TYPE_CHECKING:
     import pyiceberg.table
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.refs import SnapshotRef
     from pyiceberg.table.update import RemoveSnapshotsUpdate
+
+    from helios.table.snapshots import Table
 
 COMMIT_TRIES = 4
 
@@ -181,8 +184,6 @@ def planned(
     readers: Sequence[str],
 ) -> Expiry:
     """What an expiry of a table would do: see `Table.expire` for its terms."""
-    from helios.config import load
-
     script = caller().file
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]

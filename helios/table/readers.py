@@ -1,7 +1,7 @@
-"""Who reads a table, and where each reader stands: told from checkpoints, without a JVM.
+"""The readers of a table, and how far each has read, from their checkpoints; without a JVM.
 
-A reader's next batch begins at the snapshot that its last committed batch ended at. It is found as Spark and Helios
-leave it (`helios.spark.checkpoint.files` writes it):
+The next batch of a reader begins at the snapshot where its last committed batch ended. Spark and Helios
+(`helios.spark.checkpoint.files`) write:
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import CheckpointError, RunError
+from helios.table.offsets import IcebergOffset
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -28,13 +29,10 @@ if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 CHECKPOINTS = "_helios/checkpoints"
-"""Where pipelines keep their checkpoints by default, beside the tables of a warehouse."""
-
-NO_SNAPSHOT = -1
-"""The snapshot of a place in a table without snapshots."""
+"""The folder of a warehouse in which pipelines keep their checkpoints by default."""
 
 VERSION = 1
-"""The newest version of `identity.json` that is understood here."""
+"""The newest version of `identity.json` that this code reads."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,9 @@ class Reader:
     """A pipeline that follows a table.
 
     Attributes:
-        pipeline: Its name; the location of a checkpoint that names none.
-        location: Its checkpoint.
-        snapshot: The snapshot that it has read up to, or begins with; None when it has yet to read all there is.
+        pipeline: The name of the pipeline; the location of a checkpoint without one.
+        location: The checkpoint.
+        snapshot: The last snapshot it has read, or the one it begins with; None when it has read nothing.
     """
 
     pipeline: str
@@ -53,22 +51,22 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """Who it is, as a message says it."""
+        """The reader as messages name it."""
         return self.pipeline if self.pipeline == self.location else f"{self.pipeline} ({self.location})"
 
     @property
     def place(self) -> str:
-        """Where it is, as a message says it."""
-        return f"stands at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
+        """How far it has read, for messages."""
+        return f"is at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A place where checkpoints may lie.
+    """A warehouse that may have checkpoints.
 
     Attributes:
-        catalog: The name of its catalog.
-        uri: The warehouse, a URI or an absolute path.
+        catalog: The name of the catalog.
+        uri: The location, a URI or an absolute path.
         properties: PyIceberg's properties of the catalog, which open its storage.
     """
 
@@ -78,14 +76,14 @@ class Warehouse:
 
 
 def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
-    """The warehouses of catalogs; those that only a server knows are left out, since no checkpoint is put there."""
+    """The warehouses of catalogs, without those that only a server knows: they have no checkpoints."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
     found = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
         for catalog, uri in found
-        if "://" in uri or uri.startswith("/")  # a server may know a warehouse by a mere name
+        if "://" in uri or uri.startswith("/")  # on a server a warehouse may be only a name
     ]
 
 
@@ -96,13 +94,13 @@ def readers_of(
 
     Args:
         table: The table's full name, catalog first.
-        snapshots: The ids of its retained snapshots; a reader that calls the catalog by another name is told by them.
-        places: Where to look for checkpoints.
-        given: Locations of further checkpoints, which must be readers of this table.
+        snapshots: The ids of its retained snapshots; they identify readers that use another name for the catalog.
+        places: The warehouses to search for checkpoints.
+        given: Locations of more checkpoints, which must be of readers of this table.
 
     Raises:
         CheckpointError: A checkpoint cannot be read, or one that was given is not of a reader of this table.
-        RunError: A place or a checkpoint cannot be looked at.
+        RunError: A warehouse or a checkpoint cannot be reached.
     """
     places = list(places)
     found: dict[str, list[Reader]] = {}
@@ -112,7 +110,7 @@ def readers_of(
             folder = _Folder(f"{base}/{name}", place.properties)
             found.setdefault(folder.location, _readers(folder, table, snapshots))
     for location in given:
-        # The storage of a given checkpoint is opened as that of the warehouse it lies in, else as the first one's.
+        # A given checkpoint is opened with the properties of the warehouse around it, or else of the first one.
         around = next((p for p in places if location.startswith(p.uri)), places[0] if places else None)
         folder = _Folder(location, around.properties if around else {})
         found[folder.location] = _given(folder, table, snapshots)
@@ -120,46 +118,46 @@ def readers_of(
 
 
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
-    """Whether a checkpoint knows where its sources are first read from; False where nobody can tell."""
+    """Whether the pipeline of a checkpoint has begun to read its sources; False where that is unknown."""
     try:
         return _Folder(location, properties).text("helios/start.json") is not None
     except RunError:
         return False
 
 
-def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[str, Any] | None:
-    """The place of a followed source in a checkpoint: where it stands, or begins; None where nobody can tell.
+def offset_of(location: str, properties: Mapping[str, str], index: int) -> IcebergOffset | None:
+    """The offset of a followed table in a checkpoint: where its last batch ended, or else where it begins.
 
     Args:
         location: The checkpoint.
         properties: PyIceberg's properties, which open the storage.
-        index: Which of the followed sources.
+        index: The number of the source, among the followed ones.
+
+    Returns:
+        The offset; None where the checkpoint has none.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
-        RunError: The storage cannot be looked at.
+        RunError: The storage cannot be read.
     """
     folder = _Folder(location, properties)
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
     if index < len(ends) and ends[index] is not None:
-        return ends[index]
-    try:
-        places = [entry["place"] for entry in json.loads(folder.text("helios/start.json") or "[]")]
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder, f"helios/start.json: {error!r}") from error
-    return places[index] if index < len(places) else None
+        return _parsed(folder, committed[-1], ends[index])
+    starts = _starts(folder) or []
+    return starts[index] if index < len(starts) else None
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
-    """The snapshots that a reader needs: the one where it stands, and all that came after it.
+    """The snapshots that a reader needs: the last one it has read, and all later ones.
 
     Args:
         reader: The reader.
         parents: The parent of each retained snapshot of the table.
 
     Returns:
-        Ids of retained snapshots; none when the reader's place is no longer in the history.
+        Ids of retained snapshots; none when the reader's last snapshot is no longer in the history.
     """
     if reader.snapshot is None:
         return frozenset(parents)
@@ -175,7 +173,7 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
 
 
 def _given(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
-    """The readers at a location that was named: it must hold some."""
+    """The readers at a given location, which must have some."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
         return [_foreign(folder, table, snapshots)]
     identity = _identity(folder)
@@ -193,23 +191,23 @@ def _given(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Read
 
 
 def _readers(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
-    """The readers of a table in one checkpoint: none, or one for each time that it follows the table."""
+    """The readers of a table in one checkpoint: one for each source that follows the table."""
     identity = _identity(folder)
-    if identity is None or identity["path"] == "batch":  # a batch pipeline reads the current state, whatever it is
+    if identity is None or identity["path"] == "batch":  # a batch pipeline needs no older snapshot
         return []
     within = table.partition(".")[2]
     readers = []
     for index, source in enumerate(identity["sources"]):
         if source != table and source.partition(".")[2] != within:
             continue
-        stood = _stood(folder, index, len(identity["sources"]))
-        if source == table or stood in snapshots:
-            readers.append(Reader(identity["pipeline"], folder.location, stood))
+        snapshot = _snapshot(folder, index, len(identity["sources"]))
+        if source == table or snapshot in snapshots:
+            readers.append(Reader(identity["pipeline"], folder.location, snapshot))
     return readers
 
 
 def _identity(folder: _Folder) -> dict[str, Any] | None:
-    """Whose checkpoint it is; None for a folder that no pipeline has used yet."""
+    """The identity of a checkpoint; None for a folder that no pipeline has used yet."""
     text = folder.text("helios/identity.json")
     if text is None:
         if folder.batches("offsets"):
@@ -230,19 +228,20 @@ def _identity(folder: _Folder) -> dict[str, Any] | None:
     return known
 
 
-def _stood(folder: _Folder, index: int, sources: int) -> int | None:
-    """The last snapshot of a source that is read, or the one it begins with; None when all is yet to be read."""
+def _snapshot(folder: _Folder, index: int, sources: int) -> int | None:
+    """The last snapshot of a source that is read, or the one it begins with; None before anything is read."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
-    starts = _starts(folder, sources)
+    starts = _starts(folder)
+    if starts is not None and len(starts) != sources:
+        raise _unreadable(folder, f"helios/start.json: {len(starts)} places for {sources} sources")
     if len(ends) != sources:
         raise _unreadable(folder, f"offsets/{committed[-1]} has {len(ends)} sources, and the pipeline {sources}")
     end = ends[index]
-    try:
-        snapshot = int(end["snapshot_id"]) if end is not None else NO_SNAPSHOT
-    except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(folder, f"offsets/{committed[-1]} has no snapshot: {error!r}") from error
-    return snapshot if snapshot != NO_SNAPSHOT else starts[index]
+    offset = _parsed(folder, committed[-1], end) if end is not None else None
+    if (offset is None or offset.snapshot is None) and starts is not None:
+        offset = starts[index]
+    return offset.snapshot if offset is not None else None
 
 
 def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
@@ -255,28 +254,35 @@ def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
         raise _unreadable(folder, f"offsets/{batch} is missing or damaged: {error}") from error
 
 
-def _starts(folder: _Folder, sources: int) -> list[int | None]:
+def _parsed(folder: _Folder, batch: int, end: Any) -> IcebergOffset:
+    """The offset of a table in the log of a batch."""
+    try:
+        return IcebergOffset.parse(end)
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unreadable(folder, f"offsets/{batch} has no snapshot: {error!r}") from error
+
+
+def _starts(folder: _Folder) -> list[IcebergOffset] | None:
+    """Where the followed tables begin; None where that is not settled yet."""
     text = folder.text("helios/start.json")
     if text is None:
-        return [None] * sources
+        return None
     try:
-        found = [int(entry["place"]["snapshot_id"]) for entry in json.loads(text)]
-        if len(found) != sources:
-            raise ValueError(f"{len(found)} places for {sources} sources")
-        return [snapshot if snapshot != NO_SNAPSHOT else None for snapshot in found]
+        return [IcebergOffset.parse(entry["place"]) for entry in json.loads(text)]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
 
 
 def _foreign(folder: _Folder, table: str, snapshots: Collection[int]) -> Reader:
-    """A stream of another program than Helios: its offsets name no table, but snapshots are unique."""
+    """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    known = [end["snapshot_id"] for end in ends if isinstance(end, dict) and end.get("snapshot_id") in snapshots]
+    found = [offset.snapshot for end in ends if (offset := IcebergOffset.of(end)) is not None]
+    known = [snapshot for snapshot in found if snapshot in snapshots]
     if len(known) != 1:
         where = "no snapshot" if not known else "several snapshots"
         raise _unreadable(folder, f"its last committed batch names {where} of {table}")
-    return Reader(folder.location, folder.location, int(known[0]))
+    return Reader(folder.location, folder.location, known[0])
 
 
 def _unreadable(folder: _Folder, why: str) -> CheckpointError:
@@ -287,7 +293,7 @@ def _unreadable(folder: _Folder, why: str) -> CheckpointError:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What file systems and their absence raise; Azure's client has a family of its own."""
+    """The exceptions of file systems and of missing ones; Azure's client has its own."""
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -301,7 +307,7 @@ class _Folder:
     Args:
         location: A URI or a path.
         properties: PyIceberg's properties, which open the storage.
-        whose: What the folder belongs to, for messages.
+        whose: The owner of the folder, for messages.
     """
 
     def __init__(self, location: str, properties: Mapping[str, str], whose: str = "") -> None:
@@ -351,12 +357,12 @@ class _Folder:
         properties = dict(self._properties)
         try:
             scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
-            known = scheme in SCHEMA_TO_FILE_IO  # it warns of others, where pyarrow has the last word
+            known = scheme in SCHEMA_TO_FILE_IO  # PyIceberg warns of other schemes, which pyarrow may know
             files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
             if isinstance(files, PyArrowFileIO):
                 return files.fs_by_scheme(scheme, netloc), path
             system = files.get_fs(scheme, urlsplit(self.location).hostname)
-            system.invalidate_cache()  # adlfs remembers what it listed
+            system.invalidate_cache()  # adlfs caches listings
             return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
         except _failures() as error:
             raise self._away(error) from error

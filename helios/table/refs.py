@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound, RunError, near_miss
 from helios.model.source import Point
 from helios.model.values import caller, names_ref
-from helios.table.snapshots import Snapshot, Table
+from helios.table.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update.snapshot import ManageSnapshots
+
+    from helios.table.snapshots import Table
 
 MAIN = "main"
 LEDGER = "helios.ledger."

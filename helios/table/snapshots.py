@@ -2,47 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.source import Point
 from helios.model.values import caller
+from helios.table import maintenance, refs
+from helios.table.maintenance import Expiry
+from helios.table.refs import Rollback
+from helios.table.snapshot import Snapshot, as_moment, as_snapshot, from_milliseconds, shown
 
 if TYPE_CHECKING:
     import pyiceberg.table
-    import pyiceberg.table.snapshots
 
-    from helios.table.maintenance import Expiry
-    from helios.table.refs import Rollback
+__all__ = ["Snapshot", "Table", "as_moment", "as_snapshot"]
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN = 10
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """One state of a table.
-
-    Args:
-        id: The snapshot's id.
-        parent_id: The id of the snapshot that it followed, if any.
-        timestamp: When it was committed, in UTC.
-        operation: append, overwrite, delete or replace; None where the writer did not say.
-        summary: The rest of its summary: counts, and what writers stamped.
-        manifest_list: The location of its manifest list.
-        schema_id: The id of the schema that it was written with.
-    """
-
-    id: int
-    parent_id: int | None
-    timestamp: datetime
-    operation: str | None
-    summary: Mapping[str, str] = field(hash=False)
-    manifest_list: str
-    schema_id: int | None
 
 
 class Table:
@@ -110,12 +87,12 @@ class Table:
         """
         moment = as_moment(ts)
         # The log, not the list: after a rollback the newest snapshot by time is not the state.
-        log = [(_time(e.timestamp_ms), e.snapshot_id) for e in self.iceberg.metadata.snapshot_log]
+        log = [(from_milliseconds(e.timestamp_ms), e.snapshot_id) for e in self.iceberg.metadata.snapshot_log]
         past = [entry for entry in log if entry[0] <= moment]
         if past:
             return self.snapshot(past[-1][1])
-        first = f"its first state is of {_show(log[0][0])}" if log else "it has no snapshots"
-        raise NotFound(f"table {self.name} had no snapshot at {_show(moment)}: {first}.", where=caller())
+        first = f"its first state is of {shown(log[0][0])}" if log else "it has no snapshots"
+        raise NotFound(f"table {self.name} had no snapshot at {shown(moment)}: {first}.", where=caller())
 
     def tags(self) -> dict[str, int]:
         """The snapshot ids of the tags, by name."""
@@ -171,14 +148,10 @@ class Table:
             InputError: The name exists, or cannot be; the snapshot does not exist; the table is empty.
             RunError: The table was changed meanwhile, or the catalog is away.
         """
-        from helios.table import refs
-
         return refs.apply(self, refs.new(self, "create_tag", name, snapshot))
 
     def branch(self, name: str, snapshot: Point | None = None) -> Snapshot:
         """Makes a branch, at the current snapshot or another one; otherwise as `tag`."""
-        from helios.table import refs
-
         return refs.apply(self, refs.new(self, "create_branch", name, snapshot))
 
     def drop_tag(self, name: str) -> Snapshot:
@@ -187,8 +160,6 @@ class Table:
         Raises:
             NotFound: There is no such tag.
         """
-        from helios.table import refs
-
         return refs.apply(self, refs.old(self, "remove_tag", name))
 
     def drop_branch(self, name: str) -> Snapshot:
@@ -198,8 +169,6 @@ class Table:
             NotFound: There is no such branch.
             DeclarationError: It is `main`.
         """
-        from helios.table import refs
-
         return refs.apply(self, refs.old(self, "remove_branch", name))
 
     def rollback_to(self, point: Point) -> Rollback:
@@ -216,8 +185,6 @@ class Table:
             InputError: Main has never stood there.
             RunError: The table was changed meanwhile, or the catalog is away.
         """
-        from helios.table import refs
-
         change, done = refs.rollback(self, point)
         if change is not None:
             refs.apply(self, change)
@@ -231,8 +198,6 @@ class Table:
         readers: Sequence[str] = (),
     ) -> Expiry:
         """What `expire` would remove, and for whom it would keep other snapshots; nothing is changed."""
-        from helios.table import maintenance
-
         return maintenance.planned(self, older_than, retain_last, readers)
 
     def expire(
@@ -263,8 +228,6 @@ class Table:
             EngineNeeded: The table has format v3, in a catalog without a server of its own.
             RunError: The table was changed during each of several tries, or a place cannot be reached.
         """
-        from helios.table import maintenance
-
         return maintenance.expire(self, older_than, retain_last, readers)
 
     # how
@@ -272,40 +235,6 @@ class Table:
     def _refs(self, kind: str) -> dict[str, int]:
         refs = sorted(self.iceberg.metadata.refs.items())
         return {name: ref.snapshot_id for name, ref in refs if ref.snapshot_ref_type.value == kind}
-
-
-def as_snapshot(raw: pyiceberg.table.snapshots.Snapshot) -> Snapshot:
-    """A snapshot of PyIceberg's as a value."""
-    return Snapshot(
-        id=raw.snapshot_id,
-        parent_id=raw.parent_snapshot_id,
-        timestamp=_time(raw.timestamp_ms),
-        operation=raw.summary.operation.value if raw.summary else None,
-        summary=dict(raw.summary.additional_properties) if raw.summary else {},
-        manifest_list=raw.manifest_list,
-        schema_id=raw.schema_id,
-    )
-
-
-def _time(milliseconds: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=milliseconds)
-
-
-def as_moment(ts: datetime | str) -> datetime:
-    """A time in UTC.
-
-    Raises:
-        DeclarationError: It is no time.
-    """
-    try:
-        parsed = datetime.fromisoformat(ts) if isinstance(ts, str) else ts
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, datetime):
-        raise DeclarationError(
-            f"{ts!r} is not a time.", where=caller(), fix='write ISO 8601 ("2026-01-01T00:00:00Z") or a datetime.'
-        )
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 def _is_time(text: str) -> bool:
@@ -316,13 +245,9 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _show(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _existing(snapshots: Iterable[Snapshot]) -> str:
     newest = sorted(snapshots, key=lambda snapshot: snapshot.timestamp, reverse=True)
     if not newest:
         return "It has none."
-    shown = ", ".join(f"{snapshot.id} ({_show(snapshot.timestamp)})" for snapshot in newest[:_SHOWN])
-    return f"Newest: {shown}{', ...' if len(newest) > _SHOWN else ''}."
+    listed = ", ".join(f"{snapshot.id} ({shown(snapshot.timestamp)})" for snapshot in newest[:_SHOWN])
+    return f"Newest: {listed}{', ...' if len(newest) > _SHOWN else ''}."

@@ -1,17 +1,18 @@
-"""How the pipelines of a table are doing, told without a JVM from its metadata, its sources' and the checkpoints."""
+"""The status of the pipelines of a table, from its metadata, that of its sources, and checkpoints; without a JVM."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError
 from helios.table.ledger import REPLAY, Record, parse, staged
+from helios.table.positions import Recorded, recorded
 from helios.table.quarantine import COLUMNS
-from helios.table.readers import NO_SNAPSHOT, Warehouse, readers_of
+from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, ancestors, talking
 from helios.table.snapshots import Table, as_snapshot
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 TARGET_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_SIZE = 512 << 20
-"""Iceberg's own."""
+"""Iceberg's default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +32,16 @@ class Status:
     Attributes:
         pipeline: The pipeline.
         table: The table.
-        batch: The last batch that is there; None before the first.
+        batch: The last batch in the table; None before the first.
         snapshot: The snapshot that holds the pipeline's last rows.
-        committed: When that was; None when the snapshot has expired.
-        rows: The rows that it added.
-        behind: How many snapshots of its sources wait; None where nobody can tell, as for a folder of files.
-        seconds: The age of the oldest of them.
+        committed: The time of that snapshot; None when it has expired.
+        rows: The rows that the snapshot added.
+        behind: How many snapshots of its sources are not read yet; None where that is unknown, as for files.
+        seconds: The age of the oldest of these snapshots.
         files: The data files of the table.
-        small: Those below half of the target file size.
-        audit: The batch that waits for its audit to pass.
-        notes: What else there is to say.
+        small: The data files below half of the target file size.
+        audit: The batch that has not passed its audit yet.
+        notes: Further remarks.
     """
 
     pipeline: str
@@ -59,13 +60,13 @@ class Status:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Where the status of pipelines is looked for.
+    """Where the status of pipelines is read from.
 
     Attributes:
-        load: Gives a table by its full name; None when it is none of a known catalog.
-        places: Where checkpoints may lie.
-        checkpoints: The checkpoints of pipelines that are known from a script.
-        file_sizes: The target file sizes of pipelines that say one.
+        load: Loads a table by its full name; None for a table of an unknown catalog.
+        places: Warehouses that may have checkpoints.
+        checkpoints: The checkpoints of the pipelines of a script.
+        file_sizes: The target file sizes of pipelines that declare one.
     """
 
     load: Callable[[str], Table | None]
@@ -142,39 +143,33 @@ def _file_sizes(table: Table) -> list[int]:
 
 APPENDS = ("append",)
 CHANGES = ("append", "overwrite", "delete")
-"""The operations that are delivered to who follows rows, or changes."""
+"""The operations that a pipeline reads: of rows, and of changes."""
 
 
 def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | None:
-    """How far a pipeline is behind its sources together; None where that is not known of any."""
-    lags = [lag for entry in _entries(record) if (lag := _behind(pipeline, record, entry, view, notes)) is not None]
+    """How far a pipeline is behind all its sources; None where it is unknown for each of them."""
+    found = [_behind(pipeline, entry, view, notes) for entry in recorded(record.position)]
+    lags = [lag for lag in found if lag is not None]
     if not lags:
         return None
     return Lag(sum(lag.snapshots for lag in lags), max(lag.seconds for lag in lags))
 
 
-def _entries(record: Record) -> Iterator[Mapping[str, Any]]:
-    for entry in (record.position or {}).get("sources") or ():
-        if isinstance(entry, dict) and isinstance(entry.get("source"), str):
-            yield entry
-
-
-def _behind(pipeline: str, record: Record, entry: Mapping[str, Any], view: View, notes: list[str]) -> Lag | None:
-    source = view.load(entry["source"])
+def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
+    source = view.load(entry.source)
     if source is None:
         return None
-    metadata = source.iceberg.metadata
-    stood = _stood(pipeline, source, view)
-    if stood is None:  # the last batch that wrote something: later ones that wrote nothing are not in the record
-        stood = _place(entry)
-    counted = CHANGES if entry.get("changes") else APPENDS
-    branch = str(entry.get("branch") or MAIN)
-    lag = lag_behind(metadata, stood, source.name, notes, branch=branch, counted=counted)
-    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and _begun(entry) else lag
+    read = _read_up_to(pipeline, source, view)
+    if read is None and entry.offset is not None:  # batches that wrote nothing are in the checkpoint alone
+        read = entry.offset.snapshot
+    counted = CHANGES if entry.changes else APPENDS
+    lag = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
+    partial = entry.offset is not None and entry.offset.partial
+    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and partial else lag
 
 
-def _stood(pipeline: str, source: Table, view: View) -> int | None:
-    """The snapshot up to which a pipeline has read, by its checkpoint; None where that cannot be read."""
+def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
+    """The last snapshot that a pipeline has read, by its checkpoint; None where that cannot be read."""
     ids = {raw.snapshot_id for raw in source.iceberg.metadata.snapshots}
     given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     try:
@@ -184,31 +179,27 @@ def _stood(pipeline: str, source: Table, view: View) -> int | None:
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)
 
 
-def _begun(entry: Mapping[str, Any]) -> bool:
-    """Whether the last snapshot of an entry is only partly read."""
-    place = entry.get("place")
-    return isinstance(place, dict) and place.get("files") is not None
-
-
-def _place(entry: Mapping[str, Any]) -> int | None:
-    """Where a source's entry of a position ends: a snapshot, or an offset of Spark's."""
-    to = entry.get("to", entry.get("snapshot"))
-    place = to.get("snapshot_id") if isinstance(to, dict) else to
-    return int(place) if isinstance(place, int) and place != NO_SNAPSHOT else None
-
-
 def lag_behind(
     metadata: TableMetadata,
-    stood: int | None,
+    read: int | None,
     source: str,
     notes: list[str],
     *,
     branch: str = MAIN,
     counted: Collection[str] = APPENDS,
 ) -> Lag | None:
-    """The snapshots of a table's branch, of some operations, that come after one, or all that are there."""
+    """How far a reader is behind the branch of a table; None where its place in the history is lost.
+
+    Args:
+        metadata: The metadata of the table.
+        read: The last snapshot that is read; None when none is.
+        source: The name of the table, for the notes.
+        notes: Gets a note when the place is lost.
+        branch: The branch that is read.
+        counted: The operations that are read.
+    """
     head = metadata.refs.get(branch)
-    found = waiting(metadata, stood, head.snapshot_id if head is not None else None, counted)
+    found = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
     if found is None:
         notes.append(f"its place in {source} has expired, or was rolled back")
         return None
@@ -217,20 +208,21 @@ def lag_behind(
 
 
 def waiting(
-    metadata: TableMetadata, stood: int | None, head: int | None, counted: Collection[str] = APPENDS
+    metadata: TableMetadata, read: int | None, head: int | None, counted: Collection[str] = APPENDS
 ) -> list[Snapshot] | None:
-    """The snapshots of some operations in `(stood, head]`, or all up to `head`, newest first.
+    """The snapshots of some operations in `(read, head]`, or all up to `head`, newest first.
 
-    None where `stood` has expired together with what came after it, or was rolled back.
+    Returns:
+        The snapshots; None where `read` was rolled back, or has expired together with later ones.
     """
     found: list[Snapshot] = []
     for id in ancestors(metadata, head) if head is not None else ():
-        if id == stood:
+        if id == read:
             return found
         raw = metadata.snapshot_by_id(id)
         assert raw is not None  # ancestors are retained
         if raw.summary is not None and raw.summary.operation.value in counted:
             found.append(raw)
-        if stood is not None and raw.parent_snapshot_id == stood:  # expired since, with nothing missing behind it
+        if read is not None and raw.parent_snapshot_id == read:  # expired since, with nothing missing behind it
             return found
-    return found if stood is None else None
+    return found if read is None else None

@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,9 +25,14 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.run.run import PipelineRun
-from helios.spark.sinks.audit import AuditedTarget
-from helios.spark.sinks.route import RoutedTarget
-from helios.spark.sinks.table import Site, TableTarget, Target, Work
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Found, Sink
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink
+from helios.spark.steps.build import Built
+from helios.table.positions import Batch, Span
 from tests.conformance import cases
 from tests.streaming.conftest import World, shared_spark, world
 
@@ -53,9 +58,9 @@ def at_transaction(monkeypatch: pytest.MonkeyPatch, around: Around) -> None:
 
 def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around, opening: Callable[[], object] = lambda: None) -> None:
     """Puts something around each commit that publishes an audited batch, and before the opening of its transaction."""
-    real = AuditedTarget._publish
+    real = AuditedSink._publish
 
-    def publish(self: AuditedTarget, *arguments: Any) -> bool:
+    def publish(self: AuditedSink, *arguments: Any) -> bool:
         table = self.table
         self.table = _Table(table, around, opening)
         try:
@@ -63,7 +68,7 @@ def at_publish(monkeypatch: pytest.MonkeyPatch, around: Around, opening: Callabl
         finally:
             self.table = table
 
-    monkeypatch.setattr(AuditedTarget, "_publish", publish)
+    monkeypatch.setattr(AuditedSink, "_publish", publish)
 
 
 class _Table:
@@ -92,6 +97,31 @@ class _Pending:
 
     def commitTransaction(self) -> None:
         self._around(self._transaction.commitTransaction)
+
+
+# another driver
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch in a driver's hands."""
+
+    batch: Batch
+    rows: Built
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What finds and writes batches without a lease."""
+
+    sink: Sink
+
+    def finds(self, work: Work) -> bool:
+        return isinstance(self.sink.find(work.batch), Found)
+
+    def write(self, work: Work) -> Commit | None:
+        with self.sink.stage(work.batch, work.rows) as staged:
+            return self.sink.commit(staged)
 
 
 # a pipeline to break
@@ -240,17 +270,17 @@ class Scene:
 
     # another driver
 
-    def driver(self) -> Target:
+    def driver(self) -> Driver:
         """What writes batches in a process that believes the pipeline to be its own; no lease stops it."""
         plan = self.world.plan(self.pipeline)
         checkpoint = Checkpoint(self.world.spark, plan.checkpoint)
         identity = checkpoint.identity()
         assert identity is not None
-        site = Site(plan=plan, spark=self.world.spark, checkpoint=checkpoint, checkpoint_id=identity.id)
+        context = SinkContext(plan=plan, spark=self.world.spark, checkpoint=checkpoint, checkpoint_id=identity.id)
         if plan.write.sink.routing is not None:
-            return RoutedTarget(site)
-        made = AuditedTarget if plan.write.sink.audits else TableTarget
-        return made(site, plan.write.table, self.table("a.t"), plan.write.sink.branch_name)
+            return Driver(RoutedSink(context))
+        made = AuditedSink if plan.write.sink.audits else TableSink
+        return Driver(made(context, plan.write.table, self.table("a.t"), plan.write.sink.branch_name))
 
     def work(self, number: int) -> Work:
         """A batch in such a driver's hands."""
@@ -258,7 +288,8 @@ class Scene:
         if not self.case.followed:
             rows = [row for batch in cases.BATCHES[: number + 1] for row in batch]
         df = self.world.spark.createDataFrame(rows, cases.SPARK_SCHEMA)
-        return Work(df=df, number=number, position={"sources": [{"source": "local.a.s", "to": number}]}, planned=True)
+        span = Span("local.a.s", None, {"snapshot_id": number}, {"source": "local.a.s", "to": number})
+        return Work(Batch(number, (span,), replayed=True), Built(df))
 
     # what it holds
 

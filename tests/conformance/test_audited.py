@@ -12,7 +12,7 @@ import pytest
 from helios import Memory
 from helios.errors import HeliosError, RunError
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.audit import AuditedSink
 
 pytestmark = pytest.mark.parametrize("name", ["audit"])
 
@@ -65,8 +65,8 @@ def test_a_zombies_staging_below_that_of_its_replacement(scene: Any, monkeypatch
     """The zombie's held commit reaches the branch between the replacement's look at it and its own commit."""
     zombie, late = scene.driver(), scene.work(2)
     replacement, work = scene.driver(), scene.work(2)
-    assert zombie.find(2, late.position, planned=True) is None
-    assert replacement.find(2, work.position, planned=True) is None
+    assert not zombie.finds(late)
+    assert not replacement.finds(work)
     real, calls = Transaction.commit, count()
 
     def commit(self: Transaction) -> None:
@@ -82,7 +82,7 @@ def test_a_zombies_staging_below_that_of_its_replacement(scene: Any, monkeypatch
     replacement.write(work)
     scene.holds(0, 1, 2)
     following = scene.driver()
-    assert following.find(3, scene.work(3).position, planned=True) is None
+    assert not following.finds(scene.work(3))
     following.write(scene.work(3))
     scene.holds(0, 1, 2, 3)
 
@@ -91,8 +91,8 @@ def test_a_zombies_staging_above_that_of_its_replacement(scene: Any, monkeypatch
     """The zombie's held commit comes when the replacement's batch is staged and not yet published."""
     zombie, late = scene.driver(), scene.work(2)
     replacement, work = scene.driver(), scene.work(2)
-    assert zombie.find(2, late.position, planned=True) is None
-    assert replacement.find(2, work.position, planned=True) is None
+    assert not zombie.finds(late)
+    assert not replacement.finds(work)
     at_staging(monkeypatch, after=lambda: zombie.write(late))
     replacement.write(work)
     scene.holds(0, 1, 2)
@@ -104,13 +104,13 @@ def test_a_zombies_publication_whose_replacement_came_right_before_it(
     """The zombie has seen main and its branch unmoved, and only then takes the table's state for its publication."""
     zombie, late = scene.driver(), scene.work(2)
     replacement, work = scene.driver(), scene.work(2)
-    assert zombie.find(2, late.position, planned=True) is None
-    assert replacement.find(2, work.position, planned=True) is None
+    assert not zombie.finds(late)
+    assert not replacement.finds(work)
     scene.at_opening(monkeypatch, lambda: replacement.write(work))
     zombie.write(late)
     scene.holds(0, 1, 2)
     following = scene.driver()
-    assert following.find(3, scene.work(3).position, planned=True) is None
+    assert not following.finds(scene.work(3))
     following.write(scene.work(3))
     scene.holds(0, 1, 2, 3)
 
@@ -126,14 +126,14 @@ def test_an_audited_overwrite_rejects_what_it_has_not_seen(
     if moment == "staged":
         at_staging(monkeypatch, after=next(others))
     else:
-        real = AuditedTarget._branch_off
+        real = AuditedSink._branch_off
 
-        def branch_off(self: AuditedTarget, branch: str) -> None:
+        def branch_off(self: AuditedSink) -> None:
             for commit in others:
                 commit()
-            real(self, branch)
+            real(self)
 
-        monkeypatch.setattr(AuditedTarget, "_branch_off", branch_off)
+        monkeypatch.setattr(AuditedSink, "_branch_off", branch_off)
     second = Memory.source([{"id": 3}]) >> sink
     with pytest.raises(RunError, match="it has not seen"):
         world.run(second)

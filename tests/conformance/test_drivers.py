@@ -18,7 +18,7 @@ from helios.spark.checkpoint.lease import Lease
 def looked_up(scene: Any, number: int = 2) -> tuple[Any, Any]:
     """A driver that has looked a batch up and found nothing."""
     target, work = scene.driver(), scene.work(number)
-    assert target.find(number, work.position, planned=True) is None
+    assert not target.finds(work)
     return target, work
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from helios import Catalog, Pipeline
 from helios.catalog.conf import warehouse
 from helios.model.values import Secret
-from helios.spark.checkpoint.files import Files
+from helios.spark.checkpoint.files import HadoopFiles
 from helios.table.snapshots import Table
 from tests.matrix import table
 from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination
@@ -76,9 +76,9 @@ class Lake(World):
         """The readers that an expiry must be told of: none, where checkpoints are in the catalog's own warehouse."""
         return [] if warehouse(self.catalog) else [checkpoint]
 
-    def progress(self, pipeline: Pipeline) -> Files:
+    def progress(self, pipeline: Pipeline) -> HadoopFiles:
         """The files of its checkpoint, wherever that is."""
-        return Files(self.spark, self.plan(pipeline).checkpoint)
+        return HadoopFiles(self.spark, self.plan(pipeline).checkpoint)
 
     # `helios run`, in a process of its own
 

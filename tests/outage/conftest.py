@@ -82,7 +82,7 @@ class Scene:
         plan = plan or self.plan(pipeline)
         spark = self.spark.newSession()
         session.declare_catalogs(spark, [plan])
-        return PipelineRun(plan, spark, tell=self._tell, **options).start()
+        return PipelineRun(plan, spark, emit=self._emit, **options).start()
 
     def run(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
         """Runs a pipeline until it has drained its sources."""
@@ -90,7 +90,7 @@ class Scene:
         assert run.await_termination(120)
         return run
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         with self._told:
             self.events.append(event)
             self._told.notify_all()

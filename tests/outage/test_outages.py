@@ -243,7 +243,7 @@ def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool
         if restarted:
             run.stop()
             assert run.await_termination(60)
-            monkeypatch.setattr("helios.spark.iceberg.freshness.WATCHES", {})  # as in another process
+            monkeypatch.setattr("helios.spark.iceberg.freshness.FRESHNESS", {})  # as in another process
         scene.proxy.stop()
         after = scene.start(copy(scene, outage=60)) if restarted else run
         at = len(scene.events)

@@ -71,7 +71,7 @@ class World:
         return runnable(*compile_pipelines([pipeline], self.context(), lenient=True))[0]
 
     def start(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
-        return PipelineRun(self.plan(pipeline), self.spark, tell=self._tell, **options).start()
+        return PipelineRun(self.plan(pipeline), self.spark, emit=self._emit, **options).start()
 
     def run(self, pipeline: Pipeline, **options: Any) -> PipelineRun:
         """Runs a pipeline until it has drained its sources."""
@@ -81,9 +81,9 @@ class World:
 
     def runner(self, pipelines: Sequence[Pipeline], **options: Any) -> Runner:
         plans = runnable(*compile_pipelines(pipelines, self.context(), lenient=True))
-        return Runner(plans, self.spark, tell=self._tell, **options)
+        return Runner(plans, self.spark, emit=self._emit, **options)
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         with self._lock:
             self.events.append(event)
 

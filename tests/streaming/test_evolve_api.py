@@ -17,8 +17,8 @@ from helios.plan.evolution.changes import Change, Drop, Policy
 from helios.plan.evolution.evolve import evolve
 from helios.plan.evolution.fields import from_pyiceberg, promotions
 from helios.plan.typing.types import parse_type
-from helios.spark.iceberg.schema import align, apply_changes, null_refused, schema_of, target_of
-from helios.spark.iceberg.tables import load_table, target_schema
+from helios.spark.iceberg.schema import align, apply_changes, fields_of, null_violation, target_of
+from helios.spark.iceberg.tables import load_table, spark_schema
 
 FULL = Policy(mode="full")
 
@@ -40,7 +40,7 @@ class Evolved:
 
     def diff(self, df: DataFrame, policy: Policy) -> Callable[[], Sequence[Change]]:
         def compare() -> Sequence[Change]:
-            found = evolve(schema_of(df.schema), target_of(self.table, self.name), policy)
+            found = evolve(fields_of(df.schema), target_of(self.table, self.name), policy)
             if found.problems:
                 raise CheckFailed(found.problems)
             return found.changes
@@ -51,7 +51,7 @@ class Evolved:
         return [str(c) for c in apply_changes(self.spark, self.table, self.diff(df, policy), backoff=0)]
 
     def append(self, df: DataFrame) -> None:
-        align(df, target_schema(self.spark, self.table)).writeTo(f"local.{self.name}").append()
+        align(df, spark_schema(self.spark, self.table)).writeTo(f"local.{self.name}").append()
 
     def write(self, df: DataFrame, policy: Policy = FULL) -> list[str]:
         made = self.evolve(df, policy)
@@ -143,7 +143,7 @@ PLANS = [
 def test_iceberg_makes_of_a_table_what_the_plan_says(world: Any, table: str, stream: str) -> None:
     t = Evolved(world, f"id int, {table}")
     df = t.batch(f"id int, {stream}")
-    planned = evolve(schema_of(df.schema), target_of(t.table, t.name), FULL)
+    planned = evolve(fields_of(df.schema), target_of(t.table, t.name), FULL)
     assert planned.problems == ()
     assert planned.changes != ()
     t.evolve(df)
@@ -234,7 +234,7 @@ def test_nulls_without_a_type_fit_any_optional_column(world: Any) -> None:
 
 def test_what_is_equal_stays_a_bare_reference(world: Any) -> None:
     t = Evolved(world, "id int, s struct<a: int, b: int>, l array<struct<x: int>>, n bigint")
-    target = target_schema(t.spark, t.table)
+    target = spark_schema(t.spark, t.table)
     same = t.batch("id int, s struct<a:int,b:int>, l array<struct<x:int>>, n bigint")
     assert align(same, target) is same
     moved = align(t.batch("n int, l array<struct<x:int>>, s struct<a:int,b:int>, id int"), target)
@@ -247,7 +247,7 @@ def test_what_is_equal_stays_a_bare_reference(world: Any) -> None:
 
 def test_a_batch_that_the_table_cannot_take_is_never_cut_to_size(world: Any) -> None:
     t = Evolved(world, "id int, s struct<a: int>")
-    target = target_schema(t.spark, t.table)
+    target = spark_schema(t.spark, t.table)
     with pytest.raises(CheckFailed, match=r"lacks columns of the batch: s\.b, c"):
         align(t.batch("id int, s struct<a:int,b:int>, c int"), target)
     with pytest.raises(CheckFailed, match=r"s\.a .* no lossless cast from string"):
@@ -263,7 +263,7 @@ def test_a_null_never_reaches_a_required_column(world: Any) -> None:
         assert t.evolve(bad, Policy()) == []
         with pytest.raises(PySparkException) as raised:
             t.append(bad)
-        told = null_refused(raised.value, "local.a.t")
+        told = null_violation(raised.value, "local.a.t")
         assert isinstance(told, RunError)
         assert (
             told.what == f"a row has null in {columns}, which local.a.t requires; nothing of its batch was committed."
@@ -271,7 +271,7 @@ def test_a_null_never_reaches_a_required_column(world: Any) -> None:
     assert [row["id"] for row in t.rows()] == [1, 2]
     with pytest.raises(PySparkException) as raised:
         world.sql("SELECT * FROM local.a.nope")
-    assert null_refused(raised.value, "local.a.t") is None
+    assert null_violation(raised.value, "local.a.t") is None
 
 
 def test_the_default_of_a_column_is_written_where_the_stream_lacks_it(world: Any) -> None:

@@ -18,7 +18,9 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.options import CommitOptions
 from helios.table.ledger import Record
+from helios.table.positions import Batch, Span
 
 Forget = Callable[[Path, int], None]
 
@@ -252,16 +254,22 @@ def driver(world: Any, ids: list[int]) -> tuple[Ledger, Callable[[Transaction], 
 
 def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy: Pipeline) -> None:
     """The zombie looked batch 2 up; its replacement commits the batch; then the zombie goes on."""
-    position = {"sources": [{"source": "local.a.s", "to": 7}]}
+    batch = numbered_two(7)
     zombie, write = driver(world, [20])
     replacement, _ = driver(world, [20])
-    assert zombie.find(2, position, planned=True) is None
-    assert replacement.find(2, position, planned=True) is None
-    assert not replacement.commit(world.spark, write, 2, position).again
+    assert zombie.find(batch) is None
+    assert replacement.find(batch) is None
+    assert not replacement.commit(world.spark, write, batch, CommitOptions()).again
     before = data_files(world, "a.t")
-    assert zombie.commit(world.spark, write, 2, position).again
+    assert zombie.commit(world.spark, write, batch, CommitOptions()).again
     assert world.ids("a.t") == list(range(21))
     assert data_files(world, "a.t") == before  # what the zombie wrote is deleted
+
+
+def numbered_two(*ends: int) -> Batch:
+    """Batch 2, which another process may have written, up to ends of its source."""
+    spans = [Span("local.a.s", None, {"snapshot_id": end}, {"source": "local.a.s", "to": end}) for end in ends]
+    return Batch(2, tuple(spans), replayed=True)
 
 
 def data_files(world: Any, table: str) -> set[str]:
@@ -271,14 +279,14 @@ def data_files(world: Any, table: str) -> set[str]:
 
 def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, copy: Pipeline) -> None:
     """The same inside the commit: the base moves after the transaction was written, and Iceberg itself retries."""
-    position = {"sources": [{"source": "local.a.s", "to": 7}]}
+    batch = numbered_two(7)
     zombie, write = driver(world, [20])
     replacement, _ = driver(world, [20])
-    assert zombie.find(2, position, planned=True) is None
-    pending = zombie.begin(world.spark, 2, position)
+    assert zombie.find(batch) is None
+    pending = zombie.begin(world.spark, batch, CommitOptions())
     write(pending)
-    assert replacement.find(2, position, planned=True) is None
-    replacement.commit(world.spark, write, 2, position)
+    assert replacement.find(batch) is None
+    replacement.commit(world.spark, write, batch, CommitOptions())
     with pytest.raises(Exception, match="has committed since this batch was looked up"):
         pending.commit()
     assert world.ids("a.t") == list(range(21))
@@ -286,8 +294,9 @@ def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, c
 
 def test_a_commit_meets_other_writers_and_lands_once(world: Any, copy: Pipeline) -> None:
     ledger, write = driver(world, [20])
-    assert ledger.find(2, {}, planned=True) is None
-    pending = ledger.begin(world.spark, 2, {})
+    batch = numbered_two()
+    assert ledger.find(batch) is None
+    pending = ledger.begin(world.spark, batch, CommitOptions())
     write(pending)
     world.fill("a.t", [500])
     pending.commit()

@@ -87,7 +87,7 @@ def test_a_missing_path_says_so(world: Any) -> None:
 
 def test_rows_cannot_bound_files(world: Any) -> None:
     source = Files.source(str(world.folder), "csv", schema="id bigint").incremental()
-    with pytest.raises(CheckFailed, match=r"flush\(rows=\) cannot bound a file source"):
+    with pytest.raises(CheckFailed, match=r"flush\(rows=\) cannot bound Files\.source"):
         world.run(source >> world.sink("a.t").flush(rows=10))
 
 

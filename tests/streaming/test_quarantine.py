@@ -29,7 +29,7 @@ from helios import (
 from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunError
 from helios.spark.replay import discard
 from helios.spark.replay.replay import Replay, Replayed
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.audit import AuditedSink
 from helios.table.quarantine import groups, planned, rows, set_aside
 
 QUARANTINE = expect({"small": "id < 2"}, on_fail="quarantine")
@@ -127,13 +127,13 @@ def test_a_driver_that_audits_meanwhile_does_not_publish_what_is_set_aside(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.fill("a.s", [1])
-    audit = AuditedTarget._audit
+    audit = AuditedSink._audit
 
-    def slow(self: AuditedTarget, *arguments: Any) -> None:
+    def slow(self: AuditedSink, *arguments: Any) -> None:
         audit(self, *arguments)
         set_aside(world.catalog.load("a.t"), 0)
 
-    monkeypatch.setattr(AuditedTarget, "_audit", slow)
+    monkeypatch.setattr(AuditedSink, "_audit", slow)
     world.run(audited(world))
     assert world.kinds().count("skipped") == 1
     assert world.ids("a.t") == []
@@ -250,11 +250,11 @@ def test_a_replay_that_died_before_its_commit_begins_anew(world: Any, monkeypatc
         )
         return made
 
-    from helios.spark.sinks.table import TableTarget
+    from helios.spark.sinks.table import TableSink
 
     world.run(pipeline(2))
     with monkeypatch.context() as patched:
-        patched.setattr(TableTarget, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(TableSink, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             replay(world, pipeline(6))
     assert replay(world, pipeline(3)).taken == 1

@@ -12,7 +12,7 @@ import pytest
 from helios import Memory, Pipeline, expect, where, with_columns
 from helios.errors import CheckFailed, CheckpointError, HeliosError, InputError, RunError
 from helios.spark.maintenance.maintain import orphans
-from helios.spark.sinks.table import TableTarget
+from helios.spark.sinks.table import TableSink
 from helios.table.quarantine import set_aside
 
 DIES = RuntimeError("the driver died")
@@ -118,7 +118,7 @@ def test_a_batch_that_died_goes_by_the_steps_of_now(
         return made
 
     with monkeypatch.context() as patched:
-        patched.setattr(TableTarget, "_commit", die)
+        patched.setattr(TableSink, "_commit", die)
         with pytest.raises(HeliosError, match="the driver died"):
             world.run(pipeline(2))
     assert len(payloads(world)) == 3
@@ -154,7 +154,7 @@ def test_a_new_checkpoint_sets_nothing_aside_twice(world: Any, monkeypatch: pyte
     world.run(pipeline)
     world.fill("a.s", [2, 3])
     with monkeypatch.context() as patched:
-        patched.setattr(TableTarget, "_commit", die)
+        patched.setattr(TableSink, "_commit", die)
         with pytest.raises(HeliosError, match="the driver died"):
             world.run(pipeline)
     assert payloads(world) == ['{"id":1}', '{"id":3}']

@@ -144,6 +144,19 @@ def test_a_changed_query_that_groups_is_refused(world: Any) -> None:
         world.run(counted("b"))
 
 
+def test_a_folder_that_is_still_empty_beside_a_table(world: Any) -> None:
+    folder = world.folder / "in"
+    folder.mkdir()
+    world.fill("a.s", [1, 2])
+    files = Files.source(str(folder), "csv", schema="id bigint").incremental(poll=1)
+    pipeline = (world.source("a.s").incremental(poll=1) >> union(files) >> world.sink("a.t")).named("both")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+    (folder / "one.csv").write_text("id\n10\n")
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 10]
+
+
 def test_a_table_and_a_folder_followed_together(world: Any) -> None:
     folder = world.folder / "in"
     folder.mkdir()

@@ -16,7 +16,8 @@ from helios.catalog.names import TableName
 from helios.catalog.rows import CatalogRow
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
-from helios.config import Config, expand, load, merge, resolve
+from helios.config import Config, load, resolve
+from helios.config.tree import expand, merge
 from helios.errors import ConfigError, NotFound, Origin
 from helios.model.values import Identifier, Secret
 

@@ -1,1 +1,1 @@
-"""Checks of declared pipelines: every problem that can be told before a JVM starts."""
+"""Checks of declared pipelines: every problem that is known before a JVM starts."""

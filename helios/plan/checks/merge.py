@@ -1,4 +1,4 @@
-"""What is wrong with the user's own MERGE, told without a JVM."""
+"""Checks of the user's own MERGE, without a JVM."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FIX = 'write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WH
 
 
 def merge_problems(text: str, batch: Schema | None, target: Schema | None, where: Origin | None) -> list[HeliosError]:
-    """What is wrong with a MERGE into `target` by the rows of `batch`.
+    """The problems of a MERGE into `target` of the rows of `batch`.
 
     Args:
         text: The statement.
-        batch: The columns of the rows; None where only a run can tell.
-        target: The columns of the table; None where only a run can tell.
-        where: The line to blame.
+        batch: The columns of the rows; None where they are known only at run.
+        target: The columns of the table; None where they are known only at run.
+        where: The line that declares it.
     """
     named = label("merge_sql", text)
     try:
@@ -31,17 +31,17 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
     if problems:
         return problems
     tables = _qualifiers(node, {TARGET: target, BATCH: batch})
-    told = dict.fromkeys(
+    found = dict.fromkeys(
         [
             *(_missing(name, f" in {table!r}", tables[table]) for table, name in _qualified(node) if table in tables),
             *(_missing(name, f" in {TARGET!r}", target) for name in _assigned(node)),
         ]
     )
-    return [NotFound(f"{named}: {what}", where=where) for what in told if what]
+    return [NotFound(f"{named}: {what}", where=where) for what in found if what]
 
 
 def inserts_only(text: str) -> bool:
-    """Whether a MERGE changes no row that is there, or nobody can tell; Spark then runs it as a plain append."""
+    """Whether a MERGE changes no existing row, so that Spark runs it as an append; also where that is not clear."""
     try:
         node = _parse(text, "merge_sql", None)
     except (UnparsedExpression, DeclarationError):
@@ -66,7 +66,7 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
 
 
 def _tables(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
-    """Problems of the tables that a MERGE names: it changes `target` and reads `batch`."""
+    """Problems of the tables that a MERGE names: it must change `target` and read `batch`."""
     from sqlglot import exp
 
     into = _name(node.this)
@@ -93,19 +93,19 @@ def _name(table: Node) -> str:
 
 
 def _qualifiers(node: Node, known: dict[str, Schema | None]) -> dict[str, Schema | None]:
-    """The columns behind each name by which the two tables are called; a subquery's columns are its own."""
+    """The columns of each name or alias of the two tables; those of a subquery are not known."""
     from sqlglot import exp
 
     found: dict[str, Schema | None] = {}
     for table in (node.this, node.args["using"]):
         name = _name(table) if isinstance(table, exp.Table) else ""
-        # Where the subquery is called like a table, the name is not the table's.
+        # A subquery may have the name of a table.
         found[(table.alias_or_name or name).lower()] = known.get(name)
     return found
 
 
 def _qualified(node: Node) -> Iterator[tuple[str, str]]:
-    """The qualifier and name of every column outside of subqueries that has a qualifier."""
+    """The qualifier and name of every qualified column outside of subqueries."""
     from sqlglot import exp
 
     for found in node.walk(prune=lambda n: isinstance(n, exp.Query)):

@@ -1,4 +1,4 @@
-"""What is refused before anything runs: each function returns the problems that it finds."""
+"""Checks of whole pipelines; each function returns the problems that it finds."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.files import FilesSource
-from helios.model.flow import Call, Pipeline, Source, flows
-from helios.model.modes import Overwrite
+from helios.model.flow import Pipeline, Source, flows
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.source import IcebergSource
-from helios.model.steps import Expect, Join, Union
+from helios.model.steps import Expect
 from helios.plan.nodes import Plan, ReadPath
-from helios.plan.typing.determinism import changing
+from helios.plan.sources import row_of
+from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
-    """Two pipelines of one identity would share a ledger record."""
+    """The problem of two pipelines with one identity, which would share a ledger record."""
     what = f"two pipelines are called {plan.pipeline!r} (the other is at {first.origin})"
     if second.name is None:
         branch = f", branch {plan.write.sink.branch_name}," if plan.write.sink.branch_name else ""
@@ -39,7 +37,7 @@ def same_identity(plan: Plan, first: Pipeline, second: Pipeline) -> HeliosError:
 
 
 def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
-    """Two pipelines on one given checkpoint would take it from each other."""
+    """The problem of two pipelines with one given checkpoint."""
     first = taken.setdefault(plan.checkpoint, plan) if plan.checkpoint else plan
     if first is plan or first.pipeline == plan.pipeline:
         return []
@@ -53,7 +51,7 @@ def shared_checkpoint(plan: Plan, taken: dict[str, Plan]) -> list[HeliosError]:
 
 
 def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosError]:
-    """Spark knows a catalog by its name: two of one name would send rows to the wrong warehouse."""
+    """The problems of catalogs with one name: Spark would send rows to the wrong warehouse."""
     return [
         DeclarationError(
             f"two different catalogs are called {catalog.name!r} (the other is at {known[catalog.name].origin}).",
@@ -66,10 +64,10 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
 
 
 def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
-    """Storages that refuse what their settings say, before Spark is started for them.
+    """The problems of storages that refuse their settings, found before Spark starts.
 
     Raises:
-        RunError: One is away.
+        RunError: A storage cannot be reached.
     """
     places: dict[tuple[Catalog, str], str] = {}
     for plan in plans:
@@ -91,46 +89,51 @@ def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
 
 
 def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
-    """What `.exactly_once()` demands: steps and expressions that give the same rows when a batch is run again."""
-    steps = [step for inner in flows(pipeline.stream) for step in inner.steps]
-    texts = [(step.text(), step.origin) for step in steps if not isinstance(step, Call | Join | Union)]
-    sources = [inner.source for inner in flows(pipeline.stream)]
-    texts += [(f"where({c})", s.origin) for s in sources if isinstance(s, IcebergSource) for c in s.conditions]
-    texts.append((sink.mode.text(), sink.origin))
+    """The parts that break `.exactly_once()`: they give other rows when a batch is run again."""
+    inner = list(flows(pipeline.stream))
+    parts = [(step.text(), step.origin, step.sql_texts) for flow in inner for step in flow.steps]
+    parts += [(f"where({c})", flow.source.origin, (c,)) for flow in inner for c in flow.source.conditions]
+    parts.append((sink.mode.text(), sink.origin, sink.mode.sql_texts))
     if sink.routing is not None:
-        texts.append((f"route({sink.routing})", sink.origin))
-    problems: list[HeliosError] = []
-    for text, origin in texts:
-        name = changing(text)
-        if name is not None:
-            problems.append(
-                DeclarationError(
-                    f"{text}: {name}() gives other values when a batch is run again, so "
-                    ".exactly_once() cannot be kept.",
-                    where=origin,
-                    fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",
-                )
-            )
-    return problems
+        parts.append((f"route({sink.routing})", sink.origin, (sink.routing,)))
+    problems: list[HeliosError] = [
+        DeclarationError(
+            f"{flow.source.label()} cannot be read again, so .exactly_once() cannot be kept.",
+            where=flow.source.origin,
+            fix="write it into a table first and read that, or leave .exactly_once() out.",
+        )
+        for flow in inner
+        if not row_of(flow.source).rereadable
+    ]
+    return problems + [
+        DeclarationError(
+            f"{named}: {part} gives other values when a batch is run again, so .exactly_once() cannot be kept.",
+            where=origin,
+            fix="derive the value from the row, such as hash(id), or leave .exactly_once() out.",
+        )
+        for named, origin, texts in parts
+        if (part := nondeterministic_part(texts)) is not None
+    ]
 
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
-    """A bound on rows where nobody counts them."""
-    if sink.flush_rows is None or not any(isinstance(s, FilesSource) and s.streaming for s in sources):
+    """The problem of a bound on rows where a source does not count them."""
+    uncounted = next((s for s in sources if s.streaming and not row_of(s).counts_rows), None)
+    if sink.flush_rows is None or uncounted is None:
         return []
     return [
         DeclarationError(
-            "flush(rows=) cannot bound a file source, whose rows are not counted before they are read.",
+            f"flush(rows=) cannot bound {uncounted.label()}, whose rows are not counted before they are read.",
             where=sink.origin,
-            fix="bound its files: Files.source(...).incremental(max_files=100).",
+            fix="bound its files instead, with .incremental(max_files=100).",
         )
     ]
 
 
 def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> list[HeliosError]:
-    """What a sink asks of the sources and steps in front of it."""
+    """The problems of sources and steps that do not fit the sink."""
     problems: list[HeliosError] = []
-    if isinstance(sink.mode, Overwrite) and sink.mode.filter is None and path is not ReadPath.BATCH:
+    if sink.mode.whole and path is not ReadPath.BATCH:
         problems.append(
             DeclarationError(
                 "overwrite() of the whole table from a followed source: each batch would erase the one before it.",
@@ -145,7 +148,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
         if sink.quarantine_table is None:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: {sink.label()} has no quarantine for the rows that fail.",
+                    f"{step.text()}: {sink.label()} has no quarantine for rejected rows.",
                     where=step.origin,
                     fix='add .quarantine("ns.rejected") to the sink, or write on_fail="drop" or "fail".',
                 )
@@ -153,8 +156,8 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
         if path is ReadPath.STREAM:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, out of which no rows "
-                    "can be set aside.",
+                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, from which no rows can "
+                    "be quarantined.",
                     where=step.origin,
                     fix='write on_fail="drop", or split the pipeline: write the expected rows to a table first.',
                 )
@@ -163,7 +166,7 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
 
 
 def partition_problems(sink: IcebergSink, schema: Schema) -> list[HeliosError]:
-    """Partition fields whose column is missing, or whose transform does not fit the column's type."""
+    """The problems of partition fields whose column is missing, or whose transform does not take its type."""
     problems: list[HeliosError] = []
     for item in sink.partitioning or ():
         column = schema.get(item.column)

@@ -1,6 +1,7 @@
-"""What is wrong with a sink: each function returns the problems that it finds, without a JVM.
+"""Checks of sinks, without a JVM; each function returns the problems that it finds.
 
-Expressions of the stream's columns are looked up in the stream, those of the table's in the table as the run leaves it.
+Expressions over the stream are checked against its columns, and those over the table against the columns that the run
+leaves there.
 """
 
 from __future__ import annotations
@@ -11,17 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import (
-    VALID_FROM,
-    VALID_TO,
-    Append,
-    Delete,
-    MergeSql,
-    Mode,
-    Overwrite,
-    OverwritePartitions,
-    Upsert,
-)
+from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.checks.merge import merge_problems
@@ -31,10 +22,10 @@ from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
-"""Types of which no key, order of a file or name of a table is made."""
+"""Types that cannot be keys, sort orders or names of tables."""
 UNORDERED = ("map", "variant")
 UNNAMED = (*NESTED, "binary", "date", "timestamp", "timestamp_ntz", "float", "double", "interval")
-"""Types whose text is never made of letters, digits and `_` alone, so that no table can be named by it."""
+"""Types whose texts have other characters than letters, digits and `_`, so that they cannot name tables."""
 
 _SORT = re.compile(
     r"\s*(?P<by>.+?)(?:\s+(?P<way>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*", re.IGNORECASE | re.DOTALL
@@ -80,23 +71,18 @@ def sort_terms(sink: IcebergSink) -> tuple[SortTerm, ...]:
     return tuple(found)
 
 
-def stores(mode: Mode) -> bool:
-    """Whether a mode stores the stream's columns, so that the table has to have them."""
-    return not isinstance(mode, (Delete, MergeSql))
-
-
 # the sink alone
 
 
 def contradictions(sink: IcebergSink) -> list[HeliosError]:
-    """Calls of one sink that do not go together."""
+    """The problems of calls of one sink that contradict each other."""
     return [DeclarationError(what, where=sink.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(sink)]
 
 
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
     (
         lambda s: s.audits and not s.publishes,
-        "audit() without publish(): batches would be checked, and never shown.",
+        "audit() without publish(): batches would be checked, and never published.",
         "write .audit({...}).publish(); rows alone are checked with expect({...}).",
     ),
     (
@@ -115,7 +101,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "leave one of them out, or write one pipeline per table.",
     ),
     (
-        lambda s: s.routing and isinstance(s.mode, MergeSql),
+        lambda s: s.routing and not s.mode.traits.routable,
         "route() and merge_sql(): the MERGE has one target, not one per value.",
         "leave one of them out, or write one pipeline per table.",
     ),
@@ -125,7 +111,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         'write .evolve_schema("full") with them.',
     ),
     (
-        lambda s: (s.evolution.renames or s.evolution.drops) and not stores(s.mode),
+        lambda s: (s.evolution.renames or s.evolution.drops) and not s.mode.traits.stores,
         "renames() and drops() need a mode that stores the stream's columns, as append() and upsert() do.",
         "leave them out here, and put them on the pipeline that writes the rows.",
     ),
@@ -135,26 +121,23 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "write .format_version(3), and leave the property out.",
     ),
 )
-"""When two calls do not go together, what is said, and the fix."""
+"""Contradictions: the condition, the message and the fix."""
 
 
 # the stream's columns
 
 
 def stream_problems(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
-    """Keys and expressions of a sink that do not fit the stream's columns, which may be known at run only."""
-    problems = STREAM_RULES[type(sink.mode)](sink, sink.mode, stream)
+    """The problems of keys and expressions that do not fit the columns of the stream."""
+    problems = _mode(sink, stream)
     if sink.routing is not None:
         problems += _route(sink, sink.routing, stream)
     return problems
 
 
-def _nothing(sink: IcebergSink, mode: Mode, stream: Schema | None) -> list[HeliosError]:
-    return []
-
-
-def _upsert(sink: IcebergSink, mode: Upsert, stream: Schema | None) -> list[HeliosError]:
-    problems = key_problems(sink, mode.keys, stream, "the stream")
+def _mode(sink: IcebergSink, stream: Schema | None) -> list[HeliosError]:
+    mode = sink.mode
+    problems = key_problems(sink, mode.keys, stream, "the stream") if mode.traits.keyed else []
     if mode.order_by is not None:
         problems += _order(sink, mode.order_by, stream)
     if mode.delete_when is not None:
@@ -164,7 +147,7 @@ def _upsert(sink: IcebergSink, mode: Upsert, stream: Schema | None) -> list[Heli
     if taken:
         problems.append(
             DeclarationError(
-                f"upsert(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
+                f"{mode.call}(history=True) adds {VALID_FROM} and {VALID_TO}, and the stream carries "
                 f"{' and '.join(taken)} already.",
                 where=sink.origin,
                 fix=f'rename or drop it first: rename({{"{taken[0]}": "source_{taken[0]}"}}).',
@@ -188,36 +171,21 @@ def _order(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
     return problems
 
 
-def _delete(sink: IcebergSink, mode: Delete, stream: Schema | None) -> list[HeliosError]:
-    return key_problems(sink, mode.keys, stream, "the stream")
-
-
-STREAM_RULES: dict[type[Mode], Callable[[IcebergSink, Any, Schema | None], list[HeliosError]]] = {
-    Append: _nothing,
-    Overwrite: _nothing,
-    OverwritePartitions: _nothing,
-    Upsert: _upsert,
-    Delete: _delete,
-    MergeSql: _nothing,
-}
-"""What each mode asks of the stream's columns; a MERGE is looked at with the table's."""
-
-
 def key_problems(sink: IcebergSink, keys: Sequence[str], columns: Schema | None, place: str) -> list[HeliosError]:
-    """Keys that are no columns there, or whose type is no key."""
+    """The problems of keys that are missing, or whose type cannot be a key."""
     if columns is None:
         return []
     problems: list[HeliosError] = []
-    verb = type(sink.mode).__name__.lower()
+    call = sink.mode.call
     for key in keys:
         found = columns.get(key)
         if found is None and columns.exact:
-            what = f"{verb}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
+            what = f"{call}({key}): no column {key!r} in {place}. {near_miss(key, columns.names)}"
             problems.append(NotFound(what, where=sink.origin))
         elif found is not None and found.kind.name in NESTED:
             problems.append(
                 DeclarationError(
-                    f"{verb}({key}): {key!r} is {found.type}, which is no key.",
+                    f"{call}({key}): {key!r} is {found.type}, which cannot be a key.",
                     where=sink.origin,
                     fix=f'use plain columns as keys, such as a field of it: with_columns({{"{key}_id": "{key}.id"}}).',
                 )
@@ -243,23 +211,23 @@ def _route(sink: IcebergSink, text: str, stream: Schema | None) -> list[HeliosEr
 
 
 def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | None) -> list[HeliosError]:
-    """Expressions over the table's columns, which are not there or do not parse.
+    """The problems of expressions over the table, whose columns are missing or which do not parse.
 
     Args:
         sink: The sink.
-        stream: The stream's columns; None where only a run can tell.
-        table: The table's columns as the run leaves them; None where only a run can tell.
+        stream: The columns of the stream; None where they are known only at run.
+        table: The columns of the table as the run leaves them; None where they are known only at run.
     """
     problems: list[HeliosError] = []
-    if isinstance(sink.mode, Overwrite) and sink.mode.filter is not None:
-        named = label("overwrite", sink.mode.filter)
-        problems += condition_problems(sink.mode.filter, named, table, sink.origin)
+    mode = sink.mode
+    if mode.filter is not None:
+        problems += condition_problems(mode.filter, label(mode.call, mode.filter), table, sink.origin)
+    if mode.query is not None:
+        problems += merge_problems(mode.query, stream, table, sink.origin)
     for name, condition in sink.audits:
         problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)
     for text in sink.sort:
         problems += _sort(sink, text, table)
-    if isinstance(sink.mode, MergeSql):
-        problems += merge_problems(sink.mode.query, stream, table, sink.origin)
     return problems
 
 
@@ -284,7 +252,7 @@ def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) 
     if loose:
         problems.append(
             DeclarationError(
-                f"{named}: {loose[0]!r} stands in no aggregate, and an audit is one value for the whole batch.",
+                f"{named}: {loose[0]!r} is outside of any aggregate, and an audit is one value for the whole batch.",
                 where=sink.origin,
                 fix='aggregate it, as in "bool_and(amount > 0)", or check rows with expect({...}).',
             )
@@ -293,7 +261,7 @@ def _audit(sink: IcebergSink, named: str, condition: str, table: Schema | None) 
 
 
 def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
-    """The columns of a condition that no aggregate holds; functions that sqlglot does not know may be aggregates."""
+    """The columns outside of aggregates; functions that sqlglot does not know may be aggregates."""
     from sqlglot import exp
 
     node = parse(condition, named, None)
@@ -304,26 +272,27 @@ def _outside_aggregates(condition: str, named: str) -> Iterator[str]:
 
 
 def existing_key_problems(sink: IcebergSink, stream: Schema | None, table: Schema) -> list[HeliosError]:
-    """Keys that the stream has, and that a table lacks or holds as another kind of value.
+    """The problems of keys of the stream that an existing table lacks, or has with another type.
 
     Args:
         sink: The sink.
-        stream: The stream's columns; None where only a run can tell.
-        table: The table's columns before the run adds any: a key that is added would match no row that is there.
+        stream: The columns of the stream; None where they are known only at run.
+        table: The columns of the table before the run adds any: a new column has no values to match.
     """
     mode = sink.mode
-    if not isinstance(mode, (Upsert, Delete)):
+    if not mode.traits.keyed:
         return []
-    # What the stream lacks is told already.
+    # A key that the stream lacks is reported by stream_problems.
     keys = [key for key in mode.keys if stream is None or stream.get(key)]
     problems = key_problems(sink, keys, table, "the table")
-    for key in keys if isinstance(mode, Delete) and stream is not None else ():
-        assert stream is not None
+    if mode.traits.stores or stream is None:
+        return problems  # the columns are compared with all others that are stored
+    for key in keys:
         ours, theirs = stream.get(key), table.get(key)
         if ours is not None and theirs is not None and not _comparable(ours, theirs):
             problems.append(
                 DeclarationError(
-                    f"delete({key}): {key!r} is {ours.type} in the stream and {theirs.type} in the table.",
+                    f"{mode.call}({key}): {key!r} is {ours.type} in the stream and {theirs.type} in the table.",
                     where=sink.origin,
                     fix=f'convert it first: cast({{"{key}": "{theirs.type}"}}).',
                 )
@@ -339,19 +308,17 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 
 
 def left_out(sink: IcebergSink, stream: Schema, table: Schema | None) -> tuple[str, ...]:
-    """The stream's columns that serve only `order_by` and `delete_when`, and are not stored.
+    """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
 
-    A column counts when such an expression names it as a whole, no key, partition field or part of `.sort_by` names it,
-    and the table does not have it. A struct of which only a field is named is stored.
+    Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
+    table does not have it. A struct is stored where only a field of it is named.
 
     Args:
         sink: The sink.
-        stream: The stream's columns.
-        table: The columns of the table before the run changes it; None when there is no table.
+        stream: The columns of the stream.
+        table: The columns of the table before the run changes it; None where there is no table.
     """
     mode = sink.mode
-    if not isinstance(mode, Upsert):
-        return ()
     serving = {n for text in (mode.order_by, mode.delete_when) if text for n in _whole_columns(text, stream)}
     kept = {key.lower() for key in mode.keys}
     kept |= {_root(item) for item in sink.partitioning or ()}
@@ -366,7 +333,7 @@ def _root(item: PartitionField) -> str:
 
 
 def _whole_columns(text: str, schema: Schema) -> set[str]:
-    """The columns, in lower case, that an expression names as a whole."""
+    """The columns that an expression names as a whole, in lower case."""
     plain = plain_column(text, schema)
     if plain is not None:
         return {plain.name.lower()}
@@ -384,11 +351,11 @@ def _whole_columns(text: str, schema: Schema) -> set[str]:
 
 
 def stored(sink: IcebergSink, stream: Schema, out: tuple[str, ...]) -> Schema:
-    """The columns that a sink stores: the stream's but for those left out, and the versions' bounds with `history`."""
+    """The columns that a sink stores: those of the stream without `out`, and with `history` the bounds of versions."""
     gone = {name.lower() for name in out}
     columns = tuple(c for c in stream.columns if c.name.lower() not in gone)
     mode = sink.mode
-    if isinstance(mode, Upsert) and mode.history and mode.order_by is not None:
+    if mode.history and mode.order_by is not None:
         kind, _ = typed(mode.order_by, "order_by", stream, sink.origin)
         columns += tuple(Column.of(name, kind) for name in (VALID_FROM, VALID_TO) if stream.get(name) is None)
     return Schema(columns)

@@ -1,4 +1,4 @@
-"""What is wrong with an Iceberg source, and the columns that it gives, without a JVM."""
+"""Checks of Iceberg sources, and their columns, without a JVM."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.modes import Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
 from helios.plan.history import Settled, history
-from helios.plan.nodes import LINEAGE_SINCE, ReadPath, ReadPlan
+from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema
@@ -28,7 +27,7 @@ _MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 
 
 def contradictions(source: IcebergSource) -> list[HeliosError]:
-    """Calls of one source that do not go together."""
+    """The problems of calls of one source that contradict each other."""
     return [
         DeclarationError(what, where=source.origin, fix=fix) for holds, what, fix in CONTRADICTIONS if holds(source)
     ]
@@ -37,7 +36,7 @@ def contradictions(source: IcebergSource) -> list[HeliosError]:
 CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     (
         lambda s: s.at and s.start is not None,
-        "incremental(start=) beside as_of(), at_snapshot() or at_ref(): both say where the table begins.",
+        "incremental(start=) with as_of(), at_snapshot() or at_ref(): both say where the table begins.",
         "leave start= out: the state that the other call names comes first, then every later commit.",
     ),
     (
@@ -63,7 +62,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.overwrites != "fail" and s.changed,
-        'on_overwrite("skip") beside changes: they tell what overwrites and deletes do, row by row.',
+        'on_overwrite("skip") with changes: they include what overwrites and deletes do, row by row.',
         "leave it out; rows of one kind are kept with where(\"_change_type = 'INSERT'\").",
     ),
     (
@@ -73,25 +72,25 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSource], Any], str, str], ...] = (
     ),
     (
         lambda s: s.expired != "fail" and s.changed,
-        'on_expired("rebootstrap") beside changes(): the state that is read anew does not tell what was deleted.',
-        "leave it out, and keep snapshots longer than the pipeline may stand still.",
+        'on_expired("rebootstrap") with changes(): the state that is read again does not show what was deleted.',
+        "leave it out, and keep snapshots longer than the pipeline may be stopped.",
     ),
 )
-"""When two calls do not go together, what is said, and the fix."""
+"""Contradictions: the condition, the message and the fix."""
 
 
 # its columns
 
 
 def columns_of(source: IcebergSource, table: Schema) -> Schema:
-    """The columns that a source gives of its table's: those it selects, and behind them what tells of changes."""
+    """The columns of a source: those of its table that it selects, then the change columns."""
     chosen = dict.fromkeys(found for name in source.columns if (found := table.get(name)) is not None)
     columns = tuple(chosen) if source.columns else table.columns
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
 
 
 def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
-    """Columns and conditions that a source names, and that do not fit its table."""
+    """The problems of columns and conditions that do not fit the table."""
     problems: list[HeliosError] = []
     for condition in source.conditions:
         named = label("where", condition)
@@ -104,7 +103,7 @@ def column_problems(source: IcebergSource, name: str, table: Schema) -> list[Hel
 
 
 def _of_changes(source: IcebergSource, condition: str, named: str, table: Schema) -> list[HeliosError]:
-    """The scan gives rows of the table; what changes they are is told after it."""
+    """The problems of change columns in the source's own conditions, which are evaluated in the scan of the table."""
     if source.changed is None or not any(column in condition.lower() for column in CHANGE_COLUMNS):
         return []
     from sqlglot import exp
@@ -112,13 +111,13 @@ def _of_changes(source: IcebergSource, condition: str, named: str, table: Schema
     try:
         node = parse(condition, named, source.origin)
     except UnparsedExpression:
-        return []  # told already
+        return []  # reported by condition_problems
     used = {column.name.lower() for column in node.find_all(exp.Column)}
     return [
         DeclarationError(
-            f"{named}: {column} is no column of the table, and the source's where() is pushed into its scan.",
+            f"{named}: {column} is not a column of the table, and the source's where() is pushed into its scan.",
             where=source.origin,
-            fix=f"put the condition behind the source, as a step: source >> where({condition!r}).",
+            fix=f"put the condition after the source, as a step: source >> where({condition!r}).",
         )
         for column in CHANGE_COLUMNS
         if column in used and table.get(column) is None
@@ -133,7 +132,7 @@ def _selected(source: IcebergSource, name: str, table: Schema) -> list[HeliosErr
             hint = near_miss(column, table.names)
             fix = None
             if source.changed is not None and column.lower() in CHANGE_COLUMNS:
-                fix = "leave it out: the change columns are always there, behind the others."
+                fix = "leave it out: the change columns always follow the others."
             elif any(sign in column for sign in " .("):
                 fix = "name whole columns here, and compute with a step: source >> select(...)."
             problems.append(NotFound(f"{shown}: no column {column!r} in {name}. {hint}", where=source.origin, fix=fix))
@@ -154,7 +153,7 @@ def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schem
                 DeclarationError(
                     f"{call}(): {name} has a column {column} of its own.",
                     where=source.origin,
-                    fix="rename it in the table; the changes are told under that name.",
+                    fix="rename it in the table; a change column has that name.",
                 )
             )
     chosen = {column.lower() for column in source.columns}
@@ -164,11 +163,11 @@ def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schem
             what = f"{call}(keys={key}): no column {key!r} in {name}. {near_miss(key, table.names)}"
             problems.append(NotFound(what, where=source.origin))
         elif found.kind.name in NESTED:
-            what = f"{call}(keys={key}): {key!r} is {found.type}, which is no key."
+            what = f"{call}(keys={key}): {key!r} is {found.type}, which cannot be a key."
             fix = "use plain columns as keys."
             problems.append(DeclarationError(what, where=source.origin, fix=fix))
         elif chosen and key.lower() not in chosen:
-            what = f"{call}(keys={key}): select() leaves {key!r} out, by which updates are paired."
+            what = f"{call}(keys={key}): select() leaves {key!r} out, and updates are paired by it."
             problems.append(DeclarationError(what, where=source.origin, fix=f'add it: select("{key}", ...).'))
     return problems
 
@@ -177,7 +176,7 @@ def _keyed(source: IcebergSource, keys: tuple[str, ...], name: str, table: Schem
 
 
 def change_problems(source: IcebergSource, table: Table, settled: Settled) -> list[HeliosError]:
-    """Why a table's changes cannot be told."""
+    """Why the changes of a table cannot be computed."""
     if source.changed is None:
         return []
     between = source.between_points is not None
@@ -188,7 +187,7 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
         return [
             DeclarationError(
                 f"{call}: snapshot {unpaired.id} of {table.name} has equality deletes, as Flink's upserts write them: "
-                "they name keys and not rows, so nobody knows which rows were deleted when.",
+                "they name keys and not rows, so it is not known which rows were deleted when.",
                 where=source.origin,
                 fix="compact the table until it has none, and read the changes after that; or read its rows, without "
                 "changes.",
@@ -202,7 +201,7 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
     return [
         DeclarationError(
             f"{call} without keys: {table.name} is of format v{table.iceberg.metadata.format_version} and stores "
-            f"changed rows merge-on-read ({why}), where nothing tells which row became which.",
+            f"changed rows merge-on-read ({why}), where an update cannot be matched with the row it replaces.",
             where=source.origin,
             fix=f'name the columns that identify a row, {call[:-1]}{given}keys="id"), or upgrade the table to format '
             "v3, whose rows have a lineage.",
@@ -211,7 +210,7 @@ def change_problems(source: IcebergSource, table: Table, settled: Settled) -> li
 
 
 def _concerned(source: IcebergSource, table: Table, settled: Settled) -> list[Snapshot]:
-    """The snapshots whose changes are read, and the current one of a table that is followed."""
+    """The snapshots whose changes are read, and for a followed table the current one."""
     after, to = settled.span if settled.span is not None else (settled.state, settled.head)
     past = history(table, to)
     if settled.span is None and source.start == "earliest":
@@ -224,11 +223,11 @@ def _concerned(source: IcebergSource, table: Table, settled: Settled) -> list[Sn
 
 
 def _merged_on_read(source: IcebergSource, table: Table, concerned: list[Snapshot]) -> str | None:
-    """What says that rows are changed merge-on-read; the properties are a word about commits to come."""
+    """The evidence that rows are changed merge-on-read; the properties apply to future commits."""
     properties = table.iceberg.properties
-    said = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
-    if said is not None and source.streaming:
-        return f"{said}=merge-on-read"
+    declared = next((name for name in _MODES if properties.get(name) == "merge-on-read"), None)
+    if declared is not None and source.streaming:
+        return f"{declared}=merge-on-read"
     found = next((s for s in concerned if _count(s, "total-position-deletes", "added-position-deletes")), None)
     return f"snapshot {found.id} has position deletes" if found is not None else None
 
@@ -241,22 +240,21 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 
 
 def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: ReadPath) -> list[HeliosError]:
-    """Reading a state anew is right where rows that were delivered before do no harm."""
-    if path is not ReadPath.STREAM and isinstance(sink.mode, Upsert | Overwrite | OverwritePartitions):
+    """The problems of sources that read the state again where rows that were already delivered do harm."""
+    if path is not ReadPath.STREAM and sink.mode.traits.idempotent:
         return []
     stateful = path is ReadPath.STREAM
-    lineage = "." if stateful else ", and {}, of format v{}, has no row lineage that tells them."
+    lineage = "." if stateful else ", and {}, of format v{}, has no row lineage to recognise them."
     again = "Spark's state would count rows again" if stateful else f"{sink.mode.text()} would write rows again"
     return [
         DeclarationError(
-            f'on_expired("rebootstrap"): {again} that have been delivered already'
+            f'on_expired("rebootstrap"): {again} that were already delivered'
             + lineage.format(read.name, read.format_version),
             where=read.source.origin,
             fix=("" if stateful else "upsert or overwrite the target, upgrade the source to format v3, or ")
             + "leave on_expired() out: an expired snapshot then stops the run.",
         )
         for read in reads
-        if isinstance(read.source, IcebergSource)
-        and read.source.expired == "rebootstrap"
+        if read.source.rebootstraps
         and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
     ]

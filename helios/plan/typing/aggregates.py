@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, Step, flows
-from helios.model.modes import Upsert
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Aggregate, Dedupe, Join, Rename, Select, Sql, Watermark
 from helios.plan.typing.expression import outputs, parse
-from helios.plan.typing.rules import Node, Scope
 from helios.plan.typing.schema import Column
+from helios.plan.typing.scope import Node, Scope
 
 _WORD = re.compile(r"\w+")
 
@@ -43,7 +42,7 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
     Then each batch gives the groups that changed again, with their new values, and nothing has to wait for an end.
     """
-    if not isinstance(sink, IcebergSink) or not isinstance(sink.mode, Upsert) or not is_streaming(flow):
+    if not isinstance(sink, IcebergSink) or not sink.mode.traits.upserts or not is_streaming(flow):
         return False
     aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:

@@ -1,24 +1,107 @@
-"""Functions whose value is another one each time that they are called."""
+"""Which SQL gives other values when a batch is run again: functions of chance, of the clock, of how rows are spread.
+
+SQL is judged by its tokens: strings, comments and quoted names are told apart from calls, and a text that sqlglot's
+parser does not understand is judged like any other.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-_QUOTED = re.compile(r"'[^']*'|`[^`]*`")
-_CHANGING = re.compile(
-    r"(?<![\w.])(?:(rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|now|curdate"
-    r"|unix_timestamp(?=\s*\(\s*\)))\s*\(|(current_timestamp|current_date|current_time|localtimestamp)\b)",
-    re.IGNORECASE,
-)
-"""Spark's; those of the clock also stand without brackets."""
+NONDETERMINISTIC: Mapping[str, str] = {
+    **dict.fromkeys(("rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle"), "chance"),
+    **dict.fromkeys(("monotonically_increasing_id", "spark_partition_id"), "the spread of rows over tasks"),
+    **dict.fromkeys(
+        ("now", "curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "unix_timestamp"),
+        "the clock",
+    ),
+    **dict.fromkeys(("reflect", "java_method", "try_reflect"), "what a Java method does"),
+}
+"""Spark's functions whose value is another one in each run, and what it depends on. A seed makes none of them
+deterministic, since it goes with the tasks."""
+
+BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtimestamp"})
+"""Those that are called without brackets too."""
+
+WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
+"""Those that are deterministic once they have arguments."""
+
+MOMENTS = frozenset({"now", "today", "tomorrow", "yesterday"})
+"""Texts that Spark reads from the clock where they become a date or a timestamp."""
+
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
+_CONVERTERS = frozenset({"to_date", "to_timestamp", "try_to_date", "try_to_timestamp", *_TIMES})
+_SAMPLE = "tablesample"
+_SUSPECT = re.compile(rf"\b({'|'.join(sorted({*NONDETERMINISTIC, *MOMENTS, _SAMPLE}))})\b", re.IGNORECASE)
+"""Most texts hold none of the words, and need no tokenizer (its import takes 0.3 s)."""
 
 
-def changing(text: str) -> str | None:
-    """The first function of an expression whose value is another one each time; None where there is none.
+def nondeterministic_function(text: str) -> str | None:
+    """The first part of an SQL text whose value is another one in each run, as a message names it.
+
+    Args:
+        text: An expression, a query or a MERGE.
+
+    Returns:
+        The function, `TABLESAMPLE`, or a moment of the clock such as `'today'`; None where all is deterministic.
 
     Examples:
-        >>> changing("day = CURRENT_DATE"), changing("name = 'now()'"), changing("rand() < 0.1")
-        ('current_date', None, 'rand')
+        >>> nondeterministic_function("day = CURRENT_DATE"), nondeterministic_function("rand() < 0.1")
+        ('current_date()', 'rand()')
+        >>> nondeterministic_function("SELECT * FROM input TABLESAMPLE (10 PERCENT)")
+        'TABLESAMPLE'
+        >>> nondeterministic_function("day < DATE 'today'")
+        "'today'"
+        >>> nondeterministic_function("name = 'now()' AND unix_timestamp(ts) > 0")
     """
-    called = _CHANGING.search(_QUOTED.sub("''", text))
-    return (called[1] or called[2]).lower() if called else None
+    suspect = _SUSPECT.search(text)
+    if suspect is None:
+        return None
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tokens = Spark().tokenize(f"({text}")  # what stands first may be the name of a command, read as one long text
+    except SqlglotError:
+        return f"{suspect[1].lower()}()"  # nobody can tell what it is a part of
+    found = (_nondeterministic(tokens, at) for at in range(len(tokens)))
+    return next((name for name in found if name is not None), None)
+
+
+def nondeterministic_part(texts: Iterable[str]) -> str | None:
+    """The first part of some SQL texts whose value is another one in each run; None where there is none."""
+    return next((found for text in texts if (found := nondeterministic_function(text)) is not None), None)
+
+
+def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
+    """What a token is the beginning of, where its value is another one in each run."""
+    before, word, after = (_text(tokens, index) for index in (at - 1, at, at + 1))
+    if _is_string(tokens[at]):
+        return f"'{word.strip()}'" if word.strip() in MOMENTS and _is_time(tokens, at) else None
+    if word == _SAMPLE:
+        return word.upper() if after == "(" else None
+    if word not in NONDETERMINISTIC or before == ".":
+        return None
+    if after == "(":
+        return f"{word}()" if word not in WITHOUT_ARGUMENTS or _text(tokens, at + 2) == ")" else None
+    return f"{word}()" if word in BARE and tokens[at].token_type.name != "IDENTIFIER" else None
+
+
+def _is_time(tokens: Sequence[Any], at: int) -> bool:
+    """Whether a string becomes a date or a timestamp: as a literal of such a type, by a cast, or by a function."""
+    before, after, then = (_text(tokens, index) for index in (at - 1, at + 1, at + 2))
+    if before in _TIMES:
+        return True
+    if after in ("as", "::") and then in _TIMES:
+        return True
+    return before == "(" and after == ")" and _text(tokens, at - 2) in _CONVERTERS
+
+
+def _text(tokens: Sequence[Any], at: int) -> str:
+    return str(tokens[at].text).lower() if 0 <= at < len(tokens) else ""
+
+
+def _is_string(token: Any) -> bool:
+    return str(token.token_type.name).endswith("STRING")

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from helios.errors import InputError, NotFound, Origin, near_miss
-from helios.plan.typing.rules import Node, Scope, member, safe_kind_of
+from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.scope import Node, Scope, member
 from helios.plan.typing.types import UNKNOWN, SparkType
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

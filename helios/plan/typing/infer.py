@@ -20,8 +20,10 @@ from helios.plan.typing.expression import (
     with_alias,
 )
 from helios.plan.typing.query import query_schema
-from helios.plan.typing.rules import Scope, safe_kind_of, window_bound
+from helios.plan.typing.results import window_bound
+from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.scope import Scope
 from helios.plan.typing.types import KNOWN, UNKNOWN, SparkType, TypeProblem, parse_type, stored, wider
 
 __all__ = ["INFERRED", "UnparsedExpression", "infer"]
@@ -258,31 +260,46 @@ def _join(step: s.Join, left: Schema | None, right: Schema | None) -> Result:
     on = () if step.how == "cross" else step.on
     problems = [p for key in on for p in _absent(step, key, left, "the left side")]
     problems += [p for key in on for p in _absent(step, key, right, "the right side")]
-    if left is None or (right is None and step.how not in ("semi", "anti")):
+    one_sided = step.how in ("semi", "anti")
+    if left is None or (right is None and not one_sided):
         return None, problems
-    keys = {key.lower() for key in on}
-    left_rest = [c for c in left.columns if c.name.lower() not in keys]
-    if step.how in ("semi", "anti") or right is None:
-        found = [c for key in on if (c := left.get(key))]
-        return Schema((*found, *left_rest)), problems
-    right_rest = [c for c in right.columns if c.name.lower() not in keys]
-    names = {c.name.lower() for c in left_rest if c.exact}
-    shared = [c.name for c in right_rest if c.exact and c.name.lower() in names]
+    left_rest = _beside(left, on)
+    if one_sided or right is None:
+        return Schema((*(c for key in on if (c := left.get(key))), *left_rest)), problems
+    right_rest = _beside(right, on)
+    shared = _shared(left_rest, right_rest)
     if shared:
-        problems.append(
-            DeclarationError(
-                f"{_verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
-                where=step.origin,
-                fix=f'rename or drop it on one side first: rename({{"{shared[0]}": "right_{shared[0]}"}}).',
-            )
-        )
+        problems.append(_both_have(step, on, shared))
         right_rest = [c for c in right_rest if c.name not in shared]
-    if step.how in ("left", "full"):
-        right_rest = [replace(c, nullable=True) for c in right_rest]
-    if step.how in ("right", "full"):
-        left_rest = [replace(c, nullable=True) for c in left_rest]
     joined = [c for key in on if (c := _key(key, step.how, left, right))]
+    # The side that need not have a match gives nulls.
+    left_rest = _optional(left_rest) if step.how in ("right", "full") else left_rest
+    right_rest = _optional(right_rest) if step.how in ("left", "full") else right_rest
     return Schema((*joined, *left_rest, *right_rest)), problems
+
+
+def _beside(schema: Schema, on: Sequence[str]) -> list[Column]:
+    """The columns of one side that are not in `on=`."""
+    keys = {key.lower() for key in on}
+    return [c for c in schema.columns if c.name.lower() not in keys]
+
+
+def _shared(left: Sequence[Column], right: Sequence[Column]) -> list[str]:
+    """The names that both sides certainly have."""
+    names = {c.name.lower() for c in left if c.exact}
+    return [c.name for c in right if c.exact and c.name.lower() in names]
+
+
+def _both_have(step: s.Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
+    return DeclarationError(
+        f"{_verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
+        where=step.origin,
+        fix=f'rename or drop it on one side first: rename({{"{shared[0]}": "right_{shared[0]}"}}).',
+    )
+
+
+def _optional(columns: Sequence[Column]) -> list[Column]:
+    return [replace(c, nullable=True) for c in columns]
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.plan.typing.expression import UnparsedExpression, label, missing, outputs, unparsed, with_alias
-from helios.plan.typing.rules import Node, Scope
 from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import wider
 
 INPUT = "input"

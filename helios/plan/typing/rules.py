@@ -7,23 +7,22 @@ Rules are found by the name of sqlglot's class, so that this module does not imp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
-from helios.plan.typing.decimals import bounded, exact, number, product_of, quotient_of, remainder_of, sum_of
-from helios.plan.typing.schema import Schema
+from helios.plan.typing.decimals import exact, number, product_of, quotient_of, remainder_of, sum_of
+from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, FIXED, FIXED_CALLS, INT, STRING, TIMESTAMP
+from helios.plan.typing.results import DATETIMES, averaged, extracted, joined, rounded, summed, whole, window_bound
+from helios.plan.typing.scope import Node, Scope, member
 from helios.plan.typing.types import (
     INTEGRAL,
-    MAX_PRECISION,
     NUMERIC,
     UNKNOWN,
-    VOID,
     SparkType,
     TypeProblem,
     array,
     as_decimal,
-    decimal,
     parse_columns,
     parse_type,
     stored,
@@ -32,47 +31,7 @@ from helios.plan.typing.types import (
     widest,
 )
 
-Node: TypeAlias = Any
-"""An expression of sqlglot."""
-
-DATETIMES = ("date", "timestamp", "timestamp_ntz")
-
-
-@dataclass(frozen=True)
-class Scope:
-    """The names that an expression may use.
-
-    Args:
-        schema: The columns; None where only a run can tell.
-        qualifiers: The names, in lower case, that the rows have in a query.
-        aliases: Columns that stand further left in the same SELECT, by name in lower case.
-        variables: The variables of lambda functions.
-    """
-
-    schema: Schema | None
-    qualifiers: frozenset[str] = frozenset()
-    aliases: Mapping[str, SparkType] = field(default_factory=dict)
-    variables: Mapping[str, SparkType] = field(default_factory=dict)
-
-    def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
-        """The type of the column that a dotted name starts with, None if there is none, and the fields that follow."""
-        if self.schema is not None:
-            if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
-                parts = parts[1:]
-            column = self.schema.get(parts[0])
-            if column is not None:
-                return column.kind, parts[1:]
-        return self.aliases.get(parts[0].lower()), parts[1:]
-
-
-def member(kind: SparkType, name: str) -> SparkType | None:
-    """What `kind.name` gives: a field of a struct, of every struct of an array, a value of a map; None if it is not."""
-    if kind.name == "struct":
-        return kind.field(name)
-    if kind.name == "array" and kind.parts[0].name == "struct":
-        inner = kind.parts[0].field(name)
-        return array(inner) if inner else None
-    return kind.parts[1] if kind.name == "map" else UNKNOWN
+__all__ = ["Node", "kind_of", "safe_kind_of"]
 
 
 def kind_of(node: Node, scope: Scope) -> SparkType:
@@ -92,8 +51,6 @@ def safe_kind_of(node: Node, scope: Scope) -> SparkType:
 
 
 Rule: TypeAlias = "SparkType | Callable[[Node, Scope], SparkType]"
-STRING, INT, BIGINT, DOUBLE = SparkType("string"), SparkType("int"), SparkType("bigint"), SparkType("double")
-BOOLEAN, DATE, TIMESTAMP, BINARY = SparkType("boolean"), SparkType("date"), SparkType("timestamp"), SparkType("binary")
 
 
 def _first(node: Node, scope: Scope) -> SparkType:
@@ -218,17 +175,11 @@ def _operand(node: Node, kind: SparkType) -> SparkType | None:
 
 
 def _sum(node: Node, scope: Scope) -> SparkType:
-    kind = _first(node, scope)
-    if kind.name == "decimal":
-        return decimal(min(kind.numbers[0] + 10, MAX_PRECISION), kind.numbers[1])
-    return BIGINT if kind.name in INTEGRAL else DOUBLE if kind.name in ("float", "double") else UNKNOWN
+    return summed(_first(node, scope))
 
 
 def _average(node: Node, scope: Scope) -> SparkType:
-    kind = _first(node, scope)
-    if kind.name == "decimal":
-        return decimal(*(min(n + 4, MAX_PRECISION) for n in kind.numbers))
-    return DOUBLE if kind.name in NUMERIC else UNKNOWN
+    return averaged(_first(node, scope))
 
 
 def _round(node: Node, scope: Scope) -> SparkType:
@@ -237,20 +188,12 @@ def _round(node: Node, scope: Scope) -> SparkType:
         return kind
     if digits is not None and type(digits).__name__ != "Literal":
         return UNKNOWN
-    precision, scale = kind.numbers
-    kept = 0 if digits is None else min(scale, int(digits.name))
-    return bounded(precision - scale + 1 + kept, kept)
+    return rounded(kind, 0 if digits is None else int(digits.name))
 
 
 def _whole(node: Node, scope: Scope) -> SparkType:
-    """FLOOR and CEIL."""
     kind = _numeric(node, scope)
-    if node.args.get("decimals") is not None or kind == UNKNOWN:
-        return UNKNOWN
-    if kind.name != "decimal":
-        return BIGINT
-    precision, scale = kind.numbers
-    return decimal(precision - scale + 1, 0) if scale else kind
+    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else whole(kind)
 
 
 def _widest(node: Node, scope: Scope) -> SparkType:
@@ -279,20 +222,11 @@ def _reverse(node: Node, scope: Scope) -> SparkType:
     return kind if kind.name == "array" else _text(node, scope)
 
 
-def _joined(kinds: Iterable[SparkType]) -> SparkType:
-    """CONCAT and ||."""
-    seen = set(kinds)
-    if len(seen) == 1 and next(iter(seen)).name in ("array", "binary"):
-        return seen.pop()
-    apart = any(k.name in ("array", "unknown") for k in seen) or not any(k.name not in ("binary", "void") for k in seen)
-    return UNKNOWN if apart else STRING
-
-
 def _piped(node: Node, scope: Scope) -> SparkType:
     # To Spark || binds as strongly as +, to sqlglot it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
-    return _joined((_first(node, scope), kind_of(node.expression, scope)))
+    return joined((_first(node, scope), kind_of(node.expression, scope)))
 
 
 def _struct(node: Node, scope: Scope) -> SparkType:
@@ -342,20 +276,8 @@ def _variable(node: Node, scope: Scope) -> SparkType:
     return scope.variables.get(node.name.lower(), UNKNOWN)
 
 
-def _extracted(unit: str, kind: SparkType) -> SparkType:
-    if kind.name not in DATETIMES:
-        return UNKNOWN
-    if unit.upper() in ("SECOND", "SECONDS", "SEC", "S"):
-        return decimal(8, 6)
-    return (
-        INT
-        if unit.upper() in ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOY", "HOUR", "MINUTE")
-        else UNKNOWN
-    )
-
-
 def _extract(node: Node, scope: Scope) -> SparkType:
-    return _extracted(node.name, kind_of(node.expression, scope))
+    return extracted(node.name, kind_of(node.expression, scope))
 
 
 def _date_difference(node: Node, scope: Scope) -> SparkType:
@@ -409,39 +331,11 @@ def _window(node: Node, scope: Scope) -> SparkType:
     return struct([("start", bound), ("end", bound)]) if bound != UNKNOWN else UNKNOWN
 
 
-def window_bound(kind: SparkType) -> SparkType:
-    """The type of a time window's start and end over a column of a type."""
-    if kind.name == "timestamp_ntz":
-        return kind
-    return TIMESTAMP if kind.name in ("timestamp", "date", "string") else UNKNOWN
-
-
 def _date_part(node: Node, scope: Scope) -> SparkType:
     if len(node.expressions) != 2 or type(node.expressions[0]).__name__ != "Literal":
         return UNKNOWN
-    return _extracted(node.expressions[0].name, kind_of(node.expressions[1], scope))
+    return extracted(node.expressions[0].name, kind_of(node.expressions[1], scope))
 
-
-_FIXED = {
-    BOOLEAN: "And Or Not EQ NEQ GT GTE LT LTE NullSafeEQ NullSafeNEQ Is Like ILike RegexpLike Escape In Between Exists "
-    "Boolean LogicalAnd LogicalOr Any Contains StartsWith EndsWith ArrayContains IsNan EqualNull MapContainsKey",
-    INT: "Year Month Day DayOfMonth DayOfWeek DayOfYear WeekOfYear Quarter Hour Minute Second Length BitLength "
-    "Levenshtein Ascii StrPosition ArraySize RegexpCount UnixDate RowNumber Rank DenseRank Ntile BitwiseCount",
-    BIGINT: "Count CountIf ApproxDistinct IntDiv StrToUnix UnixSeconds UnixMillis UnixMicros ArrayPosition "
-    "TimestampDiff Factorial",
-    DOUBLE: "Stddev StddevSamp StddevPop Variance VariancePop Corr CovarPop CovarSamp Skewness Kurtosis PercentRank "
-    "CumeDist Sqrt Cbrt Pow Exp Ln Log Sin Cos Tan Asin Acos Atan Atan2 Radians Degrees Pi Rand Randn MonthsBetween "
-    "Sign",
-    STRING: "ConcatWs Lower Upper Trim Replace RegexpReplace RegexpExtract SubstringIndex SplitPart ArrayToString "
-    "Repeat Initcap Translate Chr Space Format Soundex MD5 SHA SHA2 ToBase64 Hex TimeToStr UnixToStr ToChar "
-    "JSONExtractScalar JSONFormat Typeof CurrentUser Uuid",
-    DATE: "TsOrDsToDate TsOrDsAdd AddMonths LastDay NextDay DateTrunc CurrentDate DateFromUnixDate",
-    TIMESTAMP: "StrToTime CurrentTimestamp TimestampTrunc TimestampFromParts AtTimeZone FromTimeZone",
-    SparkType("timestamp_ntz"): "Localtimestamp",
-    BINARY: "HexString FromBase64 Unhex Encode ToBinary",
-    VOID: "Null",
-    array(STRING): "RegexpSplit RegexpExtractAll",
-}
 
 _BY_RULE: dict[Callable[[Node, Scope], SparkType], str] = {
     _first: "Paren Filter Window IgnoreNulls RespectNulls Min Max First Last FirstValue LastValue NthValue AnyValue "
@@ -459,7 +353,7 @@ _BY_RULE: dict[Callable[[Node, Scope], SparkType], str] = {
 }
 
 _RULES: dict[str, Rule] = {
-    **{name: kind for kind, names in _FIXED.items() for name in names.split()},
+    **FIXED,
     **{name: rule for rule, names in _BY_RULE.items() for name in names.split()},
     "Add": _arithmetic(sum_of),
     "Anonymous": _call,
@@ -469,7 +363,7 @@ _RULES: dict[str, Rule] = {
     "Case": _case,
     "Ceil": _whole,
     "Column": _column,
-    "Concat": lambda node, scope: _joined(_children(node, scope)),
+    "Concat": lambda node, scope: joined(_children(node, scope)),
     "DPipe": _piped,
     "DateDiff": _date_difference,
     "Distinct": _distinct,
@@ -496,22 +390,10 @@ _RULES: dict[str, Rule] = {
 }
 
 _CALLS: dict[str, Rule] = {
-    **dict.fromkeys(("bigint", "crc32", "xxhash64", "monotonically_increasing_id"), BIGINT),
-    **dict.fromkeys(("weekday", "octet_length", "hash", "cardinality", "spark_partition_id"), INT),
-    **dict.fromkeys(("now", "to_timestamp_ltz", "try_to_timestamp"), TIMESTAMP),
-    **dict.fromkeys(("timestamp_seconds", "timestamp_millis", "timestamp_micros"), TIMESTAMP),
-    **dict.fromkeys(("isnull", "isnotnull", "every", "some", "forall"), BOOLEAN),
-    **dict.fromkeys(("format_number", "bin", "conv", "input_file_name", "version"), STRING),
-    "binary": BINARY,
+    **FIXED_CALLS,
     "date_part": _date_part,
     "datepart": _date_part,
-    "decimal": decimal(10, 0),
-    "e": DOUBLE,
-    "make_date": DATE,
     "mean": _argument(_average),
     "positive": _argument(_numeric),
-    "smallint": SparkType("smallint"),
-    "tinyint": SparkType("tinyint"),
-    "to_timestamp_ntz": SparkType("timestamp_ntz"),
     "window": _window,
 }

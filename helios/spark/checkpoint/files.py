@@ -1,22 +1,24 @@
-"""A pipeline's folder of progress: Spark's own logs, and beside them Helios's identity, lease and pins.
+"""The checkpoint folder of a pipeline: Spark's own logs, and beside them Helios's identity, lease and pins.
 
 <checkpoint>/
   offsets/ commits/ sources/ state/   Spark's; read
-  helios/identity.json                whose checkpoint this is
-  helios/start.json                   where the followed tables are read from, and what was declared of it
-  helios/lease.json                   which driver is alive on it
-  helios/pins/N.json                  the snapshots that batch N read, written before it is
-  helios/seen.json                    what replicas of a catalog have shown (see freshness.py)
-  helios/tables.json                  the tables that its rows were routed into
-  helios/keys/                        what an upsert remembers of its keys (see upsert_state.py)
+  helios/identity.json                the pipeline that the checkpoint belongs to
+  helios/start.json                   the starting offsets of the followed tables, and how they were declared
+  helios/lease.json                   the driver that is alive on it
+  helios/pins/N.json                  the snapshots that batch N reads, written before the batch
+  helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
+  helios/tables.json                  the tables that rows were routed into
+  helios/routes/N.json                the tables that routed batch N writes, written before its first commit
+  helios/keys/                        the state of upserts (see upsert_state.py)
 """
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias, TypedDict
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -24,29 +26,42 @@ from pyspark.sql import SparkSession
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
+from helios.spark.jvm.types.spark import JavaSparkSession
 
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+KEYS = "helios/keys"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
 WHOLE_OBJECTS = ("s3a", "gs")
 """Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
 
 
-class Files:
-    """Small text files on any file system that Spark can write, through Hadoop."""
+class HadoopFiles:
+    """Small text files on any file system that Spark can write, through Hadoop.
+
+    Args:
+        spark: The session, whose conf has the file system's credentials.
+        root: The folder that all names are relative to.
+    """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        jvm = classes()
-        self._jvm = jvm
-        self._path = jvm.org.apache.hadoop.fs.Path
+        self._jvm = classes()
         base = self._path(root)
-        session: Any = spark._jsparkSession
+        session: JavaSparkSession = spark._jsparkSession
         system = base.getFileSystem(session.sessionState().newHadoopConf())
         # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
-        self._fs = system.getRawFileSystem() if system.getScheme() == "file" else system
+        self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
         self._whole_objects = system.getScheme() in WHOLE_OBJECTS
         self.root = str(system.makeQualified(base).toString())
 
-    def _at(self, name: str) -> Any:
+    def _path(self, location: str) -> JavaPath:
+        path: JavaPath = self._jvm.org.apache.hadoop.fs.Path(location)
+        return path
+
+    def _at(self, name: str) -> JavaPath:
         return self._path(f"{self.root}/{name}")
 
     def read(self, name: str) -> str | None:
@@ -57,7 +72,7 @@ class Files:
         try:
             stream = self._fs.open(path)
         except Py4JJavaError as error:
-            if error.java_exception.getClass().getSimpleName() == "FileNotFoundException":
+            if java_class(error) == "FileNotFoundException":
                 return None
             raise
         try:
@@ -66,7 +81,7 @@ class Files:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Replaces a file: written beside it, then renamed, so that no reader sees a half."""
+        """Replaces a file, so that no reader sees a half: a draft is written beside it, then renamed."""
         target = self._at(name)
         if self._whole_objects:
             stream = self._fs.create(target, True)
@@ -91,11 +106,11 @@ class Files:
         """Renames a file or a folder; nothing may be at the new name."""
         self._fs.rename(self._at(name), self._at(to))
 
-    def _checksum(self, name: str) -> Any:
+    def _checksum(self, name: str) -> JavaPath:
         folder, _, base = name.rpartition("/")
         return self._at(f"{folder}/.{base}.crc" if folder else f".{base}.crc")
 
-    def move(self, to: Files) -> None:
+    def move(self, to: HadoopFiles) -> None:
         """Renames the root to another one's, which must not exist or be empty."""
         target = self._path(to.root)
         self._fs.mkdirs(target.getParent())
@@ -112,7 +127,17 @@ class Files:
 
 @dataclass(frozen=True)
 class Identity:
-    """Whose checkpoint this is; written once, then only compared."""
+    """The pipeline that a checkpoint belongs to; written once, then only compared.
+
+    Attributes:
+        id: The checkpoint's own id, which the target's ledger names.
+        pipeline: The pipeline's identity.
+        target: The target's name.
+        target_uuid: The target's UUID; empty until the target exists.
+        sources: The names of the sources.
+        state: The stateful steps.
+        path: The read path.
+    """
 
     id: str
     pipeline: str
@@ -163,11 +188,34 @@ class Identity:
         return identity
 
 
+class Routes(TypedDict):
+    """Which tables a routed batch writes."""
+
+    v: int
+    sources: list[Mapping[str, object]]
+    steps: str
+    values: list[str]
+
+
+class StartEntry(TypedDict):
+    """Where a followed table is read from since the pipeline first began."""
+
+    declared: str
+    branch: str | None
+    uuid: str | None
+    place: Mapping[str, object]
+
+
 class Checkpoint:
-    """One pipeline's folder of progress."""
+    """The checkpoint folder of one pipeline.
+
+    Args:
+        spark: The session.
+        location: The folder.
+    """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self.files = Files(spark, location)
+        self.files = HadoopFiles(spark, location)
         self.location = self.files.root
 
     # identity
@@ -198,22 +246,22 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/tables.json", "helios/keys"):
+        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes", "helios/tables.json", KEYS):
             self.files.delete(name)
 
     def rewind(self) -> None:
-        """Forgets where Spark stood; what was learned of keys and tables stays."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins"):
+        """Forgets Spark's offsets; the state of upserts and the routed tables stay."""
+        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes"):
             self.files.delete(name)
         for target in self.files.names("helios/keys"):
-            self._push_back(f"helios/keys/{target}")
+            self._renumber(f"helios/keys/{target}")
 
-    def _push_back(self, memory: str) -> None:
-        """Numbers what is remembered of keys so that it comes before batch 0, in the same order."""
+    def _renumber(self, state: str) -> None:
+        """Gives the batches of an upsert state numbers before 0, in the same order."""
         kept = [
-            (int(number), f"{memory}/{kind}")
+            (int(number), f"{state}/{kind}")
             for kind in ("base", "delta")
-            for number in self.files.names(f"{memory}/{kind}")
+            for number in self.files.names(f"{state}/{kind}")
             if number.removeprefix("-").isdigit()
         ]
         past = max((number for number, _ in kept), default=-1) + 1
@@ -226,8 +274,8 @@ class Checkpoint:
         """The batch ids of Spark's `offsets` or `commits` log, ascending."""
         return sorted(int(name) for name in self.files.names(log) if name.isdigit())
 
-    def offsets(self, batch: int) -> list[dict[str, Any] | None]:
-        """What Spark planned as the end of a batch, one entry a source; None for a source without data yet.
+    def offsets(self, batch: int) -> list[dict[str, Json] | None]:
+        """The end offsets that Spark planned for a batch, one per source; None for a source without data yet.
 
         Raises:
             CheckpointError: The entry is missing or damaged.
@@ -245,12 +293,12 @@ class Checkpoint:
             ) from error
 
     def forget(self, batch: int) -> None:
-        """Forgets a planned batch."""
+        """Deletes a planned batch, so that it is planned again."""
         self.files.delete(f"offsets/{batch}")
         self.files.delete(f"helios/pins/{batch}.json")
 
     def verify(self) -> None:
-        """Refuses a checkpoint that Spark would silently misread.
+        """Refuses a checkpoint that Spark would misread silently.
 
         Raises:
             CheckpointError: `metadata` is lost, or the last offsets are damaged.
@@ -264,16 +312,17 @@ class Checkpoint:
         if planned:
             self.offsets(planned[-1])
 
-    # where the pipeline first began
+    # starting offsets
 
-    def start(self) -> list[dict[str, Any]] | None:
+    def start(self) -> list[StartEntry] | None:
+        """The starting offsets, one per followed table; None before the pipeline first began."""
         text = self.files.read("helios/start.json")
         return json.loads(text) if text else None
 
-    def write_start(self, starts: list[dict[str, Any]]) -> None:
+    def write_start(self, starts: list[StartEntry]) -> None:
         self.files.write("helios/start.json", json.dumps(starts))
 
-    # the tables beside the target
+    # routed tables
 
     def tables(self) -> list[str]:
         """The routed tables that this checkpoint has claimed."""
@@ -283,17 +332,35 @@ class Checkpoint:
     def write_tables(self, names: list[str]) -> None:
         self.files.write("helios/tables.json", json.dumps(names))
 
+    def routes(self, batch: int) -> Routes | None:
+        """The manifest of a routed batch: what it read, its steps, and the values that name its tables."""
+        text = self.files.read(f"helios/routes/{batch}.json")
+        return json.loads(text) if text else None
+
+    def write_routes(
+        self, batch: int, sources: Sequence[Mapping[str, object]], steps: str, values: Sequence[str]
+    ) -> None:
+        """Records which tables a batch writes, before the first of them is committed."""
+        manifest = Routes(v=VERSION, sources=list(sources), steps=steps, values=list(values))
+        self.files.write(f"helios/routes/{batch}.json", json.dumps(manifest))
+        self._drop_older("helios/routes", batch)
+
     # pins
 
-    def pins(self, batch: int) -> dict[str, Any] | None:
+    def pins(self, batch: int) -> dict[str, int | None] | None:
+        """The snapshots that a batch reads, by the source's index; None when none are recorded."""
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None
 
-    def pin(self, batch: int, pins: dict[str, Any]) -> None:
-        """Records what a batch reads before it is read; older pins than Spark's own logs keep are dropped."""
+    def pin(self, batch: int, pins: dict[str, int | None]) -> None:
+        """Records the snapshots that a batch reads, before it reads them; drops pins older than Spark's logs."""
         self.files.write(f"helios/pins/{batch}.json", json.dumps(pins))
+        self._drop_older("helios/pins", batch)
+
+    def _drop_older(self, folder: str, batch: int) -> None:
+        """Deletes the files of batches that Spark's own logs no longer keep."""
         if batch >= 100 and batch % 20 == 0:
-            for name in self.files.names("helios/pins"):
+            for name in self.files.names(folder):
                 number = name.removesuffix(".json")
                 if number.isdigit() and int(number) < batch - 100:
-                    self.files.delete(f"helios/pins/{name}")
+                    self.files.delete(f"{folder}/{name}")

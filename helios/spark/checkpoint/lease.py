@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from typing import Any
+from typing import TypedDict
 
 from py4j.protocol import Py4JError
 
@@ -17,14 +17,30 @@ from helios.errors import LeaseError
 from helios.spark.checkpoint.files import Checkpoint
 
 LEASE_SECONDS = 60.0
-"""How long the lease of a driver on another host is honoured after its last sign of life."""
+"""How long the lease of a driver on another host is honoured after it was last renewed."""
+
+
+class Holder(TypedDict, total=False):
+    """The driver that holds a lease, as its file names it."""
+
+    owner: str
+    host: str
+    pid: int
+    started: str | None
+    renewed: float
 
 
 class Lease:
     """At most one live driver on a checkpoint.
 
-    The holder signs a file with its host, process and a time that it renews. A holder on this host is dead when its
-    process is; on another host when its last sign of life is older than `LEASE_SECONDS`.
+    The holder signs a file with its host, its process and a time that it renews. A holder on this host is dead when its
+    process is; on another host when it last renewed the lease more than `LEASE_SECONDS` ago.
+
+    Args:
+        checkpoint: The checkpoint.
+
+    Attributes:
+        owner: The id of this holder.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -86,15 +102,16 @@ class Lease:
             except Py4JError:
                 continue  # the file system is away: the lease lasts for three more tries
 
-    def _holder(self) -> dict[str, Any] | None:
+    def _holder(self) -> Holder | None:
         text = self._files.read("helios/lease.json")
         try:
-            return dict(json.loads(text)) if text else None
+            holder: Holder | None = json.loads(text) if text else None
+            return holder
         except ValueError:
             return None  # a half-written lease of a dead driver on a file system without atomic rename
 
     def _sign(self) -> None:
-        mine = {
+        mine: Holder = {
             "owner": self.owner,
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -108,7 +125,7 @@ RELEASED: set[str] = set()
 """Owners in this process that gave their lease back, also where its file could not be deleted."""
 
 
-def _alive(holder: dict[str, Any]) -> bool:
+def _alive(holder: Holder) -> bool:
     if holder.get("owner") in RELEASED:
         return False
     if holder.get("host") != socket.gethostname():

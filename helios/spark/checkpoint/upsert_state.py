@@ -1,12 +1,12 @@
-"""What an upsert remembers of its keys beside the target: deletes, and the order where the target has no column for it.
+"""The state of an upsert beside its target: deleted keys, and the order of keys where the target does not store it.
 
 <checkpoint>/helios/keys/<target>/
-  terms.json   the key columns, and what the order is
-  delta/N      the keys that batch N wrote, deleted, or both: key columns, order, deleted, at
-  base/N       all deltas up to N, folded into one row per key; deletes older than they are remembered are left out
+  terms.json   the key columns and the order
+  delta/N      the keys of batch N: key columns, order, whether deleted, and when
+  base/N       all deltas up to N, folded into one row per key, without expired deletes
 
-Batch N reads what the batches before it left, and writes its own delta before its commit: run again, it reads the same
-and replaces its own.
+Batch N reads the state that the batches before it left, and writes its own delta before its commit: when it is run
+again, it reads the same state and replaces its own delta.
 """
 
 from __future__ import annotations
@@ -25,80 +25,91 @@ from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED = "__helios_order", "__helios_deleted"
 FOLD_AFTER = 10
-"""Deltas after which they are folded into a base."""
+"""Deltas that are folded into a base when there are more of them."""
 
 
-class KeyMemory:
-    """The remembered keys of one target.
+class UpsertState:
+    """The state of the upserts into one target.
 
     Args:
-        checkpoint: The pipeline's checkpoint, beside which they are kept.
+        checkpoint: The pipeline's checkpoint, in which it is kept.
         target: The table's name.
         tombstones: Seconds for which a delete is remembered.
+
+    Attributes:
+        files: The checkpoint's files.
+        folder: The folder of this state within the checkpoint.
     """
 
     def __init__(self, checkpoint: Checkpoint, target: str, tombstones: float) -> None:
         folder = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
-        self._files = checkpoint.files
-        self._folder = f"helios/keys/{folder}"
+        self.files = checkpoint.files
+        self.folder = f"helios/keys/{folder}"
         self._tombstones = tombstones
 
-    def agree(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
-        """Notes what the remembered orders are, by which alone they can be compared.
+    def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
+        """Persists the key columns and the order; rejects a state that was written by others.
 
         Args:
-            terms: The key columns, and the order as it is declared and of which type.
+            terms: The key columns, the order as it is declared, and the order's type.
             target: The table, for the message.
             where: The line to blame.
 
         Raises:
-            CheckpointError: Keys are remembered by other terms.
+            CheckpointError: The state holds keys by other terms.
         """
-        text, known = json.dumps(terms), self._files.read(f"{self._folder}/terms.json")
+        text, known = json.dumps(terms), self.files.read(f"{self.folder}/terms.json")
         if text == known:
             return
-        if known is not None and any(self._files.names(f"{self._folder}/{kind}") for kind in ("base", "delta")):
+        if known is not None and any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta")):
             raise CheckpointError(
                 f"what the checkpoint remembers of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
                 where=where,
                 fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
-                f"on without what is remembered, so that late rows win once, delete {self._path('')}.",
+                f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
             )
-        self._files.write(f"{self._folder}/terms.json", text)
+        self.files.write(f"{self.folder}/terms.json", text)
 
     def forget(self, batch: int) -> None:
-        """Forgets what a batch wrote that the target will never have."""
-        self._files.delete(f"{self._folder}/delta/{batch}")
+        """Deletes the delta of a batch that will never be in the target."""
+        self.files.delete(f"{self.folder}/delta/{batch}")
 
-    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        """The newest order of each remembered key, and whether it was deleted; None when nothing is remembered.
+    def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
+        """The state before a batch: each key's newest order, and whether it was deleted; None when there is none.
 
         Args:
             spark: The session.
-            batch: The batch that asks.
-            keys: The key columns; with `ORDER` among them every order of a key is told, as it was remembered.
+            batch: The batch.
+            keys: The key columns; with `ORDER` among them every order of a key is kept.
         """
-        base = max(self._numbers("base", batch), default=None)
-        deltas = [n for n in self._numbers("delta", batch) if base is None or n > base]
+        base = max(self.numbers("base", batch), default=None)
+        deltas = [n for n in self.numbers("delta", batch) if base is None or n > base]
         if len(deltas) > FOLD_AFTER:
-            self._fold(spark, base, deltas, keys)
+            self.fold(spark, base, deltas, keys)
             base, deltas = deltas[-1], []
         paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
         return self._newest(self._read(spark, paths), keys) if paths else None
 
-    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        """Writes a batch's keys: `rows` has the key columns, the order and whether the key was deleted."""
-        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
-        kept.write.mode("overwrite").parquet(self._path(f"delta/{batch}"))
+    def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
+        """Writes the delta of a batch.
 
-    def _fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
+        Args:
+            rows: The key columns, the order, and whether the key was deleted.
+            batch: The batch.
+            keys: The key columns, as for `load`.
+        """
+        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
+        kept.write.mode("overwrite").parquet(self.path(f"delta/{batch}"))
+
+    def fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
+        """Folds a base and the deltas after it into a new base."""
         paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
         newest = self._newest(self._read(spark, paths), keys)
-        forgotten = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
-        newest.where(~forgotten).write.mode("overwrite").parquet(self._path(f"base/{deltas[-1]}"))
+        expired = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
+        newest.where(~expired).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
         for path in paths:
-            self._files.delete(f"{self._folder}/{path}")
+            self.files.delete(f"{self.folder}/{path}")
 
     def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
         # Of two rows of one order the later batch's is the newer.
@@ -107,21 +118,22 @@ class KeyMemory:
         return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
-        parts = [spark.read.parquet(self._path(path)) for path in paths]
+        parts = [spark.read.parquet(self.path(path)) for path in paths]
         return reduce(DataFrame.unionByName, parts)
 
-    def _numbers(self, kind: str, before: int) -> list[int]:
-        """The finished folders of batches before one."""
+    def numbers(self, kind: str, before: int) -> list[int]:
+        """The batches before one that have a finished base or delta, ascending."""
         found = []
-        for name in self._files.names(f"{self._folder}/{kind}"):
+        for name in self.files.names(f"{self.folder}/{kind}"):
             number = name.removeprefix("-")
-            done = number.isdigit() and "_SUCCESS" in self._files.names(f"{self._folder}/{kind}/{name}")
+            done = number.isdigit() and "_SUCCESS" in self.files.names(f"{self.folder}/{kind}/{name}")
             if done and int(name) < before:
                 found.append(int(name))
         return sorted(found)
 
-    def _path(self, name: str) -> str:
-        return f"{self._files.root}/{self._folder}/{name}"
+    def path(self, name: str) -> str:
+        """The full path of a folder of this state."""
+        return f"{self.files.root}/{self.folder}/{name}"
 
 
 def _shown(terms: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The commit of a transaction to a catalog that may apply a request and say that it failed.
+"""The commit of a transaction, to a catalog that may apply a request and report that it failed.
 
 A request that was sent twice, by a client or a gateway that heard nothing, lands the first time and is then refused as
 a conflict. Iceberg would take that for a conflict with somebody else, find the batch's own files in its way, and delete
@@ -9,51 +9,90 @@ conflict, look whether it has landed.
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable, JavaTableMetadata, JavaTableOperations
+from helios.spark.jvm.types.java import JavaSet
+from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
 
-RETRIES = {"num-retries": 4, "min-wait-ms": 100, "max-wait-ms": 60_000}
-"""Iceberg's own defaults, by the ends of their properties."""
 
-
-class Operations:
-    """Implements `org.apache.iceberg.TableOperations` over a table's own, and keeps failures: Java tells text only.
+class CommitRetries:
+    """The retries of a commit: a single budget, shared by every loop that tries it again.
 
     Args:
-        operations: The table's.
+        retries: Tries after the first one.
+        backoff: Seconds before the first retry; doubles each time.
+        on_retry: Called for each retry.
+
+    Attributes:
+        used: Retries so far.
+
+    Examples:
+        >>> retries = CommitRetries(retries=2, backoff=0.001)
+        >>> retries.wait(), retries.wait(), retries.wait()
+        (True, True, False)
+        >>> retries.used
+        2
     """
 
-    def __init__(self, operations: Any) -> None:
+    def __init__(self, retries: int = 3, backoff: float = 0.1, on_retry: Callable[[], None] = lambda: None) -> None:
+        self._retries = retries
+        self._backoff = backoff
+        self._on_retry = on_retry
+        self.used = 0
+
+    def wait(self) -> bool:
+        """Waits before the next retry, and counts it; returns False at once when none is left."""
+        if self.used >= self._retries:
+            return False
+        self.used += 1
+        self._on_retry()
+        time.sleep(self._backoff * 2 ** (self.used - 1))
+        return True
+
+
+class IdempotentTableOperations:
+    """Implements `org.apache.iceberg.TableOperations` over a table's own, and hides conflicts from Iceberg.
+
+    Attributes:
+        error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
+
+    Args:
+        operations: The table's own operations.
+    """
+
+    def __init__(self, operations: JavaTableOperations) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
         self._refused: Py4JJavaError | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._own, name)
 
-    def refresh(self) -> Any:
+    def refresh(self) -> JavaTableMetadata:
         try:
             return self._own.refresh()
         except Py4JJavaError as error:
             self.error = error
             raise
 
-    def commit(self, base: Any, metadata: Any) -> None:
-        """Commits; of what was refused Iceberg hears nothing, as it would clean up: see `commit` of this module."""
+    def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
+        """Commits; keeps a refusal from Iceberg, which would clean up what may have landed."""
         try:
             self._own.commit(base, metadata)
         except Py4JJavaError as error:
             self._refused = error
 
     def refused(self) -> Py4JJavaError | None:
-        """Why the last commit was refused; None when it went through."""
+        """Why the last commit was refused; None when it went through. Asked once per commit."""
         refused, self._refused = self._refused, None
         return refused
 
@@ -63,46 +102,65 @@ class Operations:
     def hashCode(self) -> int:
         return 0
 
-    def equals(self, other: Any) -> bool:
+    def equals(self, other: object) -> bool:
         return False
 
     class Java:
         implements = ("org.apache.iceberg.TableOperations",)
 
 
-def begin(table: Any) -> tuple[Operations, Any]:
-    """A transaction on a table, and such operations, through which it goes."""
-    operations = Operations(table.operations())
+def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]:
+    """Begins a transaction on a table, and returns the operations that it commits through beside it."""
+    operations = IdempotentTableOperations(table.operations())
+    make = classes().org.apache.iceberg.Transactions.newTransaction
     try:
-        return operations, classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
+        return operations, make(str(table.name()), operations)
     except Py4JError as error:
         raise operations.error or error from None
 
 
-def commit(table: Any, pending: Any, operations: Operations) -> None:
-    """Commits a transaction; conflicts with others are tried again as Iceberg does, on what is there then.
+def commit(
+    table: JavaTable,
+    transaction: JavaTransaction,
+    operations: IdempotentTableOperations,
+    retries: CommitRetries | None = None,
+) -> None:
+    """Commits a transaction.
+
+    Before each try Iceberg applies the transaction to the table's newest state, and validates it there. A conflict is a
+    commit between that and the request; the next try keeps the data files that are written.
+
+    Args:
+        table: Iceberg's table object.
+        transaction: The transaction.
+        operations: The operations that `begin` gave with it.
+        retries: How often a conflict is tried again; None for as often as `.retry()` says by default.
 
     Raises:
-        Py4JJavaError: It was refused, or its outcome is unknown. Of one that was refused for a conflict, the last
-            word is that it has not landed.
+        Py4JJavaError: The commit was refused, or its outcome is unknown. A commit that was refused for a conflict has
+            not landed.
     """
-    new = classes().java.util.HashSet(pending.table().snapshots())
-    new.removeAll(table.snapshots())
-    made = [int(one.snapshotId()) for one in listed(new)]
-    retries, wait, most = (int(table.properties().get(f"commit.retry.{k}") or v) for k, v in RETRIES.items())
-    for tried in range(retries + 1):
+    retries = retries or CommitRetries()
+    made = _new_snapshots(table, transaction)
+    while True:
         try:
-            pending.commitTransaction()
+            transaction.commitTransaction()
         except Py4JError as error:
             raise operations.error or error from None
         refused = operations.refused()
         if refused is None:
             return
-        if refused.java_exception.getClass().getSimpleName() != CONFLICT:
+        if java_class(refused) != CONFLICT:
             raise refused
         table.refresh()
         if any(table.snapshot(one) is not None for one in made):
             return
-        if tried == retries:
+        if not retries.wait():
             raise refused
-        time.sleep(min(wait * 2**tried, most) / 1000)
+
+
+def _new_snapshots(table: JavaTable, transaction: JavaTransaction) -> list[int]:
+    """The ids of the snapshots that a transaction has made."""
+    new: JavaSet[JavaSnapshot] = classes().java.util.HashSet(transaction.table().snapshots())
+    new.removeAll(table.snapshots())
+    return [int(one.snapshotId()) for one in listed(new)]

@@ -1,4 +1,4 @@
-"""Errors of Spark, Iceberg and the services behind them, as the user should read them."""
+"""Errors of Spark, Iceberg and the services behind them, as errors for the user."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from helios.errors import HeliosError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.freshness import Stale
-from helios.spark.iceberg.schema import null_refused
-from helios.spark.jvm.errors import FAILED, java_class, java_message
+from helios.spark.iceberg.freshness import StaleReplica
+from helios.spark.iceberg.schema import null_violation
+from helios.spark.jvm.errors import FAILED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 
-AWAY = (
+OUTAGES = (
     "ConnectException",
     "ConnectTimeoutException",
     "ConnectionClosedException",
@@ -35,25 +35,25 @@ AWAY = (
     "TTransportException",
     "UnknownHostException",
 )
-"""Java exceptions that say that a catalog or a storage does not answer."""
+"""Java exceptions of a catalog or a storage that does not answer."""
 
-SYMPTOMS = re.compile(
+OUTAGE_MESSAGES = re.compile(
     # A catalog in a SQLite file that somebody else holds, or what a gateway answers for a server behind it.
     r"SQLITE_BUSY|database is locked|Unable to process \(code: (408|429|502|504)\b"
     # A storage, in the words of Amazon's client.
     r"|Service: S3, Status Code: (408|429|50[0234])\b|XMinioServerNotInitialized|SlowDown"
 )
-"""What others say in their messages."""
+"""Messages of a catalog or a storage that does not answer, in exceptions of other classes."""
 
-DIAGNOSED = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
-"""The same from Python's clients, as `helios.catalog.diagnosis` calls it."""
+OUTAGE_DIAGNOSES = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
+"""The same from Python's clients, by the names of `helios.catalog.diagnosis`."""
 
-WORKER_SAID = re.compile(r"PythonException|from the Python worker")
-WORKER = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<said>\S.*)")
+WORKER_ERROR = re.compile(r"PythonException|from the Python worker")
+WORKER_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)(?P<message>\S.*)")
 FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)', re.MULTILINE)
-"""What a Python worker tells of a function that failed in it."""
+"""The traceback of a user's function that failed in a Python worker."""
 
-MISSING = (
+INSTALL_MODULE = (
     "install it where the executors run, or name a Python that has it: PYSPARK_PYTHON, or spark.pyspark.python in "
     "[spark.conf]; modules beside the script reach them by themselves."
 )
@@ -62,16 +62,24 @@ NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?
 """An exception in the text of a stack trace."""
 
 
-def plain(error: BaseException, plan: Plan) -> BaseException:
-    """An error as the user should read it."""
+def user_error(error: BaseException, plan: Plan) -> BaseException:
+    """The error to raise for the user: a `HeliosError` for whatever Spark, Iceberg or a service raised.
+
+    Args:
+        error: What was raised.
+        plan: The pipeline, named in the message.
+
+    Returns:
+        The error itself when it is one of Helios's or no `Exception`; else one that has it as its cause.
+    """
     if isinstance(error, HeliosError):
         return error
-    broken = expectation(error, plan)
-    if broken is None and isinstance(error, PySparkException):
-        broken = null_refused(error, plan.write.table.text, plan.declared.sink.origin)
-    broken = broken or worker_failure(error, plan)
-    if broken is not None:
-        wrapped: BaseException = broken
+    declared = expectation_failure(error, plan)
+    if declared is None and isinstance(error, PySparkException):
+        declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
+    declared = declared or worker_failure(error, plan)
+    if declared is not None:
+        wrapped: BaseException = declared
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
@@ -86,18 +94,18 @@ def plain(error: BaseException, plan: Plan) -> BaseException:
     return wrapped
 
 
-def expectation(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of an `expect(..., on_fail="fail")` inside Spark's own words; None for any other error."""
+def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
+    """The failure of an `expect(..., on_fail="fail")` inside Spark's own message; None for any other error."""
     text = str(error)
     if FAILED not in text:
         return None
-    said = text.split(FAILED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
-    said = said if len(said) <= 400 else f"{said[:400]}..."
+    failed = text.split(FAILED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+    failed = failed if len(failed) <= 400 else f"{failed[:400]}..."
     steps = [step for flow in flows(plan.stream) for step in flow.steps if isinstance(step, Expect)]
-    meant = [s for s in steps if s.on_fail == "fail" and any(f"{n} ({c})" in said for n, c in s.conditions)]
-    where: Origin | None = meant[0].origin if meant else plan.origin
+    named = [s for s in steps if s.on_fail == "fail" and any(f"{n} ({c})" in failed for n, c in s.conditions)]
+    where: Origin | None = named[0].origin if named else plan.origin
     return RunError(
-        f"a row does not meet the expectation {said}; nothing of its batch was written.",
+        f"a row does not meet the expectation {failed}; nothing of its batch was written.",
         where=where,
         fix='mend the source, or write on_fail="drop" or "quarantine".',
     )
@@ -106,48 +114,51 @@ def expectation(error: BaseException, plan: Plan) -> RunError | None:
 def worker_failure(error: BaseException, plan: Plan) -> RunError | None:
     """The failure of a user's function in a Python worker; None for any other error."""
     text = str(error)
-    found = list(WORKER.finditer(text)) if WORKER_SAID.search(text) else []
+    found = list(WORKER_TRACEBACK.finditer(text)) if WORKER_ERROR.search(text) else []
     if not found:
         return None
     frames = [(file, int(line)) for file, line in FRAME.findall(found[-1]["frames"])]
     own = [Origin(file, line) for file, line in frames if Path(file).name == Path(plan.origin.file).name]
-    said = found[-1]["said"].strip()
+    message = found[-1]["message"].strip()
     return RunError(
-        f"{plan.pipeline}: {said}",
+        f"{plan.pipeline}: {message}",
         where=own[-1] if own else plan.origin,
-        fix=MISSING if said.startswith("ModuleNotFoundError") else None,
+        fix=INSTALL_MODULE if message.startswith("ModuleNotFoundError") else None,
     )
 
 
-def away(error: BaseException) -> str | None:
-    """Why a catalog or a storage does not answer, which may answer again; None for any other failure."""
+def outage_reason(error: BaseException) -> str | None:
+    """Why a catalog or a storage does not answer, where a later try may succeed; None for any other failure."""
     for one in _causes(error):
-        if isinstance(one, Stale):
+        if isinstance(one, StaleReplica):
             return one.what
-        told = list(_told(one))
-        found = [(name, text) for name, text in told if name in AWAY or SYMPTOMS.search(text)]
+        exceptions = list(_java_exceptions(one))
+        found = [(name, text) for name, text in exceptions if name in OUTAGES or OUTAGE_MESSAGES.search(text)]
         if found:
             name, text = found[-1]  # the innermost
             return shortened(f"{name}: {text}" if text and text != "None" else name)
-        if not told and not isinstance(one, (HeliosError, PySparkException)):
+        if not exceptions and not isinstance(one, (HeliosError, PySparkException)):
             diagnosis = diagnose(one)
-            if diagnosis is not None and diagnosis.name in DIAGNOSED and isinstance(error, HeliosError):
+            if diagnosis is not None and diagnosis.name in OUTAGE_DIAGNOSES and isinstance(error, HeliosError):
                 return shortened(error.what)
     return None
 
 
-def expired(error: BaseException) -> str | None:
-    """What a catalog says of a token that it does not take any more; None for any other failure."""
-    told = [text for one in _causes(error) for name, text in _told(one) if name == "NotAuthorizedException"]
-    return shortened(f"NotAuthorizedException: {told[-1]}") if told else None
+def is_outage(error: BaseException) -> bool:
+    """Whether a catalog or a storage does not answer, and a later try may succeed."""
+    return outage_reason(error) is not None
 
 
-def is_away(error: BaseException) -> bool:
-    """Whether a failure says that a catalog or a storage does not answer, and may answer again."""
-    return away(error) is not None
+def expired_token(error: BaseException) -> str | None:
+    """The message of a catalog that no longer accepts the session's token; None for any other failure."""
+    refused = [
+        text for one in _causes(error) for name, text in _java_exceptions(one) if name == "NotAuthorizedException"
+    ]
+    return shortened(f"NotAuthorizedException: {refused[-1]}") if refused else None
 
 
 def shortened(text: str, length: int = 200) -> str:
+    """The first line of a text, cut to a length."""
     line = text.strip().splitlines()[0]
     return line if len(line) <= length else f"{line[:length]}..."
 
@@ -158,19 +169,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _told(error: BaseException) -> Iterator[tuple[str, str]]:
-    """The Java exceptions behind an error, with their messages, outermost first."""
-    origin = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
-    for _ in range(20):  # a chain of causes may be a circle
-        if origin is None:
-            break
-        text = str(origin.getMessage())
-        yield str(origin.getClass().getSimpleName()), shortened(text or "-")
-        # A task, a query and a callback tell of what failed in them as text.
-        yield from ((name, shortened(said or "-")) for name, said in NAMED.findall(text))
-        origin = origin.getCause()
+def _java_exceptions(error: BaseException) -> Iterator[tuple[str, str]]:
+    """The class and message of each Java exception behind an error, outermost first."""
+    for cause in java_causes(error):
+        text = str(cause.getMessage())
+        yield str(cause.getClass().getSimpleName()), shortened(text or "-")
+        # The failure of a task, a query or a callback arrives as the text of a message.
+        yield from ((name, shortened(message or "-")) for name, message in NAMED.findall(text))
     if isinstance(error, PySparkException):
-        yield from ((name, shortened(said or "-")) for name, said in NAMED.findall(str(error)))
+        yield from ((name, shortened(text or "-")) for name, text in NAMED.findall(str(error)))
 
 
 def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
@@ -178,11 +185,12 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (
-        expectation(error, plan)
+        expectation_failure(error, plan)
         or worker_failure(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
     )
 
 
 def first_line(error: BaseException) -> str:
+    """The first line of an error's text; its class where it has none."""
     return (str(error) or type(error).__name__).strip().splitlines()[0]

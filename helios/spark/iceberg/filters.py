@@ -1,19 +1,21 @@
-"""Predicates as Iceberg takes them: by these it leaves out files that cannot hold a row that meets them."""
+"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot hold a matching row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaSparkExpression
 
 
-def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Any | None:
-    """What Iceberg can tell of predicates; None when nothing.
+def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> JavaExpression | None:
+    """The Iceberg expression of predicates; None when Iceberg can use none of them.
 
     Spark resolves and simplifies them, and translates each of their conjuncts as it does for its own reads; a conjunct
     that Iceberg does not know is left out, since Spark evaluates the predicates on the rows anyway.
@@ -25,8 +27,8 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> An
     """
     jvm = classes()
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    make = jvm.org.apache.iceberg.expressions.Expressions
-    found: Any | None = None
+    both = getattr(jvm.org.apache.iceberg.expressions.Expressions, "and")
+    found: JavaExpression | None = None
     for predicate in predicates:
         try:
             resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, table, predicate)
@@ -34,14 +36,15 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> An
             continue  # it is refused where the rows are filtered, in the user's own words
         for conjunct in _conjuncts(resolved):
             try:
-                told = converter.convertToIcebergExpression(conjunct)
+                converted = converter.convertToIcebergExpression(conjunct)
             except (IllegalArgumentException, Py4JJavaError):
                 continue
-            found = told if found is None else getattr(make, "and")(found, told)
+            found = converted if found is None else both(found, converted)
     return found
 
 
-def _conjuncts(expression: Any) -> Sequence[Any]:
+def _conjuncts(expression: JavaSparkExpression) -> Sequence[JavaSparkExpression]:
     if expression.getClass().getSimpleName() != "And":
         return [expression]
-    return [*_conjuncts(expression.left()), *_conjuncts(expression.right())]
+    both = cast("JavaBinaryExpression", expression)
+    return [*_conjuncts(both.left()), *_conjuncts(both.right())]

@@ -1,8 +1,8 @@
-"""Replicas of one catalog: which one a run uses, and that none shows a table as it was before the run saw it.
+"""Freshness of a catalog's replicas: none may show a table as it was before the run saw it.
 
-What is remembered of a table is its metadata file, its last sequence number and the time of its last update. A replica
-shows a table as it is, or newer, when its metadata is that file or names it in its log of earlier ones. That log has an
-end: where it does not reach back so far, both the sequence number and the time must have gone on.
+What is kept of a table is its metadata file, its last sequence number and the time of its last update. A replica is
+fresh when its metadata is that file or names it in its log of earlier ones. That log has an end: where it does not
+reach back so far, both the sequence number and the time must have gone on.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from helios.catalog.conf import replicas
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.errors import RunError
+from helios.spark.jvm.types.iceberg import JavaTable, JavaTableMetadata
 
 
-class Stale(RunError):
+class StaleReplica(RunError):
     """A replica shows older metadata than the run has seen: another one must be asked, or this one later."""
 
 
 @dataclass(frozen=True)
-class Mark:
-    """How far a table's metadata had come when it was last seen."""
+class MetadataVersion:
+    """The version of a table's metadata that was last seen."""
 
     uuid: str
     location: str
@@ -32,21 +32,21 @@ class Mark:
     updated: int
 
     @classmethod
-    def of(cls, metadata: Any) -> Mark:
+    def of(cls, metadata: JavaTableMetadata) -> MetadataVersion:
         return cls(
             str(metadata.uuid()),
-            str(metadata.metadataFileLocation() or ""),  # some servers do not tell
+            str(metadata.metadataFileLocation() or ""),  # some servers leave it out
             int(metadata.lastSequenceNumber()),
             int(metadata.lastUpdatedMillis()),
         )
 
-    def older(self, metadata: Any) -> bool:
+    def newer_than(self, metadata: JavaTableMetadata) -> bool:
         """Whether metadata is of an earlier time than this, or of another history."""
-        now = Mark.of(metadata)
+        now = MetadataVersion.of(metadata)
         if now.location and now.location == self.location:
             return False
         if now.uuid != self.uuid:
-            return now.updated < self.updated  # a table that was made anew is the business of those who know it
+            return now.updated < self.updated  # a table that was replaced is the business of those who know it
         if now.updated < self.updated or now.sequence < self.sequence:
             return True
         log = list(metadata.previousFiles())
@@ -56,65 +56,81 @@ class Mark:
 
 
 @dataclass
-class Watch:
-    """What this process has seen of a catalog that has replicas."""
+class CatalogFreshness:
+    """The metadata that this process has seen of a catalog that has replicas.
+
+    Attributes:
+        catalog: The catalog.
+        marks: The last version seen of each table, by its name within the catalog.
+    """
 
     catalog: Catalog
-    marks: dict[str, Mark] = field(default_factory=dict)
+    marks: dict[str, MetadataVersion] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def seen(self, table: TableName, metadata: Any | None) -> None:
-        """Compares what a replica shows of a table, None for no table, with what was seen, and remembers it.
+    def verify(self, table: TableName, metadata: JavaTableMetadata | None) -> None:
+        """Compares a table's metadata with the version last seen, and keeps it.
+
+        Args:
+            table: The table.
+            metadata: What a replica shows; None when it shows no such table.
 
         Raises:
-            Stale: It is older.
+            StaleReplica: It is older.
         """
         with self._lock:
             known = self.marks.get(table.within)
-            if known is not None and (metadata is None or known.older(metadata)):
+            if known is not None and (metadata is None or known.newer_than(metadata)):
                 shown = f"as of its sequence number {metadata.lastSequenceNumber()}" if metadata is not None else "not"
-                raise Stale(
+                raise StaleReplica(
                     f"catalog {table.catalog.name} at {table.catalog.option('uri')} shows {table.text} {shown}: this "
                     f"pipeline has seen {known.location}, of sequence number {known.sequence}.",
                     fix="wait until this replica has caught up, or take it out of `uri`.",
                 )
             if metadata is not None:
-                self.marks[table.within] = Mark.of(metadata)
+                self.marks[table.within] = MetadataVersion.of(metadata)
 
-    def restore(self, marks: Mapping[str, Any]) -> None:
-        """Takes over what an earlier process has seen, where it is newer."""
+    def restore(self, marks: Mapping[str, Mapping[str, str | int]]) -> None:
+        """Takes over the versions that an earlier process has seen, where they are newer.
+
+        Args:
+            marks: As `dataclasses.asdict` gives them, by table.
+        """
         with self._lock:
             for name, one in marks.items():
-                known, then = self.marks.get(name), Mark(**one)
+                known = self.marks.get(name)
+                then = MetadataVersion(
+                    str(one["uuid"]), str(one["location"]), int(one["sequence"]), int(one["updated"])
+                )
                 if known is None or known.updated < then.updated:
                     self.marks[name] = then
 
 
-WATCHES: dict[Catalog, Watch] = {}
+FRESHNESS: dict[Catalog, CatalogFreshness] = {}
 """By declared catalog, and by each of its replicas."""
 
 
-def watch_replicas(catalog: Catalog) -> None:
-    """Watches all replicas of a catalog together, also with those of another one that shares some."""
+def track_replicas(catalog: Catalog) -> None:
+    """Tracks all replicas of a catalog together, also with those of another catalog that shares some."""
     every = (catalog, *replicas(catalog))
-    known = {id(watch): watch for watch in map(WATCHES.get, every) if watch is not None}
-    watch, *others = list(known.values()) or [Watch(catalog)]
+    known = {id(one): one for one in map(FRESHNESS.get, every) if one is not None}
+    kept, *others = list(known.values()) or [CatalogFreshness(catalog)]
     for other in others:
-        watch.restore({name: asdict(mark) for name, mark in other.marks.items()})
-    joined = [one for one, of in WATCHES.items() if id(of) in known]
-    WATCHES.update(dict.fromkeys((*every, *joined), watch))
+        kept.restore({name: asdict(mark) for name, mark in other.marks.items()})
+    joined = [one for one, of in FRESHNESS.items() if id(of) in known]
+    FRESHNESS.update(dict.fromkeys((*every, *joined), kept))
 
 
-def seen(table: TableName, loaded: Any | None) -> None:
-    """Notes how a table's catalog shows it; nothing for a catalog that has no replicas.
+def verify(table: TableName, loaded: JavaTable | None) -> None:
+    """Refuses a table that its replica shows as it was before the run saw it; no-op for a catalog without replicas.
 
     Args:
         table: Its name.
-        loaded: Iceberg's own table object; None where the catalog has no such table.
+        loaded: Iceberg's table object; None where the catalog has no such table.
 
     Raises:
-        Stale: The run has seen a newer state of it.
+        StaleReplica: The run has seen a newer state of it.
     """
-    watch = WATCHES.get(table.catalog)
-    if watch is not None:
-        watch.seen(table, loaded.operations().current() if loaded is not None else None)
+    freshness = FRESHNESS.get(table.catalog)
+    if freshness is not None:
+        freshness.verify(table, loaded.operations().current() if loaded is not None else None)

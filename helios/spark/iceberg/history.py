@@ -1,9 +1,10 @@
-"""The retained history of a table, read from Iceberg's own table object."""
+"""The retained snapshots of a table, newest first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
 class History:
@@ -14,15 +15,15 @@ class History:
         head: The snapshot to begin with; None for an empty branch.
 
     Attributes:
-        expired: The id of the snapshot at which a walk ended because it is gone; None when it has not got there.
+        expired: The id of the expired snapshot at which an iteration ended; None when it has not met one.
     """
 
-    def __init__(self, table: Any, head: Any | None) -> None:
+    def __init__(self, table: JavaTable, head: JavaSnapshot | None) -> None:
         self._table = table
         self._head = head
         self.expired: int | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[JavaSnapshot]:
         snapshot = self._head
         while snapshot is not None:
             yield snapshot
@@ -31,9 +32,9 @@ class History:
             if parent is not None and snapshot is None:
                 self.expired = int(parent)
 
-    def since(self, end: Any | None) -> list[Any] | None:
-        """The snapshots that came after another one, newest first; None where the history does not reach back to it."""
-        found: list[Any] = []
+    def since(self, end: JavaSnapshot | None) -> list[JavaSnapshot] | None:
+        """The snapshots after another one, newest first; None where the history does not reach back to it."""
+        found: list[JavaSnapshot] = []
         for snapshot in self:
             if end is not None and snapshot.snapshotId() == end.snapshotId():
                 return found

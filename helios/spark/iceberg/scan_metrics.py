@@ -1,4 +1,4 @@
-"""What the reads of a batch came to: the files and partitions that were read, and those that were left out."""
+"""Scan metrics of a batch: the data files and partitions that its sources read, and those that they left out."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import cast
 
 from py4j.protocol import Py4JJavaError
 
 from helios.spark.iceberg import partitions
+from helios.spark.jvm.types.spark import (
+    JavaAdaptiveSparkPlanExec,
+    JavaBatchScanExec,
+    JavaCommandResultExec,
+    JavaDataset,
+    JavaInMemoryTableScanExec,
+    JavaQueryStageExec,
+    JavaSparkPlan,
+)
 
 MOST_FILES = 10_000
-"""Where the sources of a batch have more, partitions are not counted: that reads what is known of every file."""
+"""Files of a batch's sources above which partitions are not counted: that reads the metadata of every file."""
 
 
-def few(files: int) -> bool:
+def counts_partitions(files: int) -> bool:
     """Whether the partitions of so many files are counted."""
     return files <= MOST_FILES
 
 
 @dataclass
-class Scanned:
+class ScanMetrics:
     """The data files of a batch's sources, and their partitions.
 
     Attributes:
         tables: The full names of the sources.
-        total: How many the snapshots that were read have.
-        matched: How many of them were read.
-        bytes: Their size.
+        total: Data files of the snapshots that were read.
+        matched: Data files that were read.
+        bytes: Size of the data files that were read.
         parts: Each counts the partitions of some files that were read.
-        whole: Each counts the partitions of all files that a read chose from.
+        whole: Each counts the partitions of all files of a snapshot that was read.
     """
 
     tables: frozenset[str] = frozenset()
@@ -44,11 +53,11 @@ class Scanned:
 
     @property
     def skipped(self) -> int:
-        """How many cannot hold a row that was wanted."""
+        """Data files that were left out, because they cannot hold a matching row."""
         return max(0, self.total - self.matched)
 
-    def add(self, other: Scanned) -> None:
-        """Counts another one's files too."""
+    def add(self, other: ScanMetrics) -> None:
+        """Adds the counts of another read."""
         self.total += other.total
         self.matched += other.matched
         self.bytes += other.bytes
@@ -56,11 +65,11 @@ class Scanned:
         self.whole += other.whole
 
     def partitions(self) -> tuple[int, int]:
-        """How many partitions were read, and how many left out: counted now, when no row waits for it.
+        """Partitions that were read, and partitions that were left out; counted now, after the rows are written.
 
         (0, 0) where the sources have too many files, and where what was read has gone since.
         """
-        if not few(self.total):
+        if not counts_partitions(self.total):
             return 0, 0
         try:
             matched = sum(count() for count in self.parts)
@@ -71,54 +80,58 @@ class Scanned:
         return matched, max(0, whole - matched)
 
 
-_COUNTED: ContextVar[Scanned | None] = ContextVar("helios_scanned", default=None)
+_COLLECTED: ContextVar[ScanMetrics | None] = ContextVar("helios_scan_metrics", default=None)
 
 
 @contextmanager
-def counting(tables: frozenset[str]) -> Iterator[Scanned]:
-    """Counts what is read of these tables inside."""
-    counted = Scanned(tables)
-    token = _COUNTED.set(counted)
+def collect_scan_metrics(tables: frozenset[str]) -> Iterator[ScanMetrics]:
+    """Collects the metrics of the reads inside.
+
+    Args:
+        tables: The full names of the tables whose reads count.
+    """
+    collected = ScanMetrics(tables)
+    token = _COLLECTED.set(collected)
     try:
-        yield counted
+        yield collected
     finally:
-        _COUNTED.reset(token)
+        _COLLECTED.reset(token)
 
 
-def add(seen: Scanned) -> None:
-    """Counts files where somebody asks."""
-    counted = _COUNTED.get()
-    if counted is not None:
-        counted.add(seen)
+def record(read: ScanMetrics) -> None:
+    """Adds the metrics of a read to those that are being collected, if any."""
+    collected = _COLLECTED.get()
+    if collected is not None:
+        collected.add(read)
 
 
-def ran(dataset: Any) -> None:
-    """Counts the files that a command of Spark's has read, as Iceberg reported them to its scans."""
-    counted = _COUNTED.get()
-    if counted is None:
+def record_command(dataset: JavaDataset) -> None:
+    """Adds the files that an executed command has read, as Iceberg reports them to the command's scans."""
+    collected = _COLLECTED.get()
+    if collected is None:
         return
     for scan in _scans(dataset.queryExecution().executedPlan()):
-        if str(scan.table().name()) not in counted.tables:
+        if str(scan.table().name()) not in collected.tables:
             continue
-        told = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
-        matched = told.get("resultDataFiles", 0)
+        reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
+        matched = reported.get("resultDataFiles", 0)
         parts = (partial(partitions.of_scan, scan.table().table(), scan.scan()),) if matched else ()
-        counted.add(Scanned(matched=matched, bytes=told.get("totalDataFileSize", 0), parts=parts))
+        collected.add(ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), parts=parts))
 
 
-def _scans(node: Any) -> Iterator[Any]:
+def _scans(node: JavaSparkPlan) -> Iterator[JavaBatchScanExec]:
     """The batch scans of an executed plan; a part that Spark ran once and used again counts once."""
     name = str(node.getClass().getSimpleName())
     if name == "BatchScanExec":
-        yield node
+        yield cast("JavaBatchScanExec", node)
     elif name == "CommandResultExec":
-        yield from _scans(node.commandPhysicalPlan())
+        yield from _scans(cast("JavaCommandResultExec", node).commandPhysicalPlan())
     elif name == "AdaptiveSparkPlanExec":
-        yield from _scans(node.executedPlan())
+        yield from _scans(cast("JavaAdaptiveSparkPlanExec", node).executedPlan())
     elif name.endswith("QueryStageExec"):
-        yield from _scans(node.plan())
+        yield from _scans(cast("JavaQueryStageExec", node).plan())
     elif name == "InMemoryTableScanExec":
-        yield from _scans(node.relation().cacheBuilder().cachedPlan())
+        yield from _scans(cast("JavaInMemoryTableScanExec", node).relation().cacheBuilder().cachedPlan())
     elif not name.startswith("Reused"):
         children = node.children()
         for index in range(children.size()):

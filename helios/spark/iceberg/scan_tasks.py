@@ -1,139 +1,139 @@
-"""Reading chosen files: tasks that a scan of Iceberg has planned, handed to Spark as a table.
+"""Reads of chosen files: scan tasks that Iceberg has planned, handed to Spark as a table.
 
-Iceberg's compaction reads its files so: it stages tasks under an id, and a scan of that id reads exactly those, with
-their deletes, in the table's current columns, and in columnar batches.
+Iceberg's compaction reads its files this way: it stages tasks under an id, and a scan of that id reads exactly those,
+with their deletes, in the table's current columns, and in columnar batches.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.spark.iceberg.transaction import minor
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaScan, JavaScanTaskSetManager
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaArray, JavaList, JavaMap, JavaObject
+from helios.spark.jvm.types.spark import JavaConnectorTable, JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.spark.jvm.version import spark_version
 
-_OPEN: ContextVar[list[tuple[SparkSession, Any, str]] | None] = ContextVar("helios_staged", default=None)
+_STAGED: ContextVar[list[tuple[JavaTable, str]] | None] = ContextVar("helios_staged_tasks", default=None)
 
 
 @contextmanager
-def staging() -> Iterator[None]:
-    """Lets go of what is staged inside, once its rows have been read."""
-    opened: list[tuple[SparkSession, Any, str]] = []
-    token = _OPEN.set(opened)
+def scan_task_scope() -> Iterator[None]:
+    """Unstages the tasks that are read inside, at its end: their rows must have been read by then."""
+    staged: list[tuple[JavaTable, str]] = []
+    token = _STAGED.set(staged)
     try:
         yield
     finally:
-        _OPEN.reset(token)
-        for spark, table, name in opened:
-            _manager(spark).removeTasks(table, name)
+        _STAGED.reset(token)
+        for table, name in staged:
+            _manager().removeTasks(table, name)
 
 
-def staged(spark: SparkSession, table: Any, tasks: Any, *, vector: int | None = None) -> DataFrame:
-    """The rows of tasks.
+def read_tasks(
+    spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], *, vector: int | None = None
+) -> DataFrame:
+    """The rows of scan tasks.
 
     Args:
         spark: The session.
-        table: Iceberg's table object; its current schema tells the columns.
-        tasks: A Java list of its `FileScanTask`s, not empty.
+        table: Iceberg's table object; its current schema gives the columns.
+        tasks: Tasks of its files, at least one.
         vector: Rows of a vectorized read batch; None for Iceberg's own.
 
     Returns:
         The table's columns; `_file` and `_pos` can be asked for, and of format v3 `_row_id` and
         `_last_updated_sequence_number`, which may show among them.
     """
-    name = _stage(spark, table, tasks)
-    opened = _OPEN.get()
-    if opened is not None:
-        opened.append((spark, table, name))
-    relation, options = _relation(spark, table, name, tasks, vector)
+    name = _stage(table, tasks)
+    staged = _STAGED.get()
+    if staged is not None:
+        staged.append((table, name))
+    relation, options = _staged_table(spark, table, name, tasks, vector)
     jvm = classes()
-    none = jvm.scala.Option.empty()
-    create = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
-    plan = create(relation, none, none, options, *([none] if minor(spark) == "4.1" else []))
+    plan = spark_version(spark).relation(relation, options)
     if "_row_id" in list(relation.schema().fieldNames()):
         # Spark hides all metadata columns of a table that has one of them as a column.
+        none = jvm.scala.Option.empty()
         attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
         shown = attributes(relation.schema().add("_file", "string").add("_pos", "bigint").add("_deleted", "boolean"))
         plan = plan.copy(relation, shown, none, none, plan.options(), none)
     return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
-def planned(spark: SparkSession, scan: Any) -> Any:
-    """A task for each file of a scan of Iceberg's, as a Java list."""
-    jvm = classes()
-    tasks = scan.planFiles()
+def plan_tasks(spark: SparkSession, scan: JavaScan) -> JavaList[JavaFileScanTask]:
+    """A task for each file of a scan."""
+    planned = scan.planFiles()
     try:
-        return jvm.org.apache.iceberg.relocated.com.google.common.collect.Lists.newArrayList(tasks)
+        lists = classes().org.apache.iceberg.relocated.com.google.common.collect.Lists
+        tasks: JavaList[JavaFileScanTask] = lists.newArrayList(planned)
+        return tasks
     finally:
-        tasks.close()
+        planned.close()
 
 
-def partitions(
-    spark: SparkSession, table: Any, tasks: Any, columns: Any, *, vector: int | None = None
-) -> tuple[Any, Any]:
-    """The same for a source of Spark's: its input partitions, and what makes their readers.
+def plan_input_partitions(
+    spark: SparkSession,
+    table: JavaTable,
+    tasks: JavaList[JavaFileScanTask],
+    columns: JavaStructType,
+    *,
+    vector: int | None = None,
+) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory]:
+    """Spark's input partitions of scan tasks, and the factory of their readers.
 
     Args:
         spark: The session.
         table: Iceberg's table object.
-        tasks: As for `staged`.
-        columns: The Java `StructType` of the columns to be read.
-        vector: As for `staged`.
+        tasks: Tasks of its files, at least one.
+        columns: The columns to be read.
+        vector: Rows of a vectorized read batch; None for Iceberg's own.
     """
-    name = _stage(spark, table, tasks)
+    name = _stage(table, tasks)
     try:
-        relation, options = _relation(spark, table, name, tasks, vector)
+        relation, options = _staged_table(spark, table, name, tasks, vector)
         builder = relation.newScanBuilder(options)
         builder.pruneColumns(columns)
         batch = builder.build().toBatch()
         return batch.planInputPartitions(), batch.createReaderFactory()
     finally:
-        _manager(spark).removeTasks(table, name)
+        _manager().removeTasks(table, name)
 
 
-def _stage(spark: SparkSession, table: Any, tasks: Any) -> str:
+def _stage(table: JavaTable, tasks: JavaList[JavaFileScanTask]) -> str:
     name = uuid.uuid4().hex
-    _manager(spark).stageTasks(table, name, tasks)
+    _manager().stageTasks(table, name, tasks)
     return name
 
 
-def _manager(spark: SparkSession) -> Any:
-    jvm = classes()
-    return jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()
+def _manager() -> JavaScanTaskSetManager:
+    manager: JavaScanTaskSetManager = classes().org.apache.iceberg.spark.ScanTaskSetManager.get()
+    return manager
 
 
-def _relation(spark: SparkSession, table: Any, name: str, tasks: Any, vector: int | None) -> tuple[Any, Any]:
+def _staged_table(
+    spark: SparkSession, table: JavaTable, name: str, tasks: JavaList[JavaFileScanTask], vector: int | None
+) -> tuple[JavaConnectorTable, JavaObject]:
+    """The table that reads staged tasks, and its read options."""
     jvm = classes()
-    options = jvm.java.util.HashMap()
+    options: JavaMap[str, str] = jvm.java.util.HashMap()
     options.put("split-size", str(_split_size(spark, table, tasks)))
     if vector is not None:
         options.put("batch-size", str(vector))
-    relation = TABLE[minor(spark)](jvm, table, name, options)
+    relation = spark_version(spark).staged_table(table, name, options)
     return relation, jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(options)
 
 
-def _split_size(spark: SparkSession, table: Any, tasks: Any) -> int:
-    """Bytes of a task of Spark's, so that every core has work; Iceberg sees to that where it reads a table itself."""
+def _split_size(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask]) -> int:
+    """Bytes of a Spark task, so that every core has work; Iceberg sees to that where it reads a table itself."""
     jvm = classes()
     size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(tasks).sizeBytes())
     cores = max(spark.sparkContext.defaultParallelism, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-    asked = int(table.properties().getOrDefault("read.split.target-size", str(128 << 20)))
-    return int(jvm.org.apache.iceberg.util.TableScanUtil.adjustSplitSize(size, cores, asked))
-
-
-def _table_40(jvm: Any, table: Any, name: str, options: Any) -> Any:
-    options.put("scan-task-set-id", name)
-    return jvm.org.apache.iceberg.spark.source.SparkTable(table, False)
-
-
-def _table_41(jvm: Any, table: Any, name: str, options: Any) -> Any:
-    return jvm.org.apache.iceberg.spark.source.SparkRewriteTable(table, name)
-
-
-TABLE: dict[str, Callable[[Any, Any, str, Any], Any]] = {"4.0": _table_40, "4.1": _table_41}
-"""How Iceberg for each Spark version shows staged tasks as a table."""
+    target = int(table.properties().getOrDefault("read.split.target-size", str(128 << 20)))
+    return int(jvm.org.apache.iceberg.util.TableScanUtil.adjustSplitSize(size, cores, target))

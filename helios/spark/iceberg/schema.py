@@ -1,11 +1,11 @@
-"""Schema evolution on the JVM's side: the changes through Iceberg's Java API, and batches as the table has them."""
+"""Schema evolution: a table's changes through Iceberg's Java API, and a batch's columns as the table has them."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -21,20 +21,22 @@ from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class, java_message
 from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaTable, JavaType
+from helios.spark.jvm.types.updates import JavaUpdateSchema
 
-AGAIN = ("CommitFailedException", "CommitStateUnknownException")
-"""Failures after which the table is read and compared anew: another writer was faster, or the commit may be there."""
+RETRYABLE = ("CommitFailedException", "CommitStateUnknownException")
+"""Failures after which the table is compared again: another writer was faster, or the commit may have landed."""
 
 
-def schema_of(schema: StructType) -> Fields:
-    """A DataFrame's or a table's schema as the planner compares it."""
+def fields_of(schema: StructType) -> Fields:
+    """The fields of a DataFrame's or a table's schema, as the planner compares them."""
     return tuple(_field(f.name, f.dataType, f.nullable, f.metadata) for f in schema.fields)
 
 
-def _field(name: str, kind: DataType, nullable: bool, metadata: Mapping[str, Any]) -> Field:
+def _field(name: str, kind: DataType, nullable: bool, metadata: Mapping[str, str]) -> Field:
     parts: Fields = ()
     if isinstance(kind, StructType):
-        plain, parts = SparkType("struct"), schema_of(kind)
+        plain, parts = SparkType("struct"), fields_of(kind)
     elif isinstance(kind, ArrayType):
         plain, parts = SparkType("array"), (_field("element", kind.elementType, kind.containsNull, {}),)
     elif isinstance(kind, MapType):
@@ -52,13 +54,13 @@ def _plain(text: str) -> SparkType:
         return SparkType(text)  # a user-defined or newer type, which equals only itself
 
 
-def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
-    """An Iceberg table object as the planner compares it.
+def target_of(table: JavaTable, name: str, sorted_by: Iterable[str] = ()) -> Target:
+    """A table's schema, partitioning and sort order, as the planner compares them.
 
     Args:
         table: Iceberg's table object.
         name: The table's name, for messages.
-        sorted_by: Columns by which the writer sorts, beside those of the table's own sort order.
+        sorted_by: Columns that the writer sorts by, beside those of the table's own sort order.
 
     Raises:
         InputError: It has a column of a type that Spark cannot write.
@@ -72,7 +74,7 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
     sorts = listed(table.sortOrder().fields())
     return Target(
         name=name,
-        fields=schema_of(StructType.fromJson(json.loads(columns.json()))),
+        fields=fields_of(StructType.fromJson(json.loads(columns.json()))),
         partitioned_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in partitions),
         sorted_by=frozenset(str(schema.findColumnName(f.sourceId())) for f in sorts).union(sorted_by),
         identifiers=frozenset(map(str, listed(schema.identifierFieldNames()))),
@@ -84,9 +86,14 @@ def target_of(table: Any, name: str, sorted_by: Iterable[str] = ()) -> Target:
 
 
 def apply_changes(
-    spark: SparkSession, table: Any, diff: Callable[[], Sequence[Change]], *, retries: int = 3, backoff: float = 0.1
+    spark: SparkSession,
+    table: JavaTable,
+    diff: Callable[[], Sequence[Change]],
+    *,
+    retries: int = 3,
+    backoff: float = 0.1,
 ) -> Sequence[Change]:
-    """Makes the changes that a comparison finds, in one commit; run again, it finds none.
+    """Makes the schema changes that a comparison finds, in one commit; a second call finds none.
 
     Args:
         spark: The session.
@@ -113,9 +120,9 @@ def apply_changes(
         except (Py4JJavaError, PySparkException) as error:
             kind, message = _java_error(error)
             failure = f"{kind}: {message}"
-            if kind not in AGAIN:
-                asked = "; ".join(map(str, changes))
-                raise RunError(f"{table.name()} could not be changed ({asked}): {failure}") from error
+            if kind not in RETRYABLE:
+                requested = "; ".join(map(str, changes))
+                raise RunError(f"{table.name()} could not be changed ({requested}): {failure}") from error
         if tried < retries:
             time.sleep(backoff * 2**tried)
     raise RunError(
@@ -131,8 +138,8 @@ def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
     return type(error).__name__, str(error).splitlines()[0]
 
 
-def commit_changes(spark: SparkSession, table: Any, changes: Sequence[Change]) -> None:
-    """Makes changes in one commit.
+def commit_changes(spark: SparkSession, table: JavaTable, changes: Sequence[Change]) -> None:
+    """Makes schema changes in one commit.
 
     Args:
         spark: The session.
@@ -144,77 +151,72 @@ def commit_changes(spark: SparkSession, table: Any, changes: Sequence[Change]) -
         PySparkException: The same, where pyspark has a class for Java's.
     """
     update, renamed = table.updateSchema(), dict[Path, Path]()
-    types = _Types(spark)
     for change in changes:
-        MADE[type(change)](update, _before(change.path, renamed), change, types)
+        _CHANGES[type(change)](update, _before(change.path, renamed), change)
         if isinstance(change, Rename):
             renamed[(*change.path[:-1], change.new)] = change.path
     update.commit()
 
 
 def _before(path: Path, renamed: Mapping[Path, Path]) -> Path:
-    """A path by the names before the commit, which are those that Iceberg looks up throughout an update."""
+    """A path by the names before the update: Iceberg knows no others until it is committed."""
     whole = next((new for new in renamed if path[: len(new)] == new), ())
     return renamed.get(whole, ()) + path[len(whole) :]
 
 
-class _Types:
-    """Iceberg's own type of a type."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._jvm = classes()
-
-    def __getitem__(self, kind: SparkType) -> Any:
-        row = self._jvm.org.apache.spark.sql.types.StructType.fromDDL(f"c {kind}")
-        return self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row).findField("c").type()
+def _iceberg_type(kind: SparkType) -> JavaType:
+    jvm = classes()
+    row = jvm.org.apache.spark.sql.types.StructType.fromDDL(f"c {kind}")
+    found: JavaType = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(row).findField("c").type()
+    return found
 
 
-def _add(update: Any, path: Path, change: Add, types: _Types) -> None:
-    update.addColumn(".".join(path[:-1]) or None, path[-1], types[change.type], change.doc, None)
+def _add(update: JavaUpdateSchema, path: Path, change: Change) -> None:
+    assert isinstance(change, Add)
+    update.addColumn(".".join(path[:-1]) or None, path[-1], _iceberg_type(change.type), change.doc, None)
 
 
-def _widen(update: Any, path: Path, change: Widen, types: _Types) -> None:
-    update.updateColumn(".".join(path), types[change.type])
+def _widen(update: JavaUpdateSchema, path: Path, change: Change) -> None:
+    assert isinstance(change, Widen)
+    update.updateColumn(".".join(path), _iceberg_type(change.type))
 
 
-def _relax(update: Any, path: Path, change: Relax, _: _Types) -> None:
+def _relax(update: JavaUpdateSchema, path: Path, change: Change) -> None:
     update.makeColumnOptional(".".join(path))
 
 
-def _rename(update: Any, path: Path, change: Rename, _: _Types) -> None:
+def _rename(update: JavaUpdateSchema, path: Path, change: Change) -> None:
+    assert isinstance(change, Rename)
     update.renameColumn(".".join(path), change.new)
 
 
-def _drop(update: Any, path: Path, change: Drop, _: _Types) -> None:
+def _drop(update: JavaUpdateSchema, path: Path, change: Change) -> None:
     update.deleteColumn(".".join(path))
 
 
-MADE: dict[type[Change], Callable[[Any, Path, Any, _Types], None]] = {
-    Add: _add,
-    Widen: _widen,
-    Relax: _relax,
-    Rename: _rename,
-    Drop: _drop,
-}
+_Apply: TypeAlias = "Callable[[JavaUpdateSchema, Path, Change], None]"
+
+_CHANGES: dict[type[Change], _Apply] = {Add: _add, Widen: _widen, Relax: _relax, Rename: _rename, Drop: _drop}
+"""By change: how it is added to Iceberg's schema update, at a path by the names before the update."""
 
 
 # the rows
 
 
 def align(df: DataFrame, target: StructType) -> DataFrame:
-    """A batch with exactly the table's columns and types, matched by name at every level, whatever the case.
+    """A batch with exactly the table's columns and types, matched by name at every level, ignoring case.
 
     Columns and nested fields that the batch lacks are null, or the table's default; a value of the same type stays a
-    bare reference. A null where the table is required is refused by Spark's writer: see `null_refused`.
+    bare reference. A null where the table is required is refused by Spark's writer: see `null_violation`.
 
     Args:
         df: A batch that the table can take, after its evolution.
         target: The table's schema.
 
     Raises:
-        CheckFailed: The batch does not fit: evolve the table first. Nothing is dropped silently.
+        CheckFailed: The table lacks columns or types of the batch: evolve it first. Nothing is dropped silently.
     """
-    stream, table = schema_of(df.schema), schema_of(target)
+    stream, table = fields_of(df.schema), fields_of(target)
     found = evolve(stream, Target(name="the table", fields=table), Policy())
     if found.problems:
         raise CheckFailed(found.problems)
@@ -242,7 +244,7 @@ def _absent(cell: Cell) -> Column:
 def _value(cell: Cell, value: Column) -> Column:
     if cell.same:
         return value
-    return BUILT[cell.type.name](cell, value) if cell.parts else value.cast(str(cell.type))
+    return _NESTED[cell.type.name](cell, value) if cell.parts else value.cast(str(cell.type))
 
 
 def _struct(cell: Cell, value: Column) -> Column:
@@ -265,10 +267,11 @@ def _map(cell: Cell, value: Column) -> Column:
     return value if held.same else F.transform_values(value, lambda _, one: _value(held, one))
 
 
-BUILT: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
+_NESTED: dict[str, Callable[[Cell, Column], Column]] = {"struct": _struct, "array": _array, "map": _map}
+"""By nested type: how a value of it is rebuilt from its parts."""
 
 
-def null_refused(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
+def null_violation(error: PySparkException, table: str, where: Origin | None = None) -> RunError | None:
     """The clear form of Spark's refusal to write a null into a required field; None for any other error.
 
     Args:

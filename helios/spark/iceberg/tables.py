@@ -1,10 +1,10 @@
-"""Iceberg's own table objects: loading, creating, and bringing one to what a sink declares."""
+"""Iceberg's table objects: loading and creating one, and its partition spec and sort order."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
@@ -14,24 +14,35 @@ from helios.catalog.names import TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
-from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.classes import classes, java_array, listed
 from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.types.iceberg import (
+    JavaCatalog,
+    JavaPartitionField,
+    JavaPartitionSpecBuilder,
+    JavaSchema,
+    JavaTable,
+    JavaTableIdentifier,
+)
+from helios.spark.jvm.types.updates import JavaNewSortOrder, JavaSortOrderBuilder, JavaTerm
+
+Order = TypeVar("Order", bound=JavaSortOrderBuilder)
 
 
-def load_table(spark: SparkSession, table: TableName) -> Any | None:
-    """Iceberg's own table object; None when there is no such table.
+def load_table(spark: SparkSession, table: TableName) -> JavaTable | None:
+    """Iceberg's table object; None when there is no such table.
 
     Raises:
-        Stale: This replica of the catalog shows less than was seen.
+        StaleReplica: This replica of the catalog shows an older state than the run has seen.
     """
     catalog, identifier = _catalog(spark, table)
-    found = None
+    found: JavaTable | None = None
     try:
         found = catalog.loadTable(identifier)
     except Py4JJavaError as error:
         if java_class(error) not in ("NoSuchTableException", "NoSuchNamespaceException"):
             raise
-    freshness.seen(table, found)
+    freshness.verify(table, found)
     return found
 
 
@@ -43,8 +54,8 @@ def create_table(
     *,
     partitioning: Sequence[PartitionField] = (),
     sort: Sequence[SortTerm] = (),
-) -> Any:
-    """Creates a table and its namespace; a table made by somebody else meanwhile is loaded.
+) -> JavaTable:
+    """Creates a table and its namespace; loads the table when somebody else has created it meanwhile.
 
     Args:
         spark: The session.
@@ -61,18 +72,18 @@ def create_table(
         if not catalog.namespaceExists(namespace):
             catalog.createNamespace(namespace)
     except Py4JJavaError:
-        # A catalog tells of two that create at once in its own way: what counts is that the namespace is there.
+        # Catalogs differ in the error of two that create it at once: what counts is that the namespace is there.
         if not catalog.namespaceExists(namespace):
             raise
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable()
-    iceberg_schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
-    spec = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema).caseSensitive(False)
+    iceberg_schema: JavaSchema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
+    spec: JavaPartitionSpecBuilder = jvm.org.apache.iceberg.PartitionSpec.builderFor(iceberg_schema)
+    spec = spec.caseSensitive(False)
     for field in partitioning:
         spec = _partition(spec, field)
     builder = catalog.buildTable(identifier, iceberg_schema).withPartitionSpec(spec.build())
     if sort:
-        order = jvm.org.apache.iceberg.SortOrder.builderFor(iceberg_schema).caseSensitive(False)
-        builder = builder.withSortOrder(_sorted(jvm, order, sort).build())
+        builder = builder.withSortOrder(_sorted(_new_sort_order(iceberg_schema), sort).build())
     for key, value in properties.items():
         builder = builder.withProperty(key, value)
     try:
@@ -83,12 +94,20 @@ def create_table(
         return catalog.loadTable(identifier)
 
 
-def _partition(spec: Any, field: PartitionField) -> Any:
-    method = getattr(spec, field.transform)
-    return method(field.column) if field.width is None else method(field.column, field.width)
+def _partition(spec: JavaPartitionSpecBuilder, field: PartitionField) -> JavaPartitionSpecBuilder:
+    add = getattr(spec, field.transform)
+    added: JavaPartitionSpecBuilder = add(field.column) if field.width is None else add(field.column, field.width)
+    return added
 
 
-def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
+def _new_sort_order(schema: JavaSchema) -> JavaNewSortOrder:
+    order: JavaNewSortOrder = classes().org.apache.iceberg.SortOrder.builderFor(schema)
+    return order.caseSensitive(False)
+
+
+def _sorted(order: Order, terms: Sequence[SortTerm]) -> Order:
+    """Adds the terms of a sort order to a builder."""
+    jvm = classes()
     nulls = jvm.org.apache.iceberg.NullOrder
     for term in terms:
         add = order.desc if term.descending else order.asc
@@ -97,66 +116,60 @@ def _sorted(jvm: Any, order: Any, terms: Sequence[SortTerm]) -> Any:
     return order
 
 
-def repartition(spark: SparkSession, table: Any, partitioning: Sequence[PartitionField]) -> None:
-    """Gives a table another partition spec for what is written from now on; one commit, and none when it has it."""
-    jvm = classes()
+def replace_partition_spec(spark: SparkSession, table: JavaTable, partitioning: Sequence[PartitionField]) -> None:
+    """Gives a table another partition spec for what is written from now on; no commit when it has it already."""
     table.refresh()
-    wanted = [_term(jvm, field) for field in partitioning]
     update = table.updateSpec().caseSensitive(False)
-    fields = [f for f in listed(table.spec().fields()) if str(f.transform()) != "void"]
-    now = {_show(table, field).lower(): str(field.name()) for field in fields}
-    texts = [str(field).lower() for field in partitioning]
-    if list(now) == texts:
+    fields = [f for f in listed(table.spec().fields()) if not f.transform().isVoid()]
+    present = {_text(table, field).lower(): str(field.name()) for field in fields}
+    wanted = {str(field).lower(): field for field in partitioning}
+    if list(present) == list(wanted):
         return
-    for text, name in now.items():
-        if text not in texts:
+    for text, name in present.items():
+        if text not in wanted:
             update = update.removeField(name)
-    for field, term in zip(partitioning, wanted, strict=True):
-        if str(field).lower() not in now:
-            update = update.addField(term)
+    for text, field in wanted.items():
+        if text not in present:
+            update = update.addField(_term(field))
     update.commit()
 
 
-def _term(jvm: Any, field: PartitionField) -> Any:
-    terms = jvm.org.apache.iceberg.expressions.Expressions
+def _term(field: PartitionField) -> JavaTerm:
+    terms = classes().org.apache.iceberg.expressions.Expressions
     if field.transform == "identity":
-        return terms.ref(field.column)
-    method = getattr(terms, field.transform)
-    return method(field.column) if field.width is None else method(field.column, field.width)
+        reference: JavaTerm = terms.ref(field.column)
+        return reference
+    make = getattr(terms, field.transform)
+    term: JavaTerm = make(field.column) if field.width is None else make(field.column, field.width)
+    return term
 
 
-def _show(table: Any, field: Any) -> str:
-    """A field of a Java partition spec as `PartitionField` shows it."""
+def _text(table: JavaTable, field: JavaPartitionField) -> str:
+    """A field of a Java partition spec, as `PartitionField` shows it."""
     transform, _, width = str(field.transform().toString()).rstrip("]").partition("[")
     column = str(table.schema().findColumnName(field.sourceId()))
     return str(PartitionField(transform, column, int(width) if width else None))
 
 
-def reorder(spark: SparkSession, table: Any, terms: Sequence[SortTerm]) -> None:
-    """Gives a table a sort order for what is written from now on; no commit when it has it."""
-    jvm = classes()
+def replace_sort_order(spark: SparkSession, table: JavaTable, terms: Sequence[SortTerm]) -> None:
+    """Gives a table a sort order for what is written from now on; no commit when it has it already."""
     table.refresh()
-    wanted = _sorted(
-        jvm, jvm.org.apache.iceberg.SortOrder.builderFor(table.schema()).caseSensitive(False), terms
-    ).build()
+    wanted = _sorted(_new_sort_order(table.schema()), terms).build()
     if not table.sortOrder().sameOrder(wanted):
-        _sorted(jvm, table.replaceSortOrder().caseSensitive(False), terms).commit()
+        _sorted(table.replaceSortOrder().caseSensitive(False), terms).commit()
 
 
-def _catalog(spark: SparkSession, table: TableName) -> tuple[Any, Any]:
+def _catalog(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTableIdentifier]:
+    """Iceberg's catalog object of a session, and a table's identifier in it."""
     jvm = classes()
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    gateway: Any = spark.sparkContext._gateway
-    names = gateway.new_array(jvm.java.lang.String, len(table.namespace))
-    for index, part in enumerate(table.namespace):
-        names[index] = part
-    namespace = jvm.org.apache.iceberg.catalog.Namespace.of(names)
+    namespace = jvm.org.apache.iceberg.catalog.Namespace.of(java_array(jvm.java.lang.String, table.namespace))
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.table)
 
 
-def target_schema(spark: SparkSession, table: Any) -> StructType:
-    """The Spark schema of an Iceberg table object."""
-    jvm = classes()
-    return StructType.fromJson(json.loads(jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema()).json()))
+def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
+    """A table's schema as Spark's."""
+    converted = classes().org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema())
+    return StructType.fromJson(json.loads(converted.json()))

@@ -1,24 +1,36 @@
-"""A table as Spark's writers see it while they write a batch: all that they commit goes into one transaction.
+"""One Iceberg transaction for everything that Spark writes of a batch.
 
-Spark's Iceberg writer commits by itself, each mode in its own way, with no room for a second update. But it asks its
-table for the operation that it commits. A batch is written to a view of its table: the view reads as the table does,
-its operations belong to a transaction, and each is stamped and fenced before Spark gets it. So append, overwrite,
-delete and MERGE all land together with the pipeline's record, or not at all.
+Spark writes a batch to a `TransactionalTable`, whose operations belong to the transaction. Append, overwrite, delete
+and MERGE then land together with the pipeline's record, or not at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from helios.spark.iceberg import commit, scan_metrics
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
-from helios.spark.jvm.classes import classes
+from helios.spark.iceberg.transactional_table import TransactionalTable
+from helios.spark.jvm.classes import allow_callbacks, classes
+from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList, JavaMap, JavaObject
+from helios.spark.jvm.types.spark import (
+    JavaDataset,
+    JavaLogicalPlan,
+    JavaParser,
+    JavaRelation,
+    JavaSparkSession,
+    JavaUnresolvedRelation,
+)
+from helios.spark.jvm.types.updates import JavaSnapshotUpdate
+from helios.spark.jvm.version import spark_version
 
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
@@ -26,89 +38,19 @@ ALWAYS = {
 }
 
 
-class TableView:
-    """Implements `org.apache.iceberg.Table` over a table and a transaction on it.
-
-    Args:
-        table: Iceberg's table object, which is read.
-        transaction: The transaction that the operations belong to.
-        prepare: Stamps and fences an operation.
-        properties: A Java map that writers read instead of the table's own.
-        pinned: The snapshot that scans read, where Spark's scan does not pin one itself.
-    """
-
-    def __init__(
-        self, table: Any, transaction: Any, prepare: Callable[[Any], None], properties: Any, pinned: int | None
-    ) -> None:
-        self._table = table
-        self._pinned = pinned
-        self._pending = transaction.table()
-        self._prepare = prepare
-        self._properties = properties
-        self._name = str(table.name())
-        self.within: Any | None = None  # an expression: files that cannot meet it are not read
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._table, name)
-
-    def _open(self, operation: Any) -> Any:
-        self._prepare(operation)
-        return operation
-
-    def properties(self) -> Any:
-        return self._properties
-
-    def newBatchScan(self) -> Any:
-        scan = self._table.newBatchScan()
-        scan = scan.useSnapshot(self._pinned) if self._pinned is not None else scan
-        return scan.filter(self.within) if self.within is not None else scan
-
-    def newAppend(self) -> Any:
-        return self._open(self._pending.newAppend())
-
-    def newFastAppend(self) -> Any:
-        return self._open(self._pending.newFastAppend())
-
-    def newOverwrite(self) -> Any:
-        return self._open(self._pending.newOverwrite())
-
-    def newReplacePartitions(self) -> Any:
-        return self._open(self._pending.newReplacePartitions())
-
-    def newRowDelta(self) -> Any:
-        return self._open(self._pending.newRowDelta())
-
-    def newDelete(self) -> Any:
-        return self._open(self._pending.newDelete())
-
-    def toString(self) -> str:
-        return self._name
-
-    def hashCode(self) -> int:
-        return 0
-
-    def equals(self, other: Any) -> bool:
-        return False
-
-    class Java:
-        implements = ("org.apache.iceberg.Table", "org.apache.iceberg.HasTableOperations")
-
-
-ADVISORY = "write.spark.advisory-partition-size-bytes"
-"""How much of what a command shuffles one task writes, as far as Spark may choose."""
-SMALLEST_SHARE = 4 << 20
+ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
+"""Bytes that one task writes of what a command shuffles, as far as Spark may choose."""
+SMALLEST_ADVISORY_SIZE = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class MergeScope:
     """The rows of its target that a command can change: those whose key is in the batch.
 
     Attributes:
-        narrow: Leaves only those of a DataFrame of the target's rows.
-        bounds: Between which values, as Iceberg's expressions take them, the batch's keys lie, by column.
-        rows: The rows that it stores.
+        narrow: Keeps only those of a DataFrame of the target's rows.
+        bounds: The range of the batch's keys, by column.
+        rows: The rows that the command stores.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
@@ -118,11 +60,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class Bound:
-    """The smallest and the largest value of a column, and the type for which they stand."""
+    """The smallest and the largest value of a column, as Iceberg's expressions take them, and the column's type."""
 
     kind: DataType
-    low: Any
-    high: Any
+    low: object | None
+    high: object | None
 
 
 class Transaction:
@@ -131,196 +73,232 @@ class Transaction:
     Args:
         spark: The session of the batch.
         table: Iceberg's table object; the batch is written onto the state that it shows.
-        prepare: Gives what stamps and fences the operations of one try.
+        prepare: Gives what stamps the operations of one try, and adds their validators.
         branch: The branch that is read and written; None for main.
         properties: What writers follow, whatever the table itself says.
+        retries: How often a conflict is tried again without writing the batch again; None where the caller does both.
+
+    Attributes:
+        rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
     """
 
     def __init__(
         self,
         spark: SparkSession,
-        table: Any,
-        prepare: Callable[[], Callable[[Any], None]],
+        table: JavaTable,
+        prepare: Callable[[], Callable[[JavaSnapshotUpdate], None]],
         branch: str | None,
         properties: Mapping[str, str],
+        *,
+        retries: CommitRetries | None = None,
     ) -> None:
-        jvm = classes()
-        # Spark asks its table from threads of its own, which reach Python by the callback server.
-        listen: Any = ensure_callback_server_started
-        listen(spark.sparkContext._gateway)
+        allow_callbacks()  # Spark calls its table from threads of its own
         self.spark = spark
         self.table = table
         self.branch = branch
-        self._jvm = jvm
+        self.rows: int | None = None
+        self._jvm = classes()
+        self._version = spark_version(spark)
         self._prepare = prepare
-        self._shown = jvm.java.util.HashMap(table.properties())
+        self._retries = retries or CommitRetries(0)
+        self._properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
-            self._shown.put(key, value)
-        self.rows: int | None = None  # that the batch stores, where what it writes may hold others too
+            self._properties.put(key, value)
         self.begin()
 
     def begin(self) -> None:
-        """Begins, and forgets what was done before."""
-        self._operations, self._pending = commit.begin(self.table)
-        self._before = self._head()
-        # For Spark 4.1 Iceberg pins the scans of its own table class alone; for 4.0 it names the branch to any.
-        before = self._before if minor(self.spark) == "4.1" else None
-        pinned = int(before.snapshotId()) if before is not None else None
-        self._view = TableView(self.table, self._pending, self._prepare(), self._shown, pinned)
+        """Begins the transaction, without what was written before."""
+        self._operations, self._transaction = commit.begin(self.table)
+        self._base = self._head()
+        pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
+        self._written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
 
-    # what the batch finds
+    # the state that the batch is written onto
 
     @property
-    def found(self) -> int | None:
-        """The snapshot that the batch is written onto; None for an empty table."""
-        return int(self._before.snapshotId()) if self._before is not None else None
+    def base(self) -> int | None:
+        """The id of the snapshot that the batch is written onto; None for an empty table."""
+        return int(self._base.snapshotId()) if self._base is not None else None
 
     def read(self) -> DataFrame:
         """The table as the batch found it; what is read counts when conflicts are looked for."""
-        return DataFrame(self._rows(self._relation()), self.spark)
+        return DataFrame(self._run(self._relation()), self.spark)
 
-    # what the batch does
+    # the commands
 
     def append(self, df: DataFrame) -> None:
         self._write("AppendData", df)
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
-        """Replaces whole files whose rows meet a condition; a file of which only some do is refused by Iceberg."""
+        """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
         expression = self._parser().parseExpression(condition)
         self._write("OverwriteByExpression", df, expression, options=options)
 
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
-    def sql(self, command: str, batch: DataFrame | None = None, reach: Reach | None = None) -> None:
+    def sql(self, command: str, batch: DataFrame | None = None, scope: MergeScope | None = None) -> None:
         """Runs a MERGE or DELETE.
 
         Args:
             command: Its text, in which the table is called `target` and the rows `batch`.
             batch: The rows.
-            reach: What it can change; nothing else is read, but for the other rows of files that are written anew.
+            scope: What it can change; nothing else is read, but for the other rows of files that are rewritten.
         """
-        plans = {"target": self._relation()}
+        plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
             plans["batch"] = _plan(batch)
-        plan = self._replaced(self._parser().parsePlan(command), lambda node: _named(self._jvm, node, plans))
-        if reach is not None:
-            self.rows = reach.rows
+        plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
+        if scope is not None:
+            self.rows = scope.rows
             target = self.read()
-            self._view.within = self._within(target, reach.bounds)
-            self._share(target, reach.rows)
-            plan = self._narrowed(plan, reach.narrow)
-        scan_metrics.ran(self._rows(plan))
+            self._written.within = self._within(target, scope.bounds)
+            self._spread(target, scope.rows)
+            plan = self._narrowed(plan, scope.narrow)
+        scan_metrics.record_command(self._run(plan))
 
-    # its end
+    # the commit
 
     @property
-    def made(self) -> list[Any]:
+    def snapshots(self) -> list[JavaSnapshot]:
         """The snapshots that the batch has made, newest first and not yet committed; none when it changed nothing."""
-        since = History(self._pending.table(), self._head()).since(self._before)
+        since = History(self._transaction.table(), self._head()).since(self._base)
         assert since is not None  # the transaction stands on what was before it
         return since
 
     def record(self, key: str, value: str) -> None:
-        """Sets a property of the table with it."""
-        self._pending.updateProperties().set(key, value).commit()
+        """Sets a property of the table in the same commit."""
+        self._transaction.updateProperties().set(key, value).commit()
 
     def commit(self) -> None:
-        commit.commit(self.table, self._pending, self._operations)
+        """Commits the batch.
 
-    def _head(self) -> Any | None:
-        pending = self._pending.table()
+        Raises:
+            Py4JJavaError: The commit was refused, or its outcome is unknown.
+        """
+        commit.commit(self.table, self._transaction, self._operations, self._retries)
+
+    def _head(self) -> JavaSnapshot | None:
+        table = self._transaction.table()
         if self.branch is None:
-            return pending.currentSnapshot()
-        ref = pending.refs().get(self.branch)
-        return pending.snapshot(ref.snapshotId()) if ref is not None else None
+            return table.currentSnapshot()
+        ref = table.refs().get(self.branch)
+        return table.snapshot(ref.snapshotId()) if ref is not None else None
 
     # Spark's plans
 
-    def _relation(self) -> Any:
-        table = SPARK_TABLE[minor(self.spark)](self._jvm, self._view, self.branch)
-        session: Any = self.spark._jsparkSession
-        # The catalog knows the functions of partition transforms. No identifier: by it Spark would load the table anew.
-        catalog = session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
-        option: Any = self._jvm.scala.Option
-        v2: Any = self._jvm.org.apache.spark.sql.execution.datasources.v2
-        return v2.DataSourceV2Relation.create(table, option.apply(catalog), option.empty())
+    @property
+    def _session(self) -> JavaSparkSession:
+        session: JavaSparkSession = self.spark._jsparkSession
+        return session
 
-    def _write(self, command: str, df: DataFrame, *arguments: Any, options: Mapping[str, str] | None = None) -> None:
-        given = self._jvm.java.util.HashMap()
+    def _parser(self) -> JavaParser:
+        return self._session.sessionState().sqlParser()
+
+    def _relation(self) -> JavaRelation:
+        table = self._version.connector_table(self._written, self.branch)
+        # The catalog knows the functions of partition transforms. By an identifier Spark would load the table again.
+        catalog = self._session.sessionState().catalogManager().catalog(str(self.table.name()).partition(".")[0])
+        option = self._jvm.scala.Option
+        create = self._jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation.create
+        relation: JavaRelation = create(table, option.apply(catalog), option.empty())
+        return relation
+
+    def _write(
+        self, command: str, df: DataFrame, *arguments: JavaObject, options: Mapping[str, str] | None = None
+    ) -> None:
+        given: JavaMap[str, str] = self._jvm.java.util.HashMap()
         for key, value in (options or {}).items():
             given.put(key, value)
         scala_map = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(given)
-        plans: Any = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        plans = self._jvm.org.apache.spark.sql.catalyst.plans.logical
         plan = getattr(plans, command).byName(self._relation(), _plan(df), *arguments, scala_map)
-        scan_metrics.ran(self._rows(plan))
+        scan_metrics.record_command(self._run(plan))
 
-    def _rows(self, plan: Any) -> Any:
+    def _run(self, plan: JavaLogicalPlan) -> JavaDataset:
         """Runs a command at once; a query is only analyzed."""
-        classic: Any = self._jvm.org.apache.spark.sql.classic
-        return classic.Dataset.ofRows(self.spark._jsparkSession, plan)
+        dataset: JavaDataset = self._jvm.org.apache.spark.sql.classic.Dataset.ofRows(self._session, plan)
+        return dataset
 
-    def _parser(self) -> Any:
-        session: Any = self.spark._jsparkSession
-        return session.sessionState().sqlParser()
+    def _spread(self, target: DataFrame, rows: int) -> None:
+        """Has all cores write the rows: Spark would give those of an unpartitioned table to one core.
 
-    def _share(self, target: DataFrame, rows: int) -> None:
-        """Has all cores write a batch: the new rows of an unpartitioned table would come to one of them.
-
-        Not with deletion vectors, of which a data file has one, that two tasks cannot write.
+        Not with deletion vectors: a data file has one, which two tasks cannot write.
         """
         if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
             width = int(target._jdf.schema().defaultSize())
-            share = rows * width // self.spark.sparkContext.defaultParallelism
-            self._shown.putIfAbsent(ADVISORY, str(max(share, SMALLEST_SHARE)))
+            size = rows * width // self.spark.sparkContext.defaultParallelism
+            self._properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
-    def _within(self, target: DataFrame, bounds: Mapping[str, Bound]) -> Any:
-        """What a file must be able to meet to be read.
+    def _within(self, target: DataFrame, bounds: Mapping[str, Bound]) -> JavaExpression:
+        """The expression that a file must be able to meet to be read.
 
-        Iceberg gets it beside Spark: a filter of Spark's would have each batch's values in its code, which the JVM
-        would compile anew for each.
+        Iceberg gets it beside Spark: Spark would put the values of each batch into generated code, which the JVM would
+        compile for each batch.
         """
-        make: Any = self._jvm.org.apache.iceberg.expressions.Expressions
+        make = self._jvm.org.apache.iceberg.expressions.Expressions
         both = getattr(make, "and")
-        kinds = {field.name.lower(): (field.name, field.dataType) for field in target.schema.fields}
-        found = make.alwaysTrue()
+        columns = {field.name.lower(): (field.name, field.dataType) for field in target.schema.fields}
+        found: JavaExpression = make.alwaysTrue()
         for column, bound in bounds.items():
-            name, kind = kinds[column.lower()]
+            name, kind = columns[column.lower()]
             if kind == bound.kind and bound.low is not None:
                 ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
                 found = both(found, both(*ends))
         return found
 
-    def _narrowed(self, command: Any, narrow: Callable[[DataFrame], DataFrame]) -> Any:
-        """A command that reads less of its target."""
-        session: Any = self.spark._jsparkSession
+    def _narrowed(self, command: JavaLogicalPlan, narrow: Callable[[DataFrame], DataFrame]) -> JavaLogicalPlan:
+        """A command that reads only the rows in its scope."""
         skip = self._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        plan = session.sessionState().executePlan(command, skip).analyzed()
+        plan = self._session.sessionState().executePlan(command, skip).analyzed()
         if _kind(plan) != "WriteDelta":
             return plan
 
-        def narrowed(node: Any) -> Any | None:
-            read = _kind(node) == "DataSourceV2Relation" and _kind(node.table()) == "RowLevelOperationTable"
-            return _plan(narrow(DataFrame(self._rows(node), self.spark))) if read else None
+        def narrowed(node: JavaLogicalPlan) -> JavaLogicalPlan | None:
+            if _kind(node) != "DataSourceV2Relation":
+                return None
+            if _kind(cast("JavaRelation", node).table()) != "RowLevelOperationTable":
+                return None
+            return _plan(narrow(DataFrame(self._run(node), self.spark)))
 
         return self._replaced(plan, narrowed)
 
-    def _replaced(self, node: Any, replacement: Callable[[Any], Any | None]) -> Any:
-        """A plan with other leaves."""
+    def _replaced(
+        self, node: JavaLogicalPlan, replacement: Callable[[JavaLogicalPlan], JavaLogicalPlan | None]
+    ) -> JavaLogicalPlan:
+        """A plan with other leaves, where the replacement gives one."""
         children = [node.children().apply(i) for i in range(node.children().size())]
         if not children:
             found = replacement(node)
             return node if found is None else found
-        replaced = self._jvm.java.util.ArrayList()
+        replaced: JavaList[JavaLogicalPlan] = self._jvm.java.util.ArrayList()
         for child in children:
             replaced.add(self._replaced(child, replacement))
         return node.withNewChildren(self._jvm.org.apache.spark.api.python.PythonUtils.toSeq(replaced))
 
+    def _named(self, node: JavaLogicalPlan, plans: Mapping[str, JavaLogicalPlan]) -> JavaLogicalPlan | None:
+        """The plan that a relation's name stands for."""
+        if _kind(node) != "UnresolvedRelation":
+            return None
+        name = str(cast("JavaUnresolvedRelation", node).multipartIdentifier().mkString("."))
+        if name.lower() not in plans:
+            return None
+        catalyst = self._jvm.org.apache.spark.sql.catalyst
+        alias: JavaLogicalPlan = catalyst.plans.logical.SubqueryAlias(
+            catalyst.AliasIdentifier(name), plans[name.lower()]
+        )
+        return alias
 
-class Added:
-    """The files that snapshots add, read while their manifests are there."""
 
-    def __init__(self, table: Any, snapshots: Iterable[Any]) -> None:
+class AddedFiles:
+    """The files that snapshots add, which are deleted when their commit has failed.
+
+    Args:
+        table: Iceberg's table object.
+        snapshots: The snapshots.
+    """
+
+    def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
         self._io = table.io()
         # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
         self._lists = [
@@ -328,55 +306,26 @@ class Added:
         ]
 
     def delete(self) -> None:
-        """Deletes the files of a change that did not land."""
+        """Deletes the files."""
         for files in self._lists:
             for file in files:
                 self._io.deleteFile(file.location())
 
 
-def changes(snapshot: Any) -> bool:
+CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+"""Entries of a snapshot's summary that count the files it changed."""
+
+
+def changes_files(snapshot: JavaSnapshot) -> bool:
     """Whether a snapshot adds or removes any file."""
     summary = snapshot.summary()
     return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
 
 
-CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
-
-
-def minor(spark: SparkSession) -> str:
-    """Spark's version by which Iceberg's runtimes go, such as "4.1"."""
-    return ".".join(spark.version.split(".")[:2])
-
-
-def _named(jvm: Any, node: Any, plans: Mapping[str, Any]) -> Any | None:
-    """The plan that a relation's name stands for."""
-    if _kind(node) != "UnresolvedRelation":
-        return None
-    name = str(node.multipartIdentifier().mkString("."))
-    if name.lower() not in plans:
-        return None
-    alias = jvm.org.apache.spark.sql.catalyst.AliasIdentifier(name)
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias(alias, plans[name.lower()])
-
-
-def _kind(node: Any) -> str:
+def _kind(node: JavaObject) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _plan(df: DataFrame) -> Any:
-    frame: Any = df._jdf
-    return frame.queryExecution().analyzed()
-
-
-def _table_40(jvm: Any, view: TableView, branch: str | None) -> Any:
-    spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
-    return spark_table(view, branch, False) if branch else spark_table(view, False)
-
-
-def _table_41(jvm: Any, view: TableView, branch: str | None) -> Any:
-    spark_table = jvm.org.apache.iceberg.spark.source.SparkTable
-    return spark_table.create(view, branch) if branch else spark_table(view)
-
-
-SPARK_TABLE: dict[str, Callable[[Any, TableView, str | None], Any]] = {"4.0": _table_40, "4.1": _table_41}
-"""How Iceberg's table for each Spark version is made over one of its own tables."""
+def _plan(df: DataFrame) -> JavaLogicalPlan:
+    plan: JavaLogicalPlan = df._jdf.queryExecution().analyzed()
+    return plan

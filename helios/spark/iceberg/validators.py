@@ -1,33 +1,36 @@
-"""What rejects a commit onto another history than the one that was looked at, inside Iceberg's own retries."""
+"""Validators of a commit's ancestry, which Iceberg runs at every try of the commit."""
 
 from __future__ import annotations
 
-from typing import Any
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.jvm.types.java import JavaIterable
 
 COMPACTION = "replace"
 """The operation of a snapshot that holds the rows of its parent in other files."""
 
+INTERFACE = "org.apache.iceberg.SnapshotAncestryValidator"
 
-class Ancestry:
-    """Rejects a commit onto a history in which this pipeline has committed since the look-up.
 
-    Implements Iceberg's `SnapshotAncestryValidator`; it is given the ancestors to commit onto, newest first.
+class AncestryValidator:
+    """Rejects a commit when this pipeline has committed since its batch was looked up.
+
+    Implements Iceberg's `SnapshotAncestryValidator`, which gets the ancestors to commit onto, newest first.
 
     Args:
         pipeline: The pipeline's identity.
         checkpoint: The id of its checkpoint.
         head: The newest snapshot at the look-up.
-        alone: Whether it also rejects other writers' changes since.
+        exclusive: Whether it also rejects other writers' changes of rows since.
     """
 
-    def __init__(self, pipeline: str, checkpoint: str, head: int | None, alone: bool) -> None:
+    def __init__(self, pipeline: str, checkpoint: str, head: int | None, exclusive: bool) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
-        self._alone = alone
+        self._exclusive = exclusive
         self._why = ""
 
-    def validate(self, ancestors: Any) -> bool:
+    def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
         snapshots = ancestors.iterator()
         while snapshots.hasNext():
             snapshot = snapshots.next()
@@ -38,7 +41,7 @@ class Ancestry:
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
                 self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
-            if self._alone and str(snapshot.operation()) != COMPACTION:
+            if self._exclusive and str(snapshot.operation()) != COMPACTION:
                 self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
                 return False
         self._why = "the history no longer reaches back to where this batch was looked up"
@@ -48,16 +51,20 @@ class Ancestry:
         return self._why
 
     class Java:
-        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+        implements = (INTERFACE,)
 
 
-class Unchanged:
-    """Rejects a commit onto any other snapshot than the one that was looked at."""
+class HeadValidator:
+    """Rejects a commit onto any other snapshot than the one that was looked at.
+
+    Args:
+        head: That snapshot; None for an empty branch.
+    """
 
     def __init__(self, head: int | None) -> None:
         self._head = head
 
-    def validate(self, ancestors: Any) -> bool:
+    def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
         snapshots = ancestors.iterator()
         return (snapshots.next().snapshotId() if snapshots.hasNext() else None) == self._head
 
@@ -65,4 +72,4 @@ class Unchanged:
         return "somebody has written to the table meanwhile"
 
     class Java:
-        implements = ("org.apache.iceberg.SnapshotAncestryValidator",)
+        implements = (INTERFACE,)

@@ -1,11 +1,17 @@
-"""The JVM's classes, by names that Python understands by itself."""
+"""The JVM's classes by their Java names, and arrays and lists of its objects."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from py4j.java_gateway import JavaClass
+from py4j.java_gateway import GatewayClient, JavaClass
 from pyspark import SparkContext
+from pyspark.java_gateway import ensure_callback_server_started
+
+from helios.spark.jvm.types.java import JavaArray, JavaCollection
+
+T = TypeVar("T")
 
 
 def classes() -> Any:
@@ -14,7 +20,8 @@ def classes() -> Any:
     py4j's own root asks the JVM what each part of a name is, and for a package the JVM looks through every jar, a
     millisecond each time. Java's convention says the same: a class begins with a capital letter, a package does not.
     """
-    gateway: Any = SparkContext._gateway
+    gateway = SparkContext._gateway
+    assert gateway is not None
     return Package("", gateway._gateway_client)
 
 
@@ -26,7 +33,7 @@ class Package:
         client: The gateway's client.
     """
 
-    def __init__(self, name: str, client: Any) -> None:
+    def __init__(self, name: str, client: GatewayClient) -> None:
         self._name, self._client = name, client
 
     def __getattr__(self, name: str) -> Any:
@@ -36,9 +43,30 @@ class Package:
         return (JavaClass if name[0].isupper() else Package)(full, self._client)
 
 
-def listed(collection: Any) -> list[Any]:
+def listed(collection: JavaCollection[T]) -> list[T]:
     """The elements of a Java collection.
 
     Python's own loop over one ends with a Java exception, which pyspark asks a dozen times what it is.
     """
     return list(collection.toArray())
+
+
+def java_array(element: JavaClass, elements: Sequence[T] = ()) -> JavaArray[T]:
+    """A Java array.
+
+    Args:
+        element: The Java class of its elements, as `classes()` gives it.
+        elements: What it holds.
+    """
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    made = gateway.new_array(element, len(elements))
+    for index, one in enumerate(elements):
+        made[index] = one
+    array: JavaArray[T] = made
+    return array
+
+
+def allow_callbacks() -> None:
+    """Lets threads of the JVM call Python objects that implement Java interfaces."""
+    ensure_callback_server_started(SparkContext._gateway)  # type: ignore[no-untyped-call]

@@ -1,22 +1,46 @@
-"""Java exceptions: their class, their message, and which of them mean a conflict."""
+"""Java exceptions: their class, their message, and which of them are commit conflicts."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from py4j.protocol import Py4JJavaError
 
+from helios.spark.jvm.types.java import JavaThrowable
+
 CONFLICTS = ("ValidationException", "CommitFailedException")
-"""How Iceberg says that others have committed what does not go together with a change."""
+"""Iceberg's exceptions for a commit that conflicts with another writer's."""
 
 FAILED = "helios: expectation failed: "
 """Prefix of a failed expectation's message inside Spark's own."""
 
 
+def java_exception(error: Py4JJavaError) -> JavaThrowable:
+    """The Java exception behind an error."""
+    found: JavaThrowable = error.java_exception
+    return found
+
+
 def java_class(error: Py4JJavaError) -> str:
     """The simple class name of the Java exception behind an error."""
-    return str(error.java_exception.getClass().getSimpleName())
+    return java_exception(error).getClass().getSimpleName()
 
 
 def java_message(error: Py4JJavaError) -> str:
     """The first line of the Java exception's message."""
-    text = str(error.java_exception.getMessage() or java_class(error))
-    return text.splitlines()[0]
+    return (java_exception(error).getMessage() or java_class(error)).splitlines()[0]
+
+
+def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
+    """The Java exception behind an error and its causes, outermost first; none behind an error of Python's own."""
+    # pyspark keeps the Java exception of its own classes in `_origin`.
+    cause = java_exception(error) if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
+    for _ in range(MOST_CAUSES):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.getCause()
+
+
+MOST_CAUSES = 20
+"""A chain of causes may be a circle."""

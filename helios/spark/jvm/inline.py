@@ -1,20 +1,19 @@
-"""Small DataFrames that are a part of their plan: for Python rows Spark would run a job."""
+"""Small DataFrames whose rows are part of the plan: Spark runs no job to make them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 
-def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[Any]]) -> DataFrame:
-    """A DataFrame of some values.
+def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[object]]) -> DataFrame:
+    """A DataFrame of a few values.
 
     Args:
         spark: The session.
         schema: The columns and their types, as DDL.
-        columns: The values of each, all of one length.
+        columns: The values of each column, all of one length.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -8,10 +8,10 @@ no lock. What it can do to a writer is told in `docs/maintenance.md`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -23,8 +23,11 @@ from helios.errors import NotFound, RunError
 from helios.model.values import caller
 from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.errors import CONFLICTS
-from helios.table.compaction import DataFile, off, pack
+from helios.spark.jvm.errors import CONFLICTS, java_causes
+from helios.spark.jvm.types.actions import JavaRewriteDataFilesResult, JavaSparkActions
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+
+T = TypeVar("T")
 
 TARGET_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_SIZE = 512 << 20
@@ -33,15 +36,21 @@ DEFAULT_MANIFEST_SIZE = 8 << 20
 MANY_MANIFESTS = 20
 """Up to so many manifests nothing is won by rewriting them."""
 
+SMALL = (0.6, 0.75)
+"""Which files a pass rewrites: those below this share of the target size.
+
+A pass reads twice as much for one new file: any two small files fit into it, so that fewer files are left, and a large
+file is smaller than the small ones it is made of. The second pass is for tables with too many files after the first.
+"""
+TOLERANCE = 0.3
+"""How far the number of files may be from bytes / target size."""
+NO_LIMIT = 1 << 50
+
 TRIES = 3
 """How often a compaction begins before it gives up."""
-PASSES = 3
-"""How often a compaction looks at what came out, and mends it; where writers change rows, it commits but once."""
-TRIALS = 3
-"""How many trials it makes before that; one where writers change rows."""
 HISTORY = 100
 """How many commits are looked back at for changes of rows."""
-PARTIAL_COMMITS = 10
+IN_PARTS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Compaction:
         return off(self.files, self.bytes, self.target)
 
 
-def opened(spark: SparkSession, name: TableName) -> Any:
+def opened(spark: SparkSession, name: TableName) -> JavaTable:
     """Iceberg's table object, afresh.
 
     Raises:
@@ -92,24 +101,51 @@ def opened(spark: SparkSession, name: TableName) -> Any:
     return table
 
 
-def head_of(table: Any, branch: str | None) -> Any | None:
+def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
     """The newest snapshot of a branch, by default main; None for an empty one."""
     return table.snapshot(branch or "main")
 
 
-def target_size(table: Any, wanted: int) -> int:
+def target_size(table: JavaTable, wanted: int) -> int:
     """The size that was asked for; 0 means the table's own."""
     own = table.properties().get(TARGET_SIZE)
     return wanted or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
 
 
-def actions(spark: SparkSession) -> Any:
+def actions(spark: SparkSession) -> JavaSparkActions:
     """Iceberg's actions in a session."""
-    jvm = classes()
-    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    found: JavaSparkActions = classes().org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+    return found
 
 
 # compaction
+
+
+def off(files: int, size: int, target: int) -> float:
+    """How far a number of files is from bytes / target size, as a share of it; the least number is one.
+
+    Examples:
+        >>> off(11, 1000, 100), off(1, 10, 100)
+        (0.1, 0.0)
+    """
+    wanted = max(1.0, size / target)
+    return round(abs(files / wanted - 1), 6)
+
+
+def rewrite_options(small: int) -> dict[str, str]:
+    """The options of Iceberg's action that rewrite files below a size.
+
+    Examples:
+        >>> rewrite_options(60)["target-file-size-bytes"]
+        '120'
+    """
+    return {
+        "target-file-size-bytes": str(2 * small),
+        "min-file-size-bytes": str(small),
+        # With a limit, the writer would end files early: it overestimates what it still holds in memory.
+        "max-file-size-bytes": str(NO_LIMIT),
+        "min-input-files": "2",
+    }
 
 
 def compact(
@@ -118,18 +154,16 @@ def compact(
     target: int = 0,
     *,
     branch: str | None = None,
-    sparing: bool = False,
     most: int | None = None,
 ) -> Compaction:
-    """Rewrites small data files, so that there are so many files as bytes / target size ask for; then delete files.
+    """Rewrites small data files, until there are about as many files as bytes / target size; then delete files.
 
     Args:
         spark: A session with the table's catalog.
         name: The table.
         target: The target size of a file in bytes; 0 for the table's own.
         branch: The branch; None for main.
-        sparing: Whether a table that is near enough is left alone: for compactions one after the other.
-        most: About how many bytes may be read at most; None for all.
+        most: About how many bytes may be read; None for all.
 
     Raises:
         NotFound: There is no such table or branch.
@@ -138,10 +172,10 @@ def compact(
     table = opened(spark, name)
     if branch is not None and not table.refs().containsKey(branch):
         raise NotFound(f"table {name.text} has no branch {branch!r}.", where=caller())
-    work = _Compaction(spark, name, target_size(table, target), branch)
+    work = _Compaction(spark, name, target_size(table, target), branch, most)
     if head_of(table, branch) is None:
         return Compaction(name.text, work.target)
-    work.data_files(sparing=sparing, most=most)
+    work.data_files()
     if branch is None and work.gave_up is None:
         work.delete_files()
         work.rewrite_manifests()
@@ -149,51 +183,53 @@ def compact(
 
 
 class _Compaction:
-    def __init__(self, spark: SparkSession, name: TableName, target: int, branch: str | None) -> None:
+    def __init__(self, spark: SparkSession, name: TableName, target: int, branch: str | None, most: int | None) -> None:
         self.spark = spark
         self.name = name
         self.target = target
         self.branch = branch
+        self.most = most
         self.gave_up: str | None = None
         self._whole = False
         self._done = {"rewritten": 0, "added": 0, "read": 0, "deletes": 0, "manifests": 0, "conflicts": 0}
 
     def result(self) -> Compaction:
         head = head_of(opened(self.spark, self.name), self.branch)
-        summary = head.summary() if head is not None else {}
-        files, size = (int(summary.get(key) or 0) for key in ("total-data-files", "total-files-size"))
+        keys = ("total-data-files", "total-files-size")
+        files, size = (int(head.summary().get(key) or 0) if head is not None else 0 for key in keys)
         return Compaction(self.name.text, self.target, files=files, bytes=size, gave_up=self.gave_up, **self._done)
 
-    def data_files(self, *, sparing: bool, most: int | None) -> None:
-        passed = trials = 0
+    def data_files(self) -> None:
+        """Rewrites small data files, twice at most."""
+        for share in SMALL:
+            self._pass(max(1, int(share * self.target)))
+            spent = self.most is not None and self._done["read"] >= self.most / 2
+            if spent or self.gave_up is not None or self.result().off <= TOLERANCE:
+                return
+
+    def _pass(self, small: int) -> None:
+        """Rewrites the files below a size: in several commits where writers only append, else in one."""
         while self.gave_up is None:
             table = opened(self.spark, self.name)
-            careful = self._changes_rows(table)
-            if passed == (1 if careful or most is not None else PASSES):
-                return
-            # What a pass leaves is mended only where it matters.
-            files = data_files(self.spark, self.name, table, self.branch)
-            packing = pack(files, self.target, sparing=sparing or passed > 0, repack=passed > 0 and not sparing)
-            if packing is None or (packing.trial and trials == (1 if careful else TRIALS)):
-                return
-            options = packing.options()
-            if most is not None and packing.read > most:
-                options["max-files-to-rewrite"] = str(max(2, packing.rewritten * most // packing.read))
-            by_groups = not careful and not self._whole
-            if by_groups:
-                options |= {
-                    "partial-progress.enabled": "true",
-                    "partial-progress.max-commits": str(PARTIAL_COMMITS),
-                }
+            in_parts = not self._whole and not self._changes_rows(table)
+            options = {**rewrite_options(small), **self._limit(table, small), **(IN_PARTS if in_parts else {})}
             result = self._try(partial(self._rewrite, table, options))
-            if result is None or not int(result.rewrittenDataFilesCount()):
-                if result is not None and not by_groups:
-                    return
-                # Group by group Iceberg is silent about what was lost to another writer, or failed: at once it tells.
-                self._whole = True
-                continue
-            trials += 1 if packing.trial else 0
-            passed += 0 if packing.trial else 1
+            if result is not None and (int(result.rewrittenDataFilesCount()) or not in_parts):
+                return
+            # In several commits, Iceberg does not say what failed or was lost to another writer; in one it does.
+            self._whole = True
+
+    def _limit(self, table: JavaTable, small: int) -> dict[str, str]:
+        """The option that keeps the bytes read within their limit; none where all small files are within it."""
+        if self.most is None:
+            return {}
+        left = self.most - self._done["read"]
+        head = head_of(table, self.branch)
+        at = {"versionAsOf": str(head.snapshotId())} if self.branch is not None and head is not None else {}
+        files = self.spark.read.options(**at).table(f"{self.name.sql}.data_files")
+        below = files.where(f"file_size_in_bytes < {small}").selectExpr("count(*)", "sum(file_size_in_bytes)")
+        count, size = below.collect()[0]
+        return {"max-files-to-rewrite": str(max(2, count * left // size))} if count and size > left else {}
 
     def delete_files(self) -> None:
         """Position deletes that merge-on-read writers left, of files that were not rewritten."""
@@ -214,7 +250,7 @@ class _Compaction:
         if result is not None:
             self._done["manifests"] += sum(1 for _ in result.rewrittenManifests())
 
-    def _rewrite(self, table: Any, options: Mapping[str, str]) -> Any:
+    def _rewrite(self, table: JavaTable, options: Mapping[str, str]) -> JavaRewriteDataFilesResult:
         action = actions(self.spark).rewriteDataFiles(table)
         for key, value in options.items():
             action.option(key, value)
@@ -226,7 +262,7 @@ class _Compaction:
         self._done["read"] += int(result.rewrittenBytesCount())
         return result
 
-    def _try(self, act: Callable[[], Any]) -> Any:
+    def _try(self, act: Callable[[], T]) -> T | None:
         """Runs an action; None when it lost to another writer, and `gave_up` when it did so too often."""
         try:
             return act()
@@ -239,10 +275,11 @@ class _Compaction:
                 self.gave_up = f"it yielded to another writer {TRIES} times: {lost}"
             return None
 
-    def _changes_rows(self, table: Any) -> bool:
+    def _changes_rows(self, table: JavaTable) -> bool:
         """Whether writers change rows or publish branches: each of our commits may then cost them a try."""
         head = head_of(table, self.branch)
-        branches = [str(ref) for ref in listed(table.refs().keySet()) if table.refs().get(ref).isBranch()]
+        refs = table.refs()
+        branches = [name for name in listed(refs.keySet()) if (ref := refs.get(name)) is not None and ref.isBranch()]
         if head is None or len(branches) > 1 or int(head.summary().get("total-delete-files") or 0) > 0:
             return True
         for _ in range(HISTORY):
@@ -250,25 +287,16 @@ class _Compaction:
                 return False
             if str(head.operation()) in ("overwrite", "delete"):
                 return True
-            head = table.snapshot(head.parentId()) if head.parentId() is not None else None
+            parent = head.parentId()
+            head = table.snapshot(parent) if parent is not None else None
         return False
 
 
-def data_files(spark: SparkSession, name: TableName, table: Any, branch: str | None = None) -> list[DataFile]:
-    """The data files of a branch, grouped as Iceberg's compaction groups them: by partition of the present spec."""
-    head = head_of(table, branch)
-    at = {"versionAsOf": str(head.snapshotId())} if branch is not None and head is not None else {}
-    listed = spark.read.options(**at).table(f"{name.sql}.data_files")
-    now = int(table.spec().specId())
-    partition = "cast(partition AS string)" if "partition" in listed.columns else "''"
-    group = f"if(spec_id = {now}, {partition}, 'another spec')"
-    rows = listed.selectExpr(group, "file_size_in_bytes", "record_count").collect()
-    return [DataFile(str(row[0]), int(row[1]), int(row[2])) for row in rows]
-
-
-def _many_manifests(table: Any) -> bool:
+def _many_manifests(table: JavaTable) -> bool:
     head = head_of(table, None)
-    sizes = [int(manifest.length()) for manifest in head.allManifests(table.io())] if head is not None else []
+    manifests = list(head.allManifests(table.io())) if head is not None else []
+    # The next commit drops those with nothing but deleted files: a rewrite of them would conflict with it.
+    sizes = [int(one.length()) for one in manifests if one.hasAddedFiles() or one.hasExistingFiles()]
     size = int(table.properties().get(MANIFEST_SIZE) or DEFAULT_MANIFEST_SIZE)
     return len(sizes) > max(MANY_MANIFESTS, 2 * math.ceil(sum(sizes) / size))
 
@@ -278,7 +306,7 @@ def _many_manifests(table: Any) -> bool:
 
 def conflict(error: Exception) -> str | None:
     """What another writer did, when that is why an action failed."""
-    for cause in _causes(error):
+    for cause in java_causes(error):
         if str(cause.getClass().getSimpleName()) in CONFLICTS:
             return str(cause.getMessage() or "").splitlines()[0]
     return None
@@ -286,16 +314,9 @@ def conflict(error: Exception) -> str | None:
 
 def failed(name: TableName, what: str, error: Exception) -> RunError:
     """A failure of Iceberg's or Spark's own, by its deepest cause."""
-    causes = list(_causes(error))
+    causes = list(java_causes(error))
     if not causes:
         return RunError(f"the {what} of {name.text} failed: {str(error).splitlines()[0]}")
     told = str(causes[-1].getMessage() or "").splitlines()
     kind = str(causes[-1].getClass().getSimpleName())
     return RunError(f"the {what} of {name.text} failed: {kind}{f': {told[0]}' if told else ''}")
-
-
-def _causes(error: Exception) -> Iterator[Any]:
-    cause = error.java_exception if isinstance(error, Py4JJavaError) else None
-    while cause is not None:
-        yield cause
-        cause = cause.getCause()

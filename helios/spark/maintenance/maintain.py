@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -22,6 +22,8 @@ from helios.config import Config
 from helios.errors import HeliosError, InputError, RunError
 from helios.model.maintenance import Maintenance, orphan_age
 from helios.model.values import caller
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.updates import JavaExpiry
 from helios.spark.maintenance.compact import (
     Compaction,
     actions,
@@ -33,10 +35,11 @@ from helios.spark.maintenance.compact import (
     target_size,
 )
 from helios.spark.session import session
-from helios.table.compaction import MIN_INPUT_FILES
 from helios.table.maintenance import Expiry, planned_among
 from helios.table.readers import warehouses
 from helios.table.refs import RefChange
+
+E = TypeVar("E", bound=JavaExpiry)
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry) -> Expired:
     )
 
 
-def _exactly(expiry: Any, ids: list[int]) -> Any:
+def _exactly(expiry: E, ids: list[int]) -> E:
     expiry = expiry.expireOlderThan(0).retainLast(2**31 - 1)
     for snapshot in ids:
         expiry = expiry.expireSnapshotId(snapshot)
@@ -180,7 +183,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
         )
 
 
-def _refuse_checkpoints(name: TableName, table: Any, files: Iterable[str]) -> None:
+def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
     """No snapshot names the files of a checkpoint that somebody keeps inside the table's folder."""
     location = str(table.location()).rstrip("/")
     own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
@@ -243,11 +246,8 @@ AFTER_FAILURE = 600.0
 """Seconds before what failed is tried again."""
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
-MOST_NEW_FILES = 100
-DRIFT = 0.08
-"""How far the number of files may be from bytes / target size after a compaction."""
-FEW_FILES = 10
-"""Below so many files one more or less is already beyond that."""
+LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
+"""How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
 
 
 @dataclass(frozen=True)
@@ -345,14 +345,10 @@ class Maintainer:
         now = {"files": files, "deletes": deletes}
         # Others may have compacted meanwhile: what they left is what counts.
         self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
-        enough = min(MOST_NEW_FILES, max(MIN_INPUT_FILES, wanted // 20))
+        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
         if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
             return None
-        how: dict[str, Any] = {"branch": self.branch, "most": MOST_BYTES}
-        done = compact(self.spark, self.table, self.settings.compact, sparing=True, **how)
-        if done.off > DRIFT and done.files >= FEW_FILES:
-            # Files that are a little short add up; this reads the table, but ever more seldom as it grows.
-            done = compact(self.spark, self.table, self.settings.compact, **how)
+        done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, most=MOST_BYTES)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
         # What was cut short goes on after the next batch.

@@ -1,4 +1,4 @@
-"""Setting an audited batch aside through Iceberg's Java API, for tables whose metadata PyIceberg cannot write."""
+"""Discards an audited batch through Iceberg's Java API, for tables whose metadata PyIceberg cannot write."""
 
 from __future__ import annotations
 
@@ -15,36 +15,41 @@ from helios.table.ledger import Record, parse
 from helios.table.quarantine import Aside
 
 
-def commit(spark: SparkSession, name: TableName, aside: Aside, record: Record) -> None:
+def commit(spark: SparkSession, name: TableName, discarded: Aside, record: Record) -> None:
     """Tags the batch's snapshot, removes its branch and writes the pipeline's record, in one commit.
 
     Args:
         spark: A session with the table's catalog.
         name: The table.
-        aside: What was planned.
-        record: The record that it writes.
+        discarded: The batch to discard.
+        record: The record to write.
 
     Raises:
         RunError: The table was changed meanwhile, or the commit failed.
     """
-    moved = RunError(
-        f"{name.text} was changed by somebody else meanwhile; nothing was done.", fix="look again, and repeat it."
+    changed = RunError(
+        f"{name.text} was changed by somebody else meanwhile; nothing was done.", fix="check the table, and repeat it."
     )
-    table, branch = load_table(spark, name), audit_branch(aside.pipeline)
+    table, branch = load_table(spark, name), audit_branch(discarded.pipeline)
     if table is None:
-        raise moved
-    key = Ledger(table, aside.pipeline, record.checkpoint, record.steps).key
+        raise changed
+    key = Ledger(table, discarded.pipeline, record.checkpoint, record.steps).key
     ref, text = table.refs().get(branch), table.properties().get(key)
-    before = parse(text, key, name.text) if text is not None else None
-    if ref is None or int(ref.snapshotId()) != aside.snapshot or before is None or before.batch >= aside.batch:
-        raise moved
+    current = parse(text, key, name.text) if text is not None else None
+    if (
+        ref is None
+        or int(ref.snapshotId()) != discarded.snapshot
+        or current is None
+        or current.batch >= discarded.batch
+    ):
+        raise changed
     transaction = table.newTransaction()
     try:
-        # Iceberg never applies a change of references to other metadata than it was made from.
-        transaction.manageSnapshots().createTag(aside.tag, aside.snapshot).removeBranch(branch).commit()
+        # Iceberg applies reference changes only to the metadata that they were made from.
+        transaction.manageSnapshots().createTag(discarded.tag, discarded.snapshot).removeBranch(branch).commit()
         transaction.updateProperties().set(key, record.as_json()).commit()
         transaction.commitTransaction()
     except Py4JJavaError as error:
         if java_class(error) in CONFLICTS:
-            raise moved from error
-        raise RunError(f"{name.text}: setting batch {aside.batch} aside failed: {java_message(error)}") from error
+            raise changed from error
+        raise RunError(f"{name.text}: discarding batch {discarded.batch} failed: {java_message(error)}") from error

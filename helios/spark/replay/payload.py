@@ -1,4 +1,4 @@
-"""Rows of a quarantine as rows of the stream again: parsed, and sent through the steps behind where they failed."""
+"""Quarantine payloads: parses them and applies the steps after the one that rejected them."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pyspark.sql.types import DataType, MapType, StringType, StructType
 from helios.errors import InputError, RunError, near_miss
 from helios.model import steps as s
 from helios.model.flow import Flow, flows
-from helios.model.modes import Delete, Upsert
-from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.nodes import Plan
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
-from helios.spark.sources import readers as reading
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.protocol import current_rows
 from helios.spark.steps.steps import Scope, apply, rejected
 
-ROW, ASIDE = "__helios_row", "__helios_aside"
-"""The parsed payload, and the row of the quarantine that it came from."""
+ROW, QUARANTINED = "__helios_row", "__helios_aside"
+"""The parsed payload, and its quarantine row."""
 
 UNPARSED = "MALFORMED_RECORD_IN_PARSING"
-"""The condition of Spark's error for JSON that is not of its schema."""
+"""The condition of Spark's error for JSON that does not match its schema."""
 
 GROUPING = (s.Aggregate, s.Dedupe)
-"""Steps that bring rows together: the replayed ones alone would give something else."""
+"""Steps that combine rows, whose result over the replayed rows alone would be wrong."""
 
 
 class Payloads:
     """The payloads of one pipeline's quarantine.
 
     Args:
-        plan: The pipeline, as the script says now.
+        plan: The pipeline, compiled from the current script.
         spark: The session.
 
     Raises:
@@ -47,56 +47,57 @@ class Payloads:
         self.spark = spark
         self.steps = plan.stream.steps
         self._quarantine = plan.write.quarantine.text if plan.write.quarantine else ""
-        self._known = list(self._schemas())
-        self._places: dict[str, int] = {}
+        self._sources = SourceContext(plan=plan, spark=spark)
+        self._step_schemas = list(self._schemas())
+        self._indexes: dict[str, int] = {}
 
     def _schemas(self) -> Iterator[StructType]:
-        """The columns in front of each step, and behind the last one."""
-        df = reading.read_batch(self.spark, self.plan.reads[0]).limit(0)
-        reads = self._reads_behind(0)
+        """The schema before each step, and after the last one."""
+        df = current_rows(self._sources, 0).limit(0)
+        reads = self._reads_from(0)
         for step in self.steps:
             yield df.schema
             df = apply(df, [step], Scope(self._reader(reads)))
         yield df.schema
 
-    # where rows failed
+    # the step that rejected a row
 
-    def place(self, text: str) -> int:
-        """The step in which rows were set aside; the number of steps for what failed behind them all.
+    def step_index(self, text: str) -> int:
+        """The index of the step that rejected rows; the number of steps for rows that failed after all of them.
 
-        An expectation is known by its text, else by the name of a condition, which may have been mended; else the only
-        one that sets rows aside is meant.
+        An expectation is found by its text, else by the name of one of its conditions, as the conditions may have been
+        changed; else it is the only one with a quarantine.
 
         Raises:
-            InputError: The script has no such step, or rows cannot begin there; with the reason.
+            InputError: The script has no such step, or rows cannot be replayed from it; names the reason.
         """
-        if text not in self._places:
+        if text not in self._indexes:
             at = self._find(text) if text else len(self.steps)
             self._refuse(text, at)
-            self._places[text] = at
-        return self._places[text]
+            self._indexes[text] = at
+        return self._indexes[text]
 
     def _find(self, text: str) -> int:
         expected = [(i, step) for i, step in enumerate(self.steps) if isinstance(step, s.Expect)]
-        setting_aside = [i for i, step in expected if step.on_fail == "quarantine"]
+        quarantining = [i for i, step in expected if step.on_fail == "quarantine"]
         ways = (
             [i for i, step in expected if step.text() == text],
             [i for i, step in expected if any(f"({n}=" in text or f", {n}=" in text for n, _ in step.conditions)],
-            setting_aside,
+            quarantining,
         )
         for found in ways:
             if len(found) == 1:
                 return found[0]
         inside = [step.text() for inner in list(flows(self.plan.stream))[1:] for step in inner.steps]
         if text in inside:
-            why = "stands inside the other side of a join or union, whose rows are read by the join itself"
-            fix = "put the expectation behind the join or union, or write that side to a table of its own."
+            why = "is inside the other side of a join or union, whose rows are read by the join itself"
+            fix = "put the expectation after the join or union, or write that side to its own table."
         else:
             known = near_miss(text, [step.text() for _, step in expected])
             why = f"is not in the script any more. {known}"
-            fix = "put it back under the names of its conditions; the conditions themselves may be others."
+            fix = "put it back under the names of its conditions; the conditions themselves may differ."
         raise InputError(
-            f"rows of {self.plan.pipeline} were set aside by {text}, which {why}", where=self.plan.origin, fix=fix
+            f"rows of {self.plan.pipeline} were rejected by {text}, which {why}", where=self.plan.origin, fix=fix
         )
 
     def _refuse(self, text: str, at: int) -> None:
@@ -105,9 +106,9 @@ class Payloads:
             foreign = isinstance(step, s.Join) and step.how in ("right", "full")
             if not grouping and not foreign:
                 continue
-            why = "brings rows together" if grouping else "gives rows of its other side too"
+            why = "brings rows together" if grouping else "also gives rows of its other side"
             raise InputError(
-                f"rows that {text} set aside cannot be replayed: behind it {step.text()} {why}.",
+                f"rows that {text} rejected cannot be replayed: after it {step.text()} {why}.",
                 where=step.origin,
                 fix="split the pipeline there: write the expected rows to a table first.",
             )
@@ -115,89 +116,90 @@ class Payloads:
     # the rows
 
     def passing(self, rows: DataFrame) -> DataFrame:
-        """The rows of the quarantine that meet now what they failed."""
-        return self._together(rows, self._passing)
+        """The quarantine rows that now pass the step that rejected them."""
+        return self._by_step(rows, self._passing)
 
     def through(self, rows: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """What becomes of rows that meet it: those for the target, and those that fail somewhere else now."""
-        aside: list[DataFrame] = []
+        """The remaining steps over passing rows: the rows for the target, and those that now fail in a later step."""
+        failed: list[DataFrame] = []
 
-        def onwards(part: DataFrame, at: int) -> DataFrame:
-            df, reads = part.select(f"{ROW}.*"), self._reads_behind(at + 1)
+        def remaining_steps(part: DataFrame, at: int) -> DataFrame:
+            df, reads = part.select(f"{ROW}.*"), self._reads_from(at + 1)
             for step in self.steps[at + 1 :]:
-                # The other side of a union has been written already, by the pipeline itself.
+                # The pipeline itself has already written the other side of a union.
                 reader = self._reader(reads, empty=isinstance(step, s.Union))
-                df = apply(df, [step], Scope(reader, aside))
+                df = apply(df, [step], Scope(reader, failed))
             return df
 
-        df = self._together(rows, onwards)
-        bad, reason = fails_at_the_end(self.plan)
-        aside.append(rejected(df.where(bad), reason, ""))
-        return df.where(~bad), reduce(DataFrame.unionByName, aside)
+        df = self._by_step(rows, remaining_steps)
+        bad, reason = fails_in_sink(self.plan)
+        failed.append(rejected(df.where(bad), reason, ""))
+        return df.where(~bad), reduce(DataFrame.unionByName, failed)
 
     def _passing(self, part: DataFrame, at: int) -> DataFrame:
-        wide = part.select(ASIDE, f"{ROW}.*")
+        wide = part.select(QUARANTINED, f"{ROW}.*")
         if at < len(self.steps):
             step: Any = self.steps[at]
             met = reduce(lambda a, b: a & b, (F.coalesce(F.expr(c), F.lit(False)) for _, c in step.conditions))
         else:
-            met = ~fails_at_the_end(self.plan)[0]
-        return wide.where(met).select(f"{ASIDE}.*")
+            met = ~fails_in_sink(self.plan)[0]
+        return wide.where(met).select(f"{QUARANTINED}.*")
 
-    def _together(self, rows: DataFrame, each: Callable[[DataFrame, int], DataFrame]) -> DataFrame:
-        """Does something with the rows of each place, parsed as the stream has them there."""
+    def _by_step(self, rows: DataFrame, each: Callable[[DataFrame, int], DataFrame]) -> DataFrame:
+        """Applies a function to the rows of each rejecting step, parsed with the schema before it."""
         texts = [row[0] for row in rows.select("step").distinct().collect()]
-        places: dict[int, list[str]] = {}
+        by_index: dict[int, list[str]] = {}
         for text in sorted(texts):
-            places.setdefault(self.place(text), []).append(text)
-        parts = [each(self._parsed(rows.where(F.col("step").isin(found)), at), at) for at, found in places.items()]
+            by_index.setdefault(self.step_index(text), []).append(text)
+        parts = [each(self._parsed(rows.where(F.col("step").isin(found)), at), at) for at, found in by_index.items()]
         return reduce(DataFrame.unionByName, parts)
 
     def _parsed(self, rows: DataFrame, at: int) -> DataFrame:
-        schema = self._known[at]
+        schema = self._step_schemas[at]
         self._refuse_other_columns(rows, schema, at)
-        # A value that does not parse is an error, not a null.
+        # FAILFAST: a value that does not parse is an error, not a null.
         value = F.from_json("payload", schema, {"mode": "FAILFAST"})
-        return rows.select(F.struct(*rows.columns).alias(ASIDE), value.alias(ROW))
+        return rows.select(F.struct(*rows.columns).alias(QUARANTINED), value.alias(ROW))
 
     def _refuse_other_columns(self, rows: DataFrame, schema: StructType, at: int) -> None:
-        """A column that the payload has and the stream has not, or the other way, is never passed over silently."""
+        """Rejects payloads whose columns differ from the stream's at the step, instead of ignoring the difference."""
         held = {row[0] for row in rows.select(F.explode(F.json_object_keys("payload"))).distinct().collect()}
-        own = set(self._known[0].names)  # a column that the source got since is null in older rows
-        gone, new = sorted(held - set(schema.names)), sorted(set(schema.names) - held - own)
+        own = set(self._step_schemas[0].names)  # a later column of the source is null in older rows
+        removed, new = sorted(held - set(schema.names)), sorted(set(schema.names) - held - own)
         where = self.steps[at].text() if at < len(self.steps) else "the sink"
-        if gone or new:
-            why = f"they have {gone[0]!r}, which the stream lacks there" if gone else f"they lack {new[0]!r}"
+        if removed or new:
+            why = f"they have {removed[0]!r}, which the stream lacks there" if removed else f"they lack {new[0]!r}"
             raise InputError(
                 f"rows in {self._quarantine} do not have the columns that reach {where}: {why} now.",
                 where=self.plan.origin,
-                fix="keep the steps in front as they were, and change the columns behind.",
+                fix="keep the steps before it as they were, and change the columns after it.",
             )
-        odd = next((f.name for f in schema.fields if _holds_odd_map(f.dataType)), None)
-        if odd is not None:
+        unparsable = next((f.name for f in schema.fields if _has_unparsable_map(f.dataType)), None)
+        if unparsable is not None:
             raise InputError(
-                f"rows in {self._quarantine} cannot be replayed: {odd!r} holds a map whose keys are no text, "
-                "which JSON has not.",
+                f"rows in {self._quarantine} cannot be replayed: {unparsable!r} holds a map with keys that are not "
+                "strings, as JSON requires.",
                 where=self.plan.origin,
-                fix="read the quarantine in a pipeline of your own.",
+                fix="read the quarantine in another pipeline.",
             )
 
-    def _reads_behind(self, at: int) -> Iterator[ReadPlan]:
-        """The sources that the joins and unions from a step on bring in."""
+    def _reads_from(self, at: int) -> Iterator[int]:
+        """The numbers of the sources that joins and unions read from a step on."""
         before = [step.other for step in self.steps[:at] if isinstance(step, (s.Join, s.Union))]
-        return iter(self.plan.reads[1 + sum(len(list(flows(other))) for other in before) :])
+        first = 1 + sum(len(list(flows(other))) for other in before)
+        return iter(range(first, len(self.plan.reads)))
 
-    def _reader(self, reads: Iterator[ReadPlan], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
-        """Gives the other side of a join or union as it is now, or its columns only."""
+    def _reader(self, reads: Iterator[int], *, empty: bool = False) -> Callable[[Flow], DataFrame]:
+        """Reads the current rows of the other side of a join or union, or only its columns."""
 
         def flow(declared: Flow) -> DataFrame:
-            return apply(reading.read_batch(self.spark, next(reads)), declared.steps, Scope(flow))
+            return apply(current_rows(self._sources, next(reads)), declared.steps, Scope(flow))
 
         return (lambda declared: flow(declared).limit(0)) if empty else flow
 
 
 def unparsed(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of a payload that does not parse, in Spark's own words; None for any other error."""
+    """The error for a payload that does not parse, from Spark's error; None for any other."""
     if UNPARSED not in str(error):
         return None
     table = plan.write.quarantine.text if plan.write.quarantine else "the quarantine"
@@ -205,15 +207,15 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
         f"a row in {table} does not parse as the columns that the steps of {plan.pipeline} give where it failed; "
         "nothing was replayed.",
         where=plan.origin,
-        fix="keep the types in front as they were, and change them behind.",
+        fix="keep the types before that step as they were, and change them after it.",
     )
 
 
-def fails_at_the_end(plan: Plan) -> tuple[Column, Column]:
-    """Whether a row cannot be written for its key or its route, and the reason."""
+def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
+    """Whether a row cannot be written due to its key or route, and the reason."""
     bad, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
-    if isinstance(mode, (Upsert, Delete)):
+    if mode.traits.keyed:
         names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
         bad = bad | null_key(mode.keys)
         reasons.append(F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names))))
@@ -225,9 +227,9 @@ def fails_at_the_end(plan: Plan) -> tuple[Column, Column]:
     return bad, F.coalesce(*reasons, F.lit(""))
 
 
-def _holds_odd_map(kind: DataType) -> bool:
+def _has_unparsable_map(kind: DataType) -> bool:
     if isinstance(kind, MapType):
-        return not isinstance(kind.keyType, StringType) or _holds_odd_map(kind.valueType)
+        return not isinstance(kind.keyType, StringType) or _has_unparsable_map(kind.valueType)
     inner: Sequence[Any] = [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
     element = getattr(kind, "elementType", None)
-    return any(map(_holds_odd_map, [*inner, *([element] if element is not None else [])]))
+    return any(map(_has_unparsable_map, [*inner, *([element] if element is not None else [])]))

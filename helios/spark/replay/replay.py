@@ -1,64 +1,60 @@
-"""Replaying a quarantine: rows that were set aside go through the steps as the script says now, and into the target.
+"""Replays a quarantine: sends its rows through the current steps and into the target.
 
-A replay is a driver of its own, `<pipeline>.replay`, under the pipeline's lease. Two tables count replays: the target
-those that it has, the quarantine those whose rows it has given up. In between, they are noted beside the checkpoint:
-
-<checkpoint>/helios/replay/
-  taken/              the rows that leave their place in the quarantine
-  rejected/           those of them that fail in another step now, and come back with it
-  state.json          the replay's number, and the snapshot of the quarantine that it reads
-  helios/tables.json  the tables that rows were routed into
-
-A replay that dies is found at the next start: where the target has it, the quarantine is brought up to it.
+A replay commits as its own driver, `<pipeline>.replay`, under the pipeline's lease. It is recorded in two ledgers: in
+the target once its rows are written, and in the quarantine once they are removed there; until then its notes are in the
+checkpoint. The next start finds a replay that died: if the target has it, only the quarantine is updated.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
-from helios.model.modes import Overwrite, OverwritePartitions, Upsert
-from helios.plan.nodes import Plan, ReadPath
-from helios.spark.checkpoint.files import Checkpoint, Files
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import KeyMemory
-from helios.spark.iceberg import tables as writing
-from helios.spark.iceberg.failures import plain
+from helios.spark.iceberg import tables
+from helios.spark.iceberg.failures import user_error
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.replay.notes import Notes, State
 from helios.spark.replay.payload import Payloads, unparsed
+from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.options import Terms
-from helios.spark.sinks.quarantine import COEXIST, COLUMNS, NAMES
-from helios.spark.sinks.route import RoutedTarget
-from helios.spark.sinks.table import Site, TableTarget, Work
-from helios.spark.sources import readers as reading
-from helios.spark.steps.build import build
+from helios.spark.sinks.options import Commit, CommitOptions
+from helios.spark.sinks.protocol import Found, Sink
+from helios.spark.sinks.quarantine import COEXIST, NAMES
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.protocol import current_rows, open_source
+from helios.spark.steps.build import Built, build
 from helios.table.ledger import REPLAY, Record
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """What a replay did.
+    """The result of a replay.
 
     Attributes:
         pipeline: The pipeline.
         target: Its target.
         quarantine: Its quarantine.
-        taken: The rows that left their place in the quarantine.
-        moved: Those of them that fail in another step now, and came back with it.
-        stayed: The rows that fail again where they failed, and stay as they are.
-        snapshot: The snapshot of the target; None when it has not changed.
-        resumed: Whether the target had the rows already, from a replay that died.
+        taken: The rows that were removed from the quarantine.
+        moved: Those of them that now fail in another step, and were quarantined again.
+        stayed: The rows that fail in the same step again, and stay unchanged.
+        snapshot: The snapshot of the target; None if it has not changed.
+        resumed: Whether the target already had the rows, from a replay that died.
     """
 
     pipeline: str
@@ -71,27 +67,16 @@ class Replayed:
     resumed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class State:
-    """A replay that has begun: `stayed` rows were not taken, by the steps of that fingerprint."""
-
-    pipeline: str
-    number: int
-    position: Mapping[str, Any]
-    steps: str
-    stayed: int
-
-
 class Replay:
     """The replay of one pipeline's quarantine.
 
     Args:
-        plan: The pipeline, as the script says now.
+        plan: The pipeline, compiled from the current script.
         spark: The session.
-        step: Only rows whose step holds this text; the empty text stands for null keys and routes.
+        step: Replays only rows whose step contains this text; the empty text means null keys and routes.
 
     Raises:
-        InputError: The pipeline cannot be replayed; with the reason.
+        InputError: The pipeline cannot be replayed; names the reason.
     """
 
     def __init__(self, plan: Plan, spark: SparkSession, step: str | None = None) -> None:
@@ -108,31 +93,35 @@ class Replay:
         self._refuse()
 
     def _refuse(self) -> None:
-        """Refuses pipelines whose rows do not stand for themselves."""
+        """Rejects pipelines whose rows depend on others, or replace others."""
         plan, mode = self.plan, self.plan.write.mode
         why = None
         if plan.path is ReadPath.STREAM:
-            why = f"it is a stateful stream ({plan.why}), whose state the rows would not meet"
-        elif isinstance(mode, (Overwrite, OverwritePartitions)):
-            why = f"its mode is {mode.text()}: the rows would take the place of those that are there"
+            why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
+        elif mode.traits.erases:
+            why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif plan.streaming and keeps_state(self._as_stream()):
-            why = "a callable keeps state between batches, which the rows would not meet"
+            why = "a callable keeps state between batches, which a replay does not have"
         if why is not None:
             raise InputError(
                 f"the quarantine of {plan.pipeline} cannot be replayed: {why}.",
                 where=plan.origin,
-                fix=f"read {self.quarantine.text} in a pipeline of its own.",
+                fix=f"read {self.quarantine.text} in another pipeline.",
             )
 
     def _as_stream(self) -> DataFrame:
-        read = {True: reading.as_stream, False: reading.read_batch}
-        return build(self.plan, lambda _, one: read[one.source.streaming](self.spark, one)).df
+        context = SourceContext(plan=self.plan, spark=self.spark)
+
+        def rows(index: int, read: ReadPlan) -> DataFrame:
+            return open_source(context, index).stream() if read.source.streaming else current_rows(context, index)
+
+        return build(self.plan, rows).df
 
     def run(self) -> Replayed:
-        """Replays what is there.
+        """Replays the quarantine.
 
         Raises:
-            HeliosError: The rows cannot be replayed. Nothing is lost: run again, it goes on.
+            HeliosError: The rows cannot be replayed. Nothing is lost: another run resumes.
         """
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
@@ -147,7 +136,7 @@ class Replay:
         except HeliosError:
             raise
         except Exception as error:
-            raise (unparsed(error, self.plan) or plain(error, self.plan)) from error
+            raise (unparsed(error, self.plan) or user_error(error, self.plan)) from error
 
     def _refuse_foreign(self, checkpoint: Checkpoint) -> None:
         identity = checkpoint.identity()
@@ -164,29 +153,29 @@ class Replay:
 
     def _replay(self, lease: Lease, checkpoint: Checkpoint) -> Replayed:
         plan = self.plan
-        table = writing.load_table(self.spark, self.quarantine)
+        table = tables.load_table(self.spark, self.quarantine)
         if table is None:
             raise NotFound(
                 f"there is no table {self.quarantine.text} yet: {plan.pipeline} has set no rows aside.",
                 where=plan.declared.sink.origin,
             )
         notes = Notes(self.spark, checkpoint)
-        begun = notes.state()
-        ledger = Ledger(table, begun.pipeline if begun else plan.pipeline + REPLAY, str(table.uuid()), "")
+        state = notes.state()
+        ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
-        if begun is not None and begun.number != number:
-            begun = None  # the quarantine is up to it: it died between that and the end
-        target = self._target(ledger, lease, checkpoint, notes)
-        found = target.find(number, begun.position, planned=True) if begun is not None else None
+        if state is not None and state.number != number:
+            state = None  # the quarantine has it: it died after its last commit
+        sink = self._sink(ledger, lease, checkpoint, notes)
+        found = self._found(sink, state) if state is not None else None
         payloads = None
-        if begun is None or (found is None and isinstance(target, TableTarget)):
-            # The target has nothing of it: what is taken is told anew, by the steps as they are now.
+        if state is None or (found is None and isinstance(sink, TableSink)):
+            # The target has none of its rows: they are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
-            begun = self._begin(target, notes, payloads, self._blank(ledger, table, number), again=begun is not None)
-            if not notes.begun:
-                return self._done(begun)
-            target.find(number, begun.position, planned=True)
-        elif found is None and begun.steps != plan.fingerprint:
+            state = self._begin(sink, notes, payloads, self._new_state(ledger, table, number), again=state is not None)
+            if not notes.started:
+                return self._done(state)
+            self._found(sink, state)
+        elif found is None and state.steps != plan.fingerprint:
             raise InputError(
                 f"a replay of {plan.pipeline} died between the tables that it is routed into, and the steps have "
                 "changed since.",
@@ -197,10 +186,11 @@ class Replay:
         if found is None:
             good, moved = (payloads or Payloads(plan, self.spark)).through(notes.taken())
             notes.reject(moved)
-            commit = target.write(Work(df=good, number=number, position=begun.position, planned=True))
-        self._finish(ledger, begun, notes, lease)
+            with sink.stage(state.batch, Built(good)) as staged:
+                commit = sink.commit(staged)
+        self._finish(ledger, state, notes, lease)
         done = replace(
-            self._done(begun),
+            self._done(state),
             taken=notes.taken().count(),
             moved=notes.rejected().count(),
             snapshot=commit.snapshot if commit is not None else None,
@@ -209,52 +199,54 @@ class Replay:
         notes.clear()
         return done
 
-    def _done(self, begun: State) -> Replayed:
+    def _found(self, sink: Sink, state: State) -> Commit | None:
+        outcome = sink.find(state.batch)
+        return outcome.commit if isinstance(outcome, Found) else None
+
+    def _done(self, state: State) -> Replayed:
         plan = self.plan
         return Replayed(
             pipeline=plan.pipeline,
             target=plan.write.table.text,
             quarantine=self.quarantine.text,
-            stayed=begun.stayed,
+            stayed=state.stayed,
         )
 
     def _number(self, ledger: Ledger) -> int:
-        """The number of the replay that comes next: the quarantine counts those that it has given up rows for."""
+        """The number of the next replay, by the quarantine's record of finished replays."""
         record = ledger.load()
         if record is None or record.checkpoint != ledger.checkpoint:
             record = Record(checkpoint=ledger.checkpoint)
             ledger.claim(record)
         return record.batch + 1
 
-    def _blank(self, ledger: Ledger, table: Any, number: int) -> State:
+    def _new_state(self, ledger: Ledger, table: JavaTable, number: int) -> State:
         table.refresh()
         head = table.currentSnapshot()
         at = int(head.snapshotId()) if head is not None else None
         position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
-    def _begin(
-        self, target: TableTarget | RoutedTarget, notes: Notes, payloads: Payloads, blank: State, *, again: bool
-    ) -> State:
-        """Notes the rows that pass now where they failed; nothing where none do."""
+    def _begin(self, sink: Sink, notes: Notes, payloads: Payloads, new: State, *, again: bool) -> State:
+        """Notes the rows that now pass the step that rejected them; notes nothing if there are none."""
         notes.clear()
-        rows = self._rows(blank)
+        rows = self._rows(new)
         if rows is None:
-            return blank
+            return new
         notes.take(payloads.passing(rows))
         taken = notes.taken().count()
-        state = replace(blank, stayed=rows.count() - taken)
+        state = replace(new, stayed=rows.count() - taken)
         if not taken:
             notes.clear()
             return state
-        if not again and isinstance(target, TableTarget):
-            self._announce(target, blank)
+        if not again and isinstance(sink, TableSink):
+            self._claim(sink, new)
         notes.begin(state)
         return state
 
-    def _rows(self, blank: State) -> DataFrame | None:
-        """The pipeline's rows in the quarantine; None when there are none."""
-        snapshot = blank.position["sources"][0]["to"]
+    def _rows(self, new: State) -> DataFrame | None:
+        """The pipeline's rows in the quarantine; None if there are none."""
+        snapshot = new.position["sources"][0]["to"]
         if snapshot is None:
             return None
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
@@ -271,33 +263,33 @@ class Replay:
             )
         return rows.where(F.col("step").isin(chosen))
 
-    def _announce(self, target: TableTarget, blank: State) -> None:
-        """Prepares the target for a replay that it knows nothing of."""
-        ledger = target.ledger
+    def _claim(self, sink: TableSink, new: State) -> None:
+        """Claims the target for a new replay."""
+        ledger = sink.ledger
         record = ledger.load()
-        if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= blank.number:
+        if record is not None and record.checkpoint == ledger.checkpoint and record.batch >= new.number:
             raise LedgerError(
-                f"{target.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
+                f"{sink.name.text} holds replay {record.batch} of {self.plan.pipeline}, whose rows are still in "
                 f"{self.quarantine.text}: which ones they are was noted beside the checkpoint, and is lost.",
                 where=self.plan.origin,
-                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {target.name.text} holds, "
-                f"and then remove the table property {ledger.key} of {target.name.text}.",
+                fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {sink.name.text} holds, "
+                f"and then remove the table property {ledger.key} of {sink.name.text}.",
             )
-        # Earlier replays are over, whatever became of their snapshots since.
-        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=blank.number - 1, steps=ledger.steps))
+        # Earlier replays are finished, whether or not their snapshots still exist.
+        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps))
 
-    def _finish(self, ledger: Ledger, begun: State, notes: Notes, lease: Lease) -> None:
-        """Brings the quarantine up to the target, once: the taken rows go, the rejected ones come."""
-        if ledger.find(begun.number, begun.position, planned=True) is not None:
+    def _finish(self, ledger: Ledger, state: State, notes: Notes, lease: Lease) -> None:
+        """Updates the quarantine, once: removes the taken rows and adds the rejected ones."""
+        if ledger.find(state.batch) is not None:
             return
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
         taken, moved = notes.taken().distinct(), notes.rejected()
-        coming = moved.withColumns(
+        returning = moved.withColumns(
             {
                 "pipeline": F.lit(self.plan.pipeline),
-                "batch": F.lit(None).cast("bigint"),  # which batch a row was in, its new payload does not tell
-                "position": F.lit(json.dumps(begun.position)),
+                "batch": F.lit(None).cast("bigint"),  # unknown for the new payload
+                "position": F.lit(json.dumps(state.position)),
                 "at": F.current_timestamp(),
             }
         ).select(*NAMES)
@@ -306,142 +298,64 @@ class Replay:
         def write(pending: Transaction) -> None:
             pending.sql(text, taken)
             if some:
-                pending.append(coming)
+                pending.append(returning)
 
-        terms = Terms(before=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
-        if ledger.commit(self.spark, write, begun.number, begun.position, terms) is None:
-            # Somebody has deleted the rows already: that is what was to be done.
-            ledger.claim(Record(checkpoint=ledger.checkpoint, batch=begun.number, position=begun.position))
+        options = CommitOptions(verify=lease.verify, retry=self.plan.write.sink.retrying, properties=COEXIST)
+        if ledger.commit(self.spark, write, state.batch, options) is None:
+            # The rows were deleted by somebody else already: only the record is missing.
+            ledger.claim(Record(checkpoint=ledger.checkpoint, batch=state.number, position=state.position))
 
     # the target
 
-    def _target(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableTarget | RoutedTarget:
-        """The pipeline's own target, written under the replay's name."""
+    def _sink(self, ledger: Ledger, lease: Lease, checkpoint: Checkpoint, notes: Notes) -> TableSink | RoutedSink:
+        """The sink of the pipeline's target, under the replay's name."""
         plan = self.plan
         renamed = replace(
             plan,
             pipeline=ledger.pipeline,
             was=None,
-            path=ReadPath.MICRO_BATCHES,  # replays have numbers, which a batch pipeline lacks
+            path=ReadPath.MICRO_BATCHES,  # replays are numbered, batch pipelines are not
             write=replace(plan.write, quarantine=None),
         )
-        site = Site(
+        context = SinkContext(
             plan=renamed,
             spark=self.spark,
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
             lease=lease,
         )
-
-        def remembering(target: TableTarget) -> TableTarget:
-            names = [name for name in (plan.pipeline, plan.was) if name]
-            records = [Ledger(target.table, name, "", "", target.branch).load() for name in names]
-            # A batch that changed nothing in the table is in Spark's log alone.
-            last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
-            for record in records:
-                if record is not None and record.aside:
-                    target.memory.forget(record.batch)
-            target.memory = Keys(checkpoint, target, last)
-            return target
-
         if plan.write.sink.routing is not None:
-            return Routed(site, remembering)
-        table = writing.load_table(self.spark, plan.write.table)
+            return Routed(context, lambda sink: self._with_upsert_state(sink, checkpoint))
+        table = tables.load_table(self.spark, plan.write.table)
         if table is None:
             raise NotFound(
                 f"table {plan.write.table.text} does not exist.",
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        made = AuditedTarget if plan.write.sink.audits else TableTarget
-        return remembering(made(site, plan.write.table, table, plan.write.sink.branch_name))
+        made = AuditedSink if plan.write.sink.audits else TableSink
+        sink = made(context, plan.write.table, table, plan.write.sink.branch_name)
+        return self._with_upsert_state(sink, checkpoint)
+
+    def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
+        """The sink with the upsert state of its pipeline."""
+        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
+        records = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
+        # A batch that changed nothing in the table is only in Spark's log.
+        last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
+        for record in records:
+            if record is not None and record.aside:
+                sink.upsert_state.forget(record.batch)
+        sink.upsert_state = ReplayedUpsertState(checkpoint, sink, last)
+        return sink
 
 
-class Routed(RoutedTarget):
-    """Routed tables, each of which remembers the keys that its pipeline does."""
+class Routed(RoutedSink):
+    """Routed tables, each with the upsert state of its pipeline."""
 
-    def __init__(self, site: Site, remembering: Callable[[TableTarget], TableTarget]) -> None:
-        super().__init__(site)
-        self._remembering = remembering
+    def __init__(self, context: SinkContext, with_upsert_state: Callable[[TableSink], TableSink]) -> None:
+        super().__init__(context)
+        self._with_upsert_state = with_upsert_state
 
-    def _table(self, name: TableName, table: Any | None, rows: DataFrame) -> TableTarget:
-        return self._remembering(super()._table(name, table, rows))
-
-
-class Keys(KeyMemory):
-    """The pipeline's own memory of its keys, to which a replay adds as if its rows had come in the last batch.
-
-    Args:
-        checkpoint: The pipeline's checkpoint.
-        target: The table.
-        last: The last batch that the pipeline has dealt with.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, target: TableTarget, last: int) -> None:
-        mode = target.site.plan.write.mode
-        name = f"{target.name.text}@{target.branch}" if target.branch else target.name.text
-        super().__init__(checkpoint, name, mode.tombstones if isinstance(mode, Upsert) else 0.0)
-        self._checkpoint = checkpoint
-        self._last = last
-
-    def before(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
-        self._make_room(spark, keys)
-        return super().before(spark, self._last + 1, keys)
-
-    def remember(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        super().remember(rows, self._last, keys)
-
-    def _make_room(self, spark: SparkSession, keys: tuple[str, ...]) -> None:
-        """Frees the place of the last batch: what it remembered is folded, and counts for the one before it."""
-        last = self._last
-        base = max(self._numbers("base", last + 1), default=None)
-        deltas = [n for n in self._numbers("delta", last + 1) if base is None or n > base]
-        if deltas[-1:] == [last]:
-            self._fold(spark, base, deltas, keys)
-            base = last
-        if base == last:
-            self._files.delete(f"{self._folder}/base/{last - 1}")
-            from_, to = (Files(spark, self._path(f"base/{n}")) for n in (last, last - 1))
-            from_.move(to)
-
-
-class Notes:
-    """What a replay notes beside the checkpoint, so that another process can go on with it."""
-
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
-        self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/replay")
-        self._spark = spark
-        self._files = self.checkpoint.files
-
-    @property
-    def begun(self) -> bool:
-        return self._files.read("state.json") is not None
-
-    def state(self) -> State | None:
-        text = self._files.read("state.json")
-        return State(**json.loads(text)) if text else None
-
-    def begin(self, state: State) -> None:
-        self._files.write("state.json", json.dumps(asdict(state)))
-
-    def take(self, rows: DataFrame) -> None:
-        self._write("taken", rows.select(*NAMES))
-
-    def taken(self) -> DataFrame:
-        return self._read("taken", COLUMNS)
-
-    def reject(self, rows: DataFrame) -> None:
-        self._write("rejected", rows)
-
-    def rejected(self) -> DataFrame:
-        return self._read("rejected", "payload string, reason string, step string")
-
-    def clear(self) -> None:
-        for name in ("state.json", "rejected", "taken"):
-            self._files.delete(name)
-
-    def _write(self, name: str, rows: DataFrame) -> None:
-        rows.write.mode("overwrite").parquet(f"{self._files.root}/{name}")
-
-    def _read(self, name: str, columns: str) -> DataFrame:
-        return self._spark.read.schema(columns).parquet(f"{self._files.root}/{name}")
+    def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
+        return self._with_upsert_state(super()._table(name, table, rows))

@@ -1,4 +1,4 @@
-"""A catalog or a storage that does not answer: for how long it has been away, and when to try again."""
+"""Back-off during an outage of a catalog or storage: how long to retry, and the pauses in between."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from helios.plan.nodes import Plan
 from helios.spark.run.failover import Choice
 
 FIRST_SECONDS = 0.5
-"""The pause before the first new start; each later one is twice as long."""
-AT_MOST = 10.0
+"""The pause before the first restart; it doubles with each later one."""
+MAX_SECONDS = 10.0
 
 
 class Outage:
-    """The time since a service was first found away.
+    """The current outage of a service, if there is one.
 
     Args:
-        limit: For how many seconds it is tried.
+        limit: Seconds for which a run retries.
     """
 
     def __init__(self, limit: float) -> None:
@@ -30,38 +30,38 @@ class Outage:
         self._tries = 0
 
     @property
-    def lasts(self) -> bool:
+    def ongoing(self) -> bool:
         return self._since is not None
 
-    def pause(self, ways: int = 1) -> float | None:
-        """Seconds until the next try after one that failed; None when the time is used up.
+    def pause(self, replicas: int = 1) -> float | None:
+        """Seconds until the next attempt after a failed one; None when the limit is reached.
 
         Args:
-            ways: How many replicas there are: the others are asked at once.
+            replicas: The number of replicas; the others are tried without a pause.
         """
         now = time.monotonic()
         if self._since is None:
             self._since, self._clock, self._tries = now, f"{datetime.now():%H:%M:%S}", 0
         self._tries += 1
-        rounds, rest = divmod(self._tries, ways)
+        rounds, rest = divmod(self._tries, replicas)
         left = self._since + self.limit - now
         if left <= 0:
             return None
-        # The last try is when the time is up, not a pause earlier.
-        return min(FIRST_SECONDS * 2 ** min(rounds - 1, 10), AT_MOST, left) if rest == 0 else 0.0
+        # The last attempt is made exactly at the limit.
+        return min(FIRST_SECONDS * 2 ** min(rounds - 1, 10), MAX_SECONDS, left) if rest == 0 else 0.0
 
-    def over(self) -> float | None:
-        """Ends it; returns how long it was, None when there was none."""
+    def end(self) -> float | None:
+        """Ends the outage; returns its seconds, or None if there was none."""
         since, self._since = self._since, None
         return time.monotonic() - since if since is not None else None
 
-    def told(self, where: str, reason: str, choice: Choice) -> str:
-        """The line by which a run tells of it."""
-        there = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
-        return f"{where} has been away since {self._clock} ({reason}); trying again for {self.limit:g} s{there}"
+    def message(self, where: str, reason: str, choice: Choice) -> str:
+        """The message of the `waiting` event."""
+        replica = f"; trying {choice.addresses()}" if len(choice) > 1 else ""
+        return f"{where} has been away since {self._clock} ({reason}); trying again for {self.limit:g} s{replica}"
 
-    def used_up(self, plan: Plan, where: str, reason: str) -> RunError:
-        """The failure of a run that has waited for long enough."""
+    def limit_error(self, plan: Plan, where: str, reason: str) -> RunError:
+        """The error of a run whose limit is reached."""
         doctor = " and ".join(f"`helios doctor --catalog {catalog.name}`" for catalog in plan.catalogs)
         return RunError(
             f"{plan.pipeline}: {where} has been away since {self._clock}, for longer than the {self.limit:g} s of "
@@ -71,8 +71,8 @@ class Outage:
         )
 
 
-def blamed(reason: str, plan: Plan) -> str:
-    """What does not answer, as far as a reason names its address."""
+def unavailable_service(reason: str, plan: Plan) -> str:
+    """The service that does not answer, if the reason contains its address."""
     for catalog in plan.catalogs:
         given = catalog.option("uri") or catalog.option("endpoint") or ()
         addresses = given if isinstance(given, tuple) else (str(given),)

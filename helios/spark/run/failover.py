@@ -1,4 +1,4 @@
-"""Failover between the replicas of a catalog: which one a run uses."""
+"""Failover between the replicas of a catalog: the choice of the one that a run uses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from helios.catalog.conf import replicas
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.plan.nodes import Plan
-from helios.spark.checkpoint.files import Files
-from helios.spark.iceberg.freshness import WATCHES, watch_replicas
+from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.iceberg.freshness import FRESHNESS, track_replicas
 from helios.spark.session import session as sessions
 
 SEEN = "helios/seen.json"
-"""The file of a checkpoint that keeps what was seen of each replica."""
+"""The checkpoint file with the freshness marks of each replica."""
 
 
 class Choice:
     """The replica of each catalog that a run uses.
 
     Args:
-        plan: What runs, with the catalogs as they were declared.
+        plan: The pipeline, with its catalogs as declared.
         spark: The session of the run.
     """
 
@@ -34,69 +34,69 @@ class Choice:
         self._plan = plan
         self._spark = spark
         several = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
-        self._ways = [dict(zip(several, way, strict=True)) for way in product(*map(replicas, several))]
+        self._combinations = [dict(zip(several, chosen, strict=True)) for chosen in product(*map(replicas, several))]
         for catalog in several:
-            watch_replicas(catalog)
-        self._at = 0
-        self._kept: dict[str, Any] = {}
-        self.plan = _on(plan, self._ways[0])
+            track_replicas(catalog)
+        self._index = 0
+        self._stored: dict[str, Any] = {}
+        self.plan = _with_replicas(plan, self._combinations[0])
         self.spark = spark
 
     def __len__(self) -> int:
-        return len(self._ways)
+        return len(self._combinations)
 
     @property
     def renews(self) -> bool:
-        """Whether a catalog asks for tokens, as it does when it is made."""
+        """Whether a catalog requests tokens, which a new session renews."""
         return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
 
     def next(self) -> None:
-        """Takes the next replica: in a session of its own, as Spark keeps the catalogs that it has made."""
+        """Switches to the next replica, in a new session, as Spark caches the catalogs of a session."""
         if len(self) == 1 and not self.renews:
             return
-        self._at = (self._at + 1) % len(self)
-        self.plan = _on(self._plan, self._ways[self._at])
+        self._index = (self._index + 1) % len(self)
+        self.plan = _with_replicas(self._plan, self._combinations[self._index])
         self.spark = SparkSession(self._spark.sparkContext, self._spark._jsparkSession.cloneSession())
         sessions.declare_catalogs(self.spark, [self.plan])
 
     def addresses(self) -> str:
-        """Where the chosen replicas are."""
-        return ", ".join(str(one.option("uri")) for one in self._ways[self._at].values())
+        """The addresses of the chosen replicas."""
+        return ", ".join(str(one.option("uri")) for one in self._combinations[self._index].values())
 
-    # what was seen, in the checkpoint
+    # freshness marks in the checkpoint
 
-    def recall(self, files: Files) -> None:
-        """Reads what earlier processes have seen."""
+    def recall(self, files: HadoopFiles) -> None:
+        """Restores the marks of earlier processes."""
         text = files.read(SEEN) if len(self) > 1 else None
         marks = json.loads(text) if text else {}
-        for catalog in self._ways[0]:
-            WATCHES[catalog].restore(marks.get(catalog.name, {}))
+        for catalog in self._combinations[0]:
+            FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
-    def keep(self, files: Files) -> None:
-        """Writes down what was seen since, for later processes."""
+    def keep(self, files: HadoopFiles) -> None:
+        """Stores the marks for later processes, if they changed."""
         if len(self) == 1:
             return
-        watches = [WATCHES[catalog] for catalog in self._ways[0]]
+        watches = [FRESHNESS[catalog] for catalog in self._combinations[0]]
         marks = {w.catalog.name: {name: asdict(mark) for name, mark in sorted(w.marks.items())} for w in watches}
-        if marks != self._kept:
+        if marks != self._stored:
             files.write(SEEN, json.dumps(marks))
-            self._kept = marks
+            self._stored = marks
 
 
-def _on(plan: Plan, way: Mapping[Catalog, Catalog]) -> Plan:
-    """A plan whose catalogs are these replicas of them."""
-    if not way:
+def _with_replicas(plan: Plan, chosen: Mapping[Catalog, Catalog]) -> Plan:
+    """A plan with each catalog replaced by its replica."""
+    if not chosen:
         return plan
 
-    def moved(table: TableName) -> TableName:
-        return replace(table, catalog=way.get(table.catalog, table.catalog))
+    def on_replica(table: TableName) -> TableName:
+        return replace(table, catalog=chosen.get(table.catalog, table.catalog))
 
     write = plan.write
-    aside = moved(write.quarantine) if write.quarantine is not None else None
+    quarantine_table = on_replica(write.quarantine) if write.quarantine is not None else None
     return replace(
         plan,
-        reads=tuple(replace(r, table=moved(r.table)) if r.table is not None else r for r in plan.reads),
-        write=replace(write, table=moved(write.table), quarantine=aside),
-        catalogs=tuple(way.get(one, one) for one in plan.catalogs),
-        neighbours=tuple(way.get(one, one) for one in plan.neighbours),
+        reads=tuple(replace(r, table=on_replica(r.table)) if r.table is not None else r for r in plan.reads),
+        write=replace(write, table=on_replica(write.table), quarantine=quarantine_table),
+        catalogs=tuple(chosen.get(one, one) for one in plan.catalogs),
+        neighbours=tuple(chosen.get(one, one) for one in plan.neighbours),
     )

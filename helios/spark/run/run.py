@@ -1,4 +1,4 @@
-"""Running one pipeline in a thread of its own: the handle, its events and its end."""
+"""The run of one pipeline in its own thread: the handle, its events, and restarts after outages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from pyspark.sql import SparkSession
 from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.failures import away, expired, plain
-from helios.spark.iceberg.scan_metrics import Scanned
+from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
+from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.maintenance.maintain import Upkeep
-from helios.spark.run.backoff import Outage, blamed
+from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
-from helios.spark.run.query import Attempt, Stopped
-from helios.spark.session.executors import PATIENCE, Executors
+from helios.spark.run.job import Stopped, StreamingQuery
+from helios.spark.run.query import PipelineQuery
+from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
+from helios.table.positions import Lag
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that a run tells.
+    """An event of a run.
 
     `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
     """
@@ -44,15 +46,15 @@ class Event:
 
 
 class PipelineRun:
-    """One pipeline at work, in a thread of its own.
+    """The run of one pipeline, in its own thread.
 
     Args:
-        plan: What to run.
+        plan: The pipeline.
         spark: The session.
-        once: Drain what is there now, then end.
-        new_checkpoint: Start a new checkpoint at the position that the target remembers.
-        full_refresh: Empty the target in one snapshot, and fill it from the beginning.
-        tell: Called with every event, from the run's own threads.
+        once: Process the data that is there at the start, then end.
+        new_checkpoint: Start a new checkpoint at the position in the target's record.
+        full_refresh: Empty the target in one snapshot, and refill it from the start.
+        emit: Called with every event, from the run's own threads.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class PipelineRun:
         once: bool = False,
         new_checkpoint: bool = False,
         full_refresh: bool = False,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
         self.spark = spark
@@ -75,15 +77,16 @@ class PipelineRun:
         self.rows = 0
         self.batches = 0
         self.last: Commit | None = None
-        self._tell = tell
+        self._emit = emit
         self._stop = threading.Event()
-        self._busy = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._choice = Choice(plan, spark)
         self._outage = Outage(plan.write.sink.retrying.outage)
-        self._served = False  # whether the services have ever answered
-        self._uncommitted = False  # whether a batch waits for a service that is away
-        self._told = ""
-        self._keep: Callable[[], None] = lambda: None
+        self._served = False  # whether the services have answered since the start
+        self._uncommitted = False  # whether a batch waits for an unavailable service
+        self._last_waiting = ""
+        self._lags: dict[int, Lag] = {}
+        self._store_freshness: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
 
@@ -95,7 +98,7 @@ class PipelineRun:
         return self
 
     def stop(self) -> None:
-        """Asks the run to end after the batch at work; returns at once."""
+        """Requests the end of the run after the current batch; returns at once."""
         self._stop.set()
 
     @property
@@ -123,7 +126,7 @@ class PipelineRun:
         return True
 
     def status(self) -> dict[str, Any]:
-        """Where the run stands, as JSON values."""
+        """The current state of the run, as JSON values."""
         return {
             "pipeline": self.plan.pipeline,
             "target": self.plan.write.table.text,
@@ -145,98 +148,101 @@ class PipelineRun:
         self._metrics.started()
         try:
             with tempfile.TemporaryDirectory(prefix="helios-") as folder:
-                self._attempts(self.plan.checkpoint or folder)
+                self._run_with_restarts(self.plan.checkpoint or folder)
             self._end("stopped" if self._stop.is_set() else "finished")
         except Stopped:
             self.error = None
             self._end("stopped")
         except BaseException as error:
-            self.error = plain(error, self.plan)
+            self.error = user_error(error, self.plan)
             self.state = "failed"
-            self._say("failed", message=str(self.error))
+            self._event("failed", message=str(self.error))
         finally:
             self._metrics.ended()
 
-    def _attempts(self, location: str) -> None:
-        """Starts the pipeline, and starts it again, on the next replica, when a service was away."""
+    def _run_with_restarts(self, location: str) -> None:
+        """Starts the pipeline, and restarts it on the next replica during an outage."""
         while True:
             try:
-                self._attempt(location)
+                self._start_once(location)
                 return
             except Exception as error:
-                # A token that was not renewed while its server was away: a new session asks for a new one.
-                reason = away(error) or (expired(error) if self._served and self._choice.renews else None)
+                # A token that expired during an outage of its server: a new session requests a new one.
+                reason = outage_reason(error) or (
+                    expired_token(error) if self._served and self._choice.renews else None
+                )
                 if reason is None:
                     raise
                 if self.state == "running":
-                    # What a new checkpoint or a full refresh asked for has been done by the first start.
+                    # The first start has already made the new checkpoint or the full refresh.
                     self.new_checkpoint = self.full_refresh = False
                 self.state = "away"
-                outage, where = self._outage, blamed(reason, self.plan)
+                outage, where = self._outage, unavailable_service(reason, self.plan)
                 pause = outage.pause(len(self._choice))
                 if pause is None:
                     if self._uncommitted:
                         self._metrics.failed()
-                    raise outage.used_up(self.plan, where, reason) from error
+                    raise outage.limit_error(self.plan, where, reason) from error
                 self._choice.next()
-                self._wait(pause, outage.told(where, reason, self._choice))
+                self._report_waiting(pause, outage.message(where, reason, self._choice))
                 if self._stop.wait(pause):
                     raise Stopped from error
 
-    def _wait(self, pause: float, line: str) -> None:
-        """Tells that a service is away, in one line for as long as nothing changes."""
-        if line != self._told:
-            self._told = line
-            self._say("waiting", seconds=pause, message=line)
+    def _report_waiting(self, pause: float, line: str) -> None:
+        """Emits a `waiting` event, unless its message is the last one's."""
+        if line != self._last_waiting:
+            self._last_waiting = line
+            self._event("waiting", seconds=pause, message=line)
 
-    def _attempt(self, location: str) -> None:
+    def _start_once(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        tell = partial(self._wait, PATIENCE)
-        self._executors = Executors(self.spark, self.plan, location, tell, self._stop.is_set)
-        self._executors.look()
+        on_wait = partial(self._report_waiting, EXECUTOR_WAIT)
+        self._executors = Executors(self.spark, self.plan, location, on_wait, self._stop.is_set)
+        self._executors.verify()
         if self._stop.is_set():
             raise Stopped
-        attempt = Attempt(self, location)
-        self._keep = partial(self._choice.keep, attempt.checkpoint.files)
-        self._choice.recall(attempt.checkpoint.files)
-        df = attempt.declare()
-        lease = attempt.claim(df).lease
+        self._lags.clear()
+        query = PipelineQuery(self.plan, self.spark, self, location)
+        self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
+        self._choice.recall(query.checkpoint.files)
+        df = query.declare()
+        job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh)
         try:
             self.state = "running"
-            self._say("started")
-            attempt.run(df)
-            self._well()
+            self._event("started")
+            query.execute(job, df)
+            self._services_answered()
         finally:
-            lease.release()
+            job.lease.release()
 
-    def _well(self) -> None:
-        """Notes that the services answer: an outage is over when something has gone through, not when it began to."""
-        seconds = self._outage.over()
-        self._served, self._uncommitted, self._told = True, False, ""
+    def _services_answered(self) -> None:
+        """Notes that the services answer: an outage ends when a batch or a source check has succeeded."""
+        seconds = self._outage.end()
+        self._served, self._uncommitted, self._last_waiting = True, False, ""
         if seconds is not None:
             self.state = "running"
-            self._say("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
+            self._event("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
 
     def _end(self, state: str) -> None:
         self.state = state
-        self._say(state)
+        self._event(state)
 
-    def _say(self, kind: str, **details: Any) -> None:
-        self._tell(Event(pipeline=self.plan.pipeline, kind=kind, **details))
+    def _event(self, kind: str, **details: Any) -> None:
+        self._emit(Event(pipeline=self.plan.pipeline, kind=kind, **details))
 
-    def follow(self, query: Any) -> None:
-        """Waits for a streaming query, and stops it between batches when asked to."""
+    def follow(self, query: StreamingQuery) -> None:
+        """Waits for a streaming query, and stops it between batches on request."""
         while not query.awaitTermination(1 if self._stop.is_set() else 0.2):
-            # A look at the sources has ended well.
-            if (self._outage.lasts or not self._served) and query.lastProgress is not None:
-                self._well()
+            # A check of the sources has succeeded.
+            if (self._outage.ongoing or not self._served) and query.lastProgress is not None:
+                self._services_answered()
             if self._stop.is_set():
-                with self._busy:
-                    pass  # the batch at work ends; one that waits here ends itself
+                with self._batch_lock:
+                    pass  # wait for the current batch; a waiting one raises Stopped
                 query.stop()
 
     def retried(self) -> None:
-        """Counts a commit that is tried again."""
+        """Counts a commit retry."""
         self._metrics.retried()
 
     def rejected(self, rows: int) -> None:
@@ -244,49 +250,51 @@ class PipelineRun:
         if rows:
             self._metrics.records_rejected(rows)
 
-    def gave_up(self) -> None:
+    def commit_failed(self) -> None:
         """Counts a commit that failed for good."""
         self._metrics.failed()
 
-    def put_off(self) -> None:
-        """Counts a commit that failed because a service is away, and will be tried again."""
+    def commit_postponed(self) -> None:
+        """Counts a commit that failed as a service is unavailable, and will be retried."""
         self._uncommitted = True
         self._metrics.retried()
 
-    def tended(self, done: Upkeep) -> None:
-        """Tells of upkeep between two batches."""
-        self._say("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _told(done))
+    def maintained(self, done: Upkeep) -> None:
+        """Emits the event of maintenance between two batches."""
+        self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
 
-    def lag(self, snapshots: int, seconds: float) -> None:
-        """Notes how far the target is behind its sources."""
-        self._metrics.lag(snapshots=snapshots, seconds=seconds)
+    def lagging(self, source: int, lag: Lag) -> None:
+        """Updates the lag over all sources."""
+        self._lags[source] = lag
+        lags = self._lags.values()
+        self._metrics.lag(snapshots=sum(one.snapshots for one in lags), seconds=max(one.seconds for one in lags))
 
-    def scanned(self, seen: Scanned) -> None:
-        """Counts the files and partitions that a batch read and left out."""
-        matched, skipped = seen.partitions()
+    def scanned(self, metrics: ScanMetrics) -> None:
+        """Counts the files and partitions that a batch read and skipped."""
+        matched, skipped = metrics.partitions()
         self._metrics.scanned(
-            matched=seen.matched,
-            skipped=seen.skipped,
-            bytes=seen.bytes,
+            matched=metrics.matched,
+            skipped=metrics.skipped,
+            bytes=metrics.bytes,
             partitions_matched=matched,
             partitions_skipped=skipped,
         )
 
     def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
-        """Runs a batch's work, counts it and tells of it."""
-        with self._busy:
+        """Runs the work of a batch, counts it and emits its event."""
+        with self._batch_lock:
             if self._stop.is_set():
                 raise Stopped
-            self._executors.look()
+            self._executors.verify()
             began = time.monotonic()
-            self._keep()
+            self._store_freshness()
             commit = work()
-            self._keep()
+            self._store_freshness()
             seconds = time.monotonic() - began
-        self._well()
+        self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            self._say("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows
@@ -295,7 +303,7 @@ class PipelineRun:
             self._metrics.committed(
                 records=commit.rows, bytes=commit.bytes, files=commit.files, seconds=commit.commit_seconds
             )
-            self._say(
+            self._event(
                 "batch",
                 batch=number,
                 rows=commit.rows,
@@ -305,17 +313,17 @@ class PipelineRun:
                 bytes=commit.bytes,
             )
         else:
-            self._say("idle", batch=number, seconds=seconds)
+            self._event("idle", batch=number, seconds=seconds)
         return commit
 
 
-def _told(upkeep: Upkeep) -> str:
-    """What was done between two batches, in a line."""
+def _summary(upkeep: Upkeep) -> str:
+    """A one-line summary of maintenance."""
     done: Any = upkeep.done
-    return TOLD[upkeep.kind](done)
+    return SUMMARIES[upkeep.kind](done)
 
 
-TOLD: dict[str, Callable[[Any], str]] = {
+SUMMARIES: dict[str, Callable[[Any], str]] = {
     "compact": lambda done: (
         f"compacted {done.rewritten} files into {done.added}"
         + (f", {done.deletes} delete files" if done.deletes else "")
@@ -324,4 +332,4 @@ TOLD: dict[str, Callable[[Any], str]] = {
     "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
     "orphans": lambda done: f"deleted {len(done.files)} orphan files",
 }
-"""By kind of upkeep."""
+"""The summary of each kind of maintenance."""

@@ -1,4 +1,4 @@
-"""Running several pipelines in one session: in the order of their tables, until they end or are stopped."""
+"""Runs several pipelines in one session, in the order of their tables, until they end or are stopped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from helios.spark.run.run import Event, PipelineRun
 
 
 class Runner:
-    """Pipelines at work together.
+    """Runs pipelines together.
 
-    A pipeline that reads what another of them writes begins when that table exists; with `once`, when its writer has
-    ended. When one fails the others go on, unless `fail_fast`.
+    A pipeline that reads the target of another one starts when that table exists; with `once`, when its writer has
+    ended. If one fails the others continue, unless `fail_fast`.
     """
 
     def __init__(
@@ -28,18 +28,18 @@ class Runner:
         new_checkpoint: bool = False,
         full_refresh: bool = False,
         fail_fast: bool = False,
-        tell: Callable[[Event], None] = lambda event: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        self.runs = [PipelineRun(plan, spark, tell=tell, **options) for plan in plans]
+        self.runs = [PipelineRun(plan, spark, emit=emit, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False
 
     def stop(self) -> None:
-        """Asks every run to end after its batch at work; those that wait do not begin."""
+        """Requests the end of every run after its current batch; waiting ones are not started."""
         self._stopping = True  # a plain flag: this is called from a signal handler
         for run in self.runs:
             run.stop()
@@ -63,25 +63,25 @@ class Runner:
     def _ready(self, run: PipelineRun) -> bool:
         wanted = {read.name for read in run.plan.reads if read.table is not None}
         writers = [r for r in self.runs if r is not run and r.plan.write.table.text in wanted]
-        complete = self.once or not run.plan.streaming  # what is read once is read when it is whole
-        ready = all(self._ended(w) if complete else self._begun(w) for w in writers)
+        complete = self.once or not run.plan.streaming  # a bounded read waits for the complete table
+        ready = all(self._ended(w) if complete else self._table_ready(w) for w in writers)
         return ready or self._circular(run)
 
-    def _begun(self, writer: PipelineRun) -> bool:
-        """Whether a writer's table is there, and is no longer about to be emptied."""
+    def _table_ready(self, writer: PipelineRun) -> bool:
+        """Whether a writer's table exists and will not be emptied any more."""
         return self._ended(writer) or writer.state == "running"
 
     def _ended(self, run: PipelineRun) -> bool:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """Pipelines that read each other's targets would wait for ever: the first of them begins."""
+        """Whether pipelines that read each other's targets wait for each other: then the first one starts."""
         return (
             not any(r.active for r in self.runs)
             and run is self._waiting[0]
-            and not any(self._free(r) for r in self._waiting)
+            and not any(self._writers_ended(r) for r in self._waiting)
         )
 
-    def _free(self, run: PipelineRun) -> bool:
+    def _writers_ended(self, run: PipelineRun) -> bool:
         wanted = {read.name for read in run.plan.reads}
         return all(self._ended(r) for r in self.runs if r is not run and r.plan.write.table.text in wanted)

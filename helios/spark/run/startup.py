@@ -1,95 +1,97 @@
-"""Before a pipeline's first batch: the checkpoint, the pipeline and the target must belong together."""
+"""Startup validation: checkpoint, pipeline and target must match before the first batch."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 
 from helios.errors import CheckpointError, InputError
-from helios.model.source import IcebergSource
-from helios.plan.checks.sinks import left_out, stores
+from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import ReadPath
+from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import changes
+from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
-from helios.spark.sinks.alignment import Fit, columns_of
-from helios.spark.sinks.audit import AuditedTarget
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.audit import AuditedSink
+from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import stored_schema
-from helios.spark.sinks.quarantine import Quarantine
-from helios.spark.sinks.route import RoutedTarget
-from helios.spark.sinks.table import Site, TableTarget, Target, create, memory, shape
+from helios.spark.sinks.protocol import Sink
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.table import TableSink, create, shape
 from helios.table.ledger import Record
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """What a pipeline holds while it runs.
+class Started:
+    """A validated start.
 
     Attributes:
-        lease: Its lease on the checkpoint.
-        target: Where its batches go.
+        lease: The lease on the checkpoint.
+        sink: The sink of its batches.
         planned: The last batch that an earlier process may have written; -1 for none.
     """
 
     lease: Lease
-    target: Target
+    sink: Sink
     planned: int
 
 
-class Claim:
-    """Matches the parts, and makes what is new: the checkpoint's identity, the table, the record in it.
+class StartupValidator:
+    """Validates a start, and creates what is missing: the checkpoint's identity, the table, the record in it.
 
     Args:
-        site: What is to run, and where; the lease and the checkpoint's id are found here.
-        anew: Whether a new checkpoint is to resume at the position that the target remembers.
-        refresh: Whether the target is to be emptied, and filled from the beginning.
+        context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
+        new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
+        full_refresh: Whether to empty the target and refill it from the start.
     """
 
-    def __init__(self, site: Site, *, anew: bool, refresh: bool) -> None:
-        plan = site.plan
-        self.site = site
+    def __init__(self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool) -> None:
+        plan = context.plan
+        self.context = context
         self.plan = plan
-        self.spark = site.spark
-        self.checkpoint = site.checkpoint
-        self.anew = anew
-        self.refresh = refresh
+        self.spark = context.spark
+        self.checkpoint = context.checkpoint
+        self.new_checkpoint = new_checkpoint
+        self.full_refresh = full_refresh
         self.routed = plan.write.sink.routing is not None
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
-        # Rows in memory have no name; a batch pipeline is told apart by all that it reads.
-        read = tuple("memory" if r.kind == "memory" else r.name for r in plan.reads)
+        # A batch pipeline is identified by all of its sources.
+        read = tuple(r.name if r.table is not None else r.source.ledger_name for r in plan.reads)
         self.sources = self.followed if plan.streaming else read
 
-    def take(self, df: DataFrame) -> Claimed:
-        """Takes the claim; the caller releases the lease.
+    def start(self, df: DataFrame) -> Started:
+        """Validates the start and takes the lease, which the caller releases.
 
         Args:
-            df: What will be written, of which only the schema is looked at.
+            df: The rows to write; only their schema is used.
 
         Raises:
-            CheckpointError: The parts do not belong together.
-            InputError: The target cannot take the rows, or no checkpoint can be made anew.
+            CheckpointError: Checkpoint, pipeline and target do not match.
+            InputError: The rows do not fit the target, or it cannot be resumed or refilled.
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
-        if self.anew or self.refresh:
-            self._refuse_anew()
+        if self.new_checkpoint or self.full_refresh:
+            self._refuse_unresumable()
         elif plan.former_checkpoint is not None:
-            self._move(plan.former_checkpoint)
-        replaced = self.anew or self.refresh
+            self._adopt_former(plan.former_checkpoint)
+        replaced = self.new_checkpoint or self.full_refresh
         existing = self._identity(lenient=replaced)
         if existing is not None:
             self._refuse_foreign(existing)
         existing = None if replaced else existing
-        # Routed tables are looked at when a value brings them up.
-        table = writing.load_table(self.spark, plan.write.table) if not self.routed else None
+        # Routed tables are opened when a value first occurs.
+        table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if existing is not None:
             self._compare(existing, table)
         elif table is not None and not replaced:
@@ -97,48 +99,48 @@ class Claim:
         if not replaced:
             self.checkpoint.verify()
         if table is not None:
-            self._refuse_misfit(table, df)
-        elif not self.routed and not (plan.write.sink.creates and stores(plan.write.mode)):
+            self._refuse_schema(table, df)
+        elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         lease = Lease(self.checkpoint)
         lease.acquire()
         try:
-            return self._settle(lease, existing, table, df)
+            return self._prepare(lease, existing, table, df)
         except BaseException:
             lease.release()
             raise
 
-    # what is refused
+    # validation
 
-    def _refuse_misfit(self, table: Any, df: DataFrame) -> None:
-        """A batch that the table cannot take is refused before anything is touched."""
+    def _refuse_schema(self, table: JavaTable, df: DataFrame) -> None:
+        """Rejects rows that do not fit the table, before anything is changed."""
         write = self.plan.write
-        if stores(write.mode):
-            out = left_out(write.sink, columns_of(df.schema), columns_of(writing.target_schema(self.spark, table)))
-            Fit(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
+        if write.mode.traits.stores:
+            out = left_out(write.sink, columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table)))
+            SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
-    def _refuse_anew(self) -> None:
+    def _refuse_unresumable(self) -> None:
         if self.routed:
             raise InputError(
                 f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its routed tables "
-                "stands at a batch of its own.",
+                "has its own last batch.",
                 where=self.plan.origin,
                 fix="restore the checkpoint from a backup, or route into tables of another name.",
             )
-        if self.refresh:
+        if self.full_refresh:
             return
         followed = [read for read in self.plan.reads if read.source.streaming]
-        resumable = self.plan.path is ReadPath.RANGES and all(isinstance(r.source, IcebergSource) for r in followed)
+        resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in followed)
         if followed and not resumable:
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources "
-                "can begin at the position that its target remembers.",
+                "can resume at the position in its target's record.",
                 where=self.plan.origin,
                 fix="restore the checkpoint from a backup, or run under a new name into a new target.",
             )
 
     def _identity(self, *, lenient: bool) -> Identity | None:
-        """Whose checkpoint it is; a lost identity is what a new checkpoint and a full refresh are for."""
+        """The identity of the checkpoint; `lenient` treats a damaged one as missing."""
         try:
             return self.checkpoint.identity()
         except CheckpointError:
@@ -163,7 +165,7 @@ class Claim:
                 fix="give this pipeline a name of its own.",
             )
 
-    def _compare(self, existing: Identity, table: Any | None) -> None:
+    def _compare(self, existing: Identity, table: JavaTable | None) -> None:
         plan, location = self.plan, self.checkpoint.location
         uuid_now = str(table.uuid()) if table is not None else None
         if existing.target_uuid and uuid_now != existing.target_uuid:
@@ -186,8 +188,8 @@ class Claim:
                 f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
                 f"{'; '.join(plan.state) or 'no stateful step'}.",
                 where=plan.origin,
-                fix="put the steps back, fill the target anew with `helios run --full-refresh`, or give the pipeline "
-                "a new name and a new target.",
+                fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
+                "new name and a new target.",
             )
         if existing.path != plan.path.value:
             raise CheckpointError(
@@ -197,19 +199,19 @@ class Claim:
                 fix="put the steps back, or give the pipeline a new name and a new target.",
             )
 
-    def _refuse_others(self, table: Any) -> None:
-        """Emptying a table must not take the rows of others along."""
+    def _refuse_others(self, table: JavaTable) -> None:
+        """Rejects a full refresh that would delete rows of other writers."""
         table.refresh()
         names = {name for name in (self.plan.pipeline, self.plan.was) if name}
-        names |= {f"{name}.replay" for name in names}  # what was mended in the quarantine is its own too
+        names |= {f"{name}.replay" for name in names}  # replayed rows are the pipeline's own too
         history = History(table, Ledger(table, self.plan.pipeline, "", "", self.branch).head())
-        # A branch of an empty table begins with an empty snapshot.
-        changing = (s for s in history if str(s.operation()) != COMPACTION and changes(s))
+        # A branch of an empty table starts with an empty snapshot.
+        changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
         foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
         if foreign is not None:
             why = f"snapshot {foreign.snapshotId()} is not this pipeline's"
         elif history.expired is not None:
-            why = f"snapshot {history.expired} has expired, so that nobody can tell whose it was"
+            why = f"snapshot {history.expired} has expired, so that its writer is unknown"
         else:
             return
         raise InputError(
@@ -218,9 +220,9 @@ class Claim:
             fix="delete the pipeline's own rows by hand, or run under a new name into a new table.",
         )
 
-    def _refuse_lost(self, table: Any) -> None:
+    def _refuse_lost(self, table: JavaTable) -> None:
         plan = self.plan
-        record = self._remembered(table)
+        record = self._last_record(table)
         if record is not None and record.position is not None:
             raise CheckpointError(
                 f"{plan.write.table.text} holds rows of {plan.pipeline}, but its checkpoint "
@@ -229,22 +231,56 @@ class Claim:
                 fix="restore the checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
             )
 
-    def _move(self, former: str) -> None:
-        """Takes over the checkpoint of the pipeline's old name, once."""
+    def _adopt_former(self, former: str) -> None:
+        """Moves the checkpoint of the pipeline's former name to the new one, once."""
         old = Checkpoint(self.spark, former)
         if self.checkpoint.identity() is not None or (found := old.identity()) is None:
             return
         if found.pipeline == self.plan.was:
             lease = Lease(old)
-            lease.acquire()  # nobody may be at work on it
+            lease.acquire()  # fails if another driver is alive on it
             lease.release()
             old.move(self.checkpoint)
 
-    # what is made
+    # creation
 
-    def _settle(self, lease: Lease, existing: Identity | None, table: Any | None, df: DataFrame) -> Claimed:
+    def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
-        identity = existing or Identity(
+        identity = existing or self._new_identity()
+        old = self._last_record(table) if table is not None and not self.full_refresh else None
+        if table is not None:
+            shape(self.spark, plan, table)
+        if existing is None:
+            self._reset(lease, identity, old, table)
+            # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
+            self.checkpoint.create(identity)
+        context = replace(self.context, lease=lease, checkpoint_id=identity.id)
+        planned = self.checkpoint.batches("offsets")
+        last = planned[-1] if planned else -1
+        if self.routed:
+            if identity.pipeline != plan.pipeline:
+                self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
+            return Started(lease=lease, sink=RoutedSink(context), planned=last)
+        # A new checkpoint keeps the old position, as a batch pipeline recognizes identical inputs by it.
+        claim = Record(
+            checkpoint=identity.id,
+            position=old.position if old else None,
+            steps=old.steps if old else plan.fingerprint,
+        )
+        if table is None:
+            table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
+            shape(self.spark, plan, table)
+        ledger = context.ledger(table, self.branch)
+        self._record(ledger, identity, claim)
+        if identity.pipeline != plan.pipeline or not identity.target_uuid:
+            self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
+        self._refuse_behind(ledger, last)
+        sink = AuditedSink if plan.write.sink.audits else TableSink
+        return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+
+    def _new_identity(self) -> Identity:
+        plan = self.plan
+        return Identity(
             id=uuid.uuid4().hex,
             pipeline=plan.pipeline,
             target=plan.write.table.text,
@@ -253,64 +289,38 @@ class Claim:
             state=plan.state,
             path=plan.path.value,
         )
-        old = self._remembered(table) if table is not None and not self.refresh else None
-        quarantine = Quarantine.of(plan, self.spark, self.checkpoint, lease.verify)
-        if table is not None:
-            shape(self.spark, plan, table)
-        if existing is None:
-            if self.anew:
-                self._begin_anew(old, table)
-                if quarantine is not None:
-                    quarantine.rewind(old)
-            elif self.refresh:
-                # The table first: a driver that dies in between leaves a checkpoint that the record refuses.
-                if table is not None:
-                    self._refuse_others(table)
-                    Ledger(table, plan.pipeline, identity.id, plan.fingerprint, self.branch).empty()
-                if quarantine is not None:
-                    quarantine.empty(identity.id)
-                self.checkpoint.clear()
-            # Before the target knows the checkpoint: a driver that dies between the two goes on with the same id.
-            self.checkpoint.create(identity)
-        # A new checkpoint keeps what the old one read, by which a batch pipeline knows identical inputs.
-        claim = Record(
-            checkpoint=identity.id,
-            position=old.position if old else None,
-            steps=old.steps if old else plan.fingerprint,
-        )
-        site = replace(self.site, lease=lease, checkpoint_id=identity.id)
-        planned = self.checkpoint.batches("offsets")
-        last = planned[-1] if planned else -1
-        if self.routed:
-            if identity.pipeline != plan.pipeline:
-                self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Claimed(lease=lease, target=RoutedTarget(site), planned=last)
-        if table is None:
-            table = create(self.spark, plan, plan.write.table, df, {site.ledger(None).key: claim.as_json()})
-            shape(self.spark, plan, table)
-        ledger = site.ledger(table, self.branch)
-        self._record(ledger, identity, claim)
-        if identity.pipeline != plan.pipeline or not identity.target_uuid:
-            self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
-        self._refuse_behind(ledger, last)
-        made = AuditedTarget if plan.write.sink.audits else TableTarget
-        return Claimed(lease=lease, target=made(site, plan.write.table, table, self.branch), planned=last)
 
-    def _remembered(self, table: Any) -> Record | None:
-        """The target's record of the pipeline, or of its old name."""
+    def _reset(self, lease: Lease, identity: Identity, old: Record | None, table: JavaTable | None) -> None:
+        """Resets checkpoint, quarantine and target for --new-checkpoint or --full-refresh; otherwise does nothing."""
+        quarantine = QuarantineSink.of(replace(self.context, lease=lease))
+        if self.new_checkpoint:
+            self._reset_checkpoint(old, table)
+            if quarantine is not None:
+                quarantine.rewind(old)
+        elif self.full_refresh:
+            # The table first: if a driver dies in between, the record rejects the old checkpoint.
+            if table is not None:
+                self._refuse_others(table)
+                Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch).empty()
+            if quarantine is not None:
+                quarantine.empty(identity.id)
+            self.checkpoint.clear()
+
+    def _last_record(self, table: JavaTable) -> Record | None:
+        """The target's record of the pipeline, or of its former name."""
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
         found = (Ledger(table, name, "", "", self.branch).load() for name in names)
         return next((record for record in found if record is not None), None)
 
     def _refuse_behind(self, ledger: Ledger, planned: int) -> None:
-        """Spark logs what a batch reads before it runs: a batch that is in the target and not in the log was lost."""
+        """Rejects a checkpoint whose offset log, written before each batch, lacks a batch of the target."""
         record = ledger.load()
-        mine = record is not None and record.checkpoint == ledger.checkpoint
-        if self.followed and record is not None and mine and record.batch > planned:
-            raise ledger.behind(record)
+        is_own = record is not None and record.checkpoint == ledger.checkpoint
+        if self.followed and record is not None and is_own and record.batch > planned:
+            raise ledger.behind_error(record)
 
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
-        """Sees that the target's record names this checkpoint, before the first batch."""
+        """Makes the target's record name this checkpoint, before the first batch."""
         was = self.plan.was
         if was is not None and identity.pipeline == was:
             moved = Ledger(ledger.table, was, identity.id, "", self.branch).load()
@@ -320,31 +330,38 @@ class Claim:
             if record is None or record.checkpoint != identity.id:
                 ledger.claim(claim, forget=was)
 
-    def _begin_anew(self, old: Record | None, table: Any | None) -> None:
-        """Empties the checkpoint, and notes where the target says that the pipeline stood."""
-        stood = list(old.position["sources"]) if old and old.position else []
+    def _reset_checkpoint(self, old: Record | None, table: JavaTable | None) -> None:
+        """Clears the checkpoint, and stores the position of the target's record as its start."""
+        entries = list(old.position["sources"]) if old and old.position else []
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        if self.followed and not stood and head is not None:
+        if self.followed and not entries and head is not None:
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: {self.plan.write.table.text} holds rows, and "
                 "remembers no position of it.",
                 where=self.plan.origin,
-                fix="restore the checkpoint, fill the target anew with `helios run --full-refresh`, or run under a new "
+                fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
                 "name into a new table.",
             )
-        # Where Spark kept state, or read other sources, is no place to begin.
-        inside = any("place" not in entry for entry in stood)
-        if stood and self.followed and (inside or [entry["source"] for entry in stood] != list(self.followed)):
+        # A position of a stateful batch, or of other sources, cannot be resumed.
+        without_place = any("place" not in entry for entry in entries)
+        if (
+            entries
+            and self.followed
+            and (without_place or [entry["source"] for entry in entries] != list(self.followed))
+        ):
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch read "
-                f"{', '.join(entry['source'] for entry in stood)} on another path or from other sources.",
+                f"{', '.join(entry['source'] for entry in entries)} on another path or from other sources.",
                 where=self.plan.origin,
                 fix="put the sources back, or run under a new name into a new target.",
             )
         if old is not None and old.aside:
-            memory(self.site, self.plan.write.table, self.branch).forget(old.batch)
+            self.context.upsert_state(self.plan.write.table, self.branch).forget(old.batch)
         self.checkpoint.rewind()
-        if stood and self.followed:
+        if entries and self.followed:
             self.checkpoint.write_start(
-                [{"declared": e["from"], "branch": e["branch"], "uuid": e["uuid"], "place": e["place"]} for e in stood]
+                [
+                    {"declared": e["from"], "branch": e["branch"], "uuid": e["uuid"], "place": e["place"]}
+                    for e in entries
+                ]
             )

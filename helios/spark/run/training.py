@@ -1,6 +1,6 @@
-"""`python -m helios.spark.run.training ARCHIVE`: a small pipeline whose JVM archives its classes.
+"""`python -m helios.spark.run.training ARCHIVE`: runs small pipelines whose JVM archives its loaded classes.
 
-What runs here decides which classes later starts find: a batch, a followed table, a join, a filter and an aggregate.
+The pipelines decide which classes are archived: a batch, a followed table, a join, a filter and an aggregate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster's executors: that they come, and see the folders that a pipeline writes."""
+"""A cluster's executors: waits until there is one, and verifies that they see the folders that a pipeline writes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from helios.catalog.storages import kind_of
 from helios.errors import ConfigError, EnvironmentProblem, Origin
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.spark import JavaSparkContext
 
 STORED = "or use a catalog on a storage, such as Catalog.rest(..., storage=Storage.s3(...))"
-PATIENCE = 20.0
-"""Seconds after which it is told that no executor comes."""
+EXECUTOR_WAIT = 20.0
+"""Seconds without an executor after which the user is told."""
 
-# The process that ran a task, as Java tells it; the host, as some containers all have one process id.
+# The process that ran a task, and its host: some containers all have one process id.
 PROCESS = (
     "try_reflect('java.net.InetAddress', 'getLocalHost') AS host",
     "try_reflect('java.lang.ProcessHandle', 'current') AS process",
@@ -33,8 +34,8 @@ class Folder:
 
     Args:
         path: Where it is.
-        what: What it is to the user, as the beginning of a sentence.
-        fix: What to do when it is the driver's own.
+        what: What it is to the user, as the beginning of a message.
+        fix: What to do when only the driver sees it.
         where: The line that declared it.
     """
 
@@ -45,13 +46,13 @@ class Folder:
 
 
 class Executors:
-    """Looks whether executors see the folders of a pipeline; those that come later are looked at before a batch.
+    """Verifies that executors see the folders of a pipeline; those that come later are verified before a batch.
 
     Args:
         spark: The session.
         plan: The pipeline.
-        checkpoint: Where its progress is kept.
-        tell: Told when no executor comes: Spark itself would wait for ever without a word.
+        checkpoint: The pipeline's checkpoint.
+        tell: Called with a message when there is no executor: Spark itself waits silently.
         stopping: Whether to wait no longer.
     """
 
@@ -70,8 +71,8 @@ class Executors:
         self._known: set[str] = set()
         self._folders = [] if self._master.startswith("local") else folders(plan, checkpoint)
 
-    def look(self) -> None:
-        """Waits for an executor, and looks at those that were not looked at yet.
+    def verify(self) -> None:
+        """Waits for an executor, and verifies those that have not been verified yet.
 
         Raises:
             ConfigError: One of them does not see a folder.
@@ -80,18 +81,18 @@ class Executors:
         if self._master.startswith("local"):
             return
         self._await()
-        if self._stopping() or self._there() <= self._known:
+        if self._stopping() or self._executors() <= self._known:
             return
-        asked = [self._asked(folder) for folder in self._folders]
-        there = self._there()
-        if all(len(processes) >= len(there) for processes in asked):
-            self._known = there  # else one was busy, or has just come: it is looked at before the next batch
+        reached = [self._reached(folder) for folder in self._folders]
+        executors = self._executors()
+        if all(len(processes) >= len(executors) for processes in reached):
+            self._known = executors  # else one was busy, or has just come: it is verified before the next batch
 
     def _await(self) -> None:
-        began, told = time.monotonic(), False
-        while not self._there() and not self._stopping():
-            if not told and time.monotonic() - began > PATIENCE:
-                told = True
+        began, reported = time.monotonic(), False
+        while not self._executors() and not self._stopping():
+            if not reported and time.monotonic() - began > EXECUTOR_WAIT:
+                reported = True
                 memory = self._spark.sparkContext.getConf().get("spark.executor.memory", "1g")
                 self._tell(
                     f"there is no executor on {self._master}: are its workers up, and have they the cores "
@@ -99,15 +100,16 @@ class Executors:
                 )
             time.sleep(0.1)
 
-    def _there(self) -> set[str]:
-        jvm = classes()
-        known = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus().keys().toSeq()
-        driver = jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
-        return {str(known.apply(i)) for i in range(known.size())} - {str(driver)}
+    def _executors(self) -> set[str]:
+        """The addresses of the executors."""
+        context: JavaSparkContext = self._spark.sparkContext._jsc.sc()
+        addresses = context.getExecutorMemoryStatus().keys().toSeq()
+        driver = classes().org.apache.spark.SparkEnv.get().blockManager().blockManagerId().hostPort()
+        return {str(addresses.apply(i)) for i in range(addresses.size())} - {str(driver)}
 
-    def _asked(self, folder: Folder) -> set[tuple[str, str]]:
-        """The processes that saw a file which the driver writes; every task reads a byte of it."""
-        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._there()), 1)
+    def _reached(self, folder: Folder) -> set[tuple[str, str]]:
+        """The processes that see a file which the driver writes into a folder; every task reads a byte of it."""
+        tasks = 2 * max(self._spark.sparkContext.defaultParallelism, len(self._executors()), 1)
         marker = folder.path / f"helios-shared-{uuid.uuid4().hex}"
         session = self._spark.newSession()
         session.conf.set("spark.sql.files.maxPartitionBytes", "1")
@@ -124,7 +126,7 @@ class Executors:
         finally:
             marker.unlink(missing_ok=True)
         if len(seen) < tasks:
-            hosts = sorted({executor.rpartition(":")[0] for executor in self._there()})
+            hosts = sorted({executor.rpartition(":")[0] for executor in self._executors()})
             raise ConfigError(
                 f"{folder.what} {folder.path}, and not every executor of {self._master} sees what "
                 f"the driver writes there: {tasks - len(seen)} of {tasks} tasks on {', '.join(hosts)} did not. "

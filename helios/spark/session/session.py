@@ -1,4 +1,4 @@
-"""The Spark session: jars and conf before it starts, catalogs after."""
+"""The Spark session: its jars and conf before it starts, its catalogs afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError
@@ -27,6 +26,8 @@ from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.hadoop import JavaPath
+from helios.spark.jvm.types.spark import JavaSparkSession
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -85,37 +86,55 @@ def start(
     faster = class_archive.options(found, version) if java_options is None else java_options
     given = config.spark_conf.get(JAVA_OPTIONS, "")
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'
-    local = config.master.startswith("local")
-    conf = {
-        **DEFAULTS,
-        **(LOCAL_DEFAULTS if local else {}),
-        "spark.jars": ",".join(str(p) for p in paths),
-        "spark.sql.extensions": EXTENSIONS,
-        **config.spark_conf,
-        JAVA_OPTIONS: options.strip(),
-    }
-    if (own := config.spark_conf.get(REDACTION)) is not None:
-        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take it instead
-    # pyspark reads the conf for executors' Python only under spark-submit. Where they are this process, they are this
-    # interpreter, whose packages the user's steps import; a cluster's machines may have no such path.
-    python = conf.get("spark.pyspark.python") or (sys.executable if local else None)
-    if python is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", python)
+    conf = _start_conf(config, paths, options.strip())
+    _choose_python(config, conf)
     spark_conf = _conf(config.master, conf)
     # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
+    own = config.spark_conf.get(REDACTION)
     arguments = _conf(config.master, {key: value for key, value in conf.items() if not _hidden(key, value, own)})
     with tempfile.TemporaryFile() as log:
         try:
             if SparkContext._gateway is None:
-                SparkContext._ensure_initialized(gateway=_launch(arguments, None if debug else log), conf=spark_conf)
+                gateway = launch_gateway(arguments, None if debug else {"stderr": log})  # type: ignore[no-untyped-call]
+                SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
             return SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
             log.seek(0)
-            said = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
             raise EnvironmentProblem(
-                f"Spark {version} did not start on master {config.master}: {cause(error, said)}",
+                f"Spark {version} did not start on master {config.master}: {cause(error, lines)}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
+
+
+def _start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
+    """The conf of a session that is started: the defaults, then the user's."""
+    conf = {
+        **DEFAULTS,
+        **(LOCAL_DEFAULTS if _is_local(config) else {}),
+        "spark.jars": ",".join(str(path) for path in paths),
+        "spark.sql.extensions": EXTENSIONS,
+        **config.spark_conf,
+        JAVA_OPTIONS: java_options,
+    }
+    if (own := config.spark_conf.get(REDACTION)) is not None:
+        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take the user's instead
+    return conf
+
+
+def _choose_python(config: Config, conf: Mapping[str, str]) -> None:
+    """Sets the executors' Python.
+
+    pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
+    packages the user's steps import; a cluster's machines may have no such path.
+    """
+    python = conf.get("spark.pyspark.python") or (sys.executable if _is_local(config) else None)
+    if python is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+
+
+def _is_local(config: Config) -> bool:
+    return config.master.startswith("local")
 
 
 def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
@@ -130,15 +149,9 @@ def _hidden(key: str, value: str, own: str | None) -> bool:
         return is_secret(key, value)
 
 
-def _launch(conf: SparkConf, log: IO[bytes] | None) -> Any:
-    """Starts the JVM with its own chatter kept out of the user's terminal, unless there is no log for it."""
-    launch: Any = launch_gateway
-    return launch(conf, {"stderr": log} if log else None)
-
-
-def cause(error: Exception, said: Sequence[str]) -> str:
+def cause(error: Exception, log: Sequence[str]) -> str:
     """The telling line of a failed start: the JVM's own, else the error's."""
-    lines = [*said, *str(error).splitlines()]
+    lines = [*log, *str(error).splitlines()]
     telling = [line for line in lines if "Exception" in line or "Error:" in line]
     return (telling or lines)[0].strip(" :")
 
@@ -147,37 +160,38 @@ LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
-    """Sets the conf of the plans' catalogs and checkpoints at run time: no secret is ever a process argument."""
+    """Sets the conf of the plans' catalogs and checkpoints in a running session: no secret is a process argument."""
     plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
         prepare(catalog)
-        declare(session, catalog)
+        declare_catalog(session, catalog)
     for plan in plans:
         for location in (plan.checkpoint, plan.former_checkpoint):
             conf = checkpoint_conf(location or "", plan.catalogs)
             if location and conf:
-                _renew(session, location, conf)
+                _renew_client(session, location, conf)
             for key, value in conf.items():
                 session.conf.set(key, value)
 
 
-_PLACES: dict[str, dict[str, str]] = {}
+_CHECKPOINT_CONF: dict[str, dict[str, str]] = {}
+"""The conf that this process last used, by the root of a checkpoint's file system."""
 
 
-def _renew(session: SparkSession, location: str, conf: dict[str, str]) -> None:
-    """Closes Hadoop's client for a place whose credentials are others now: it would go on with the old ones."""
+def _renew_client(session: SparkSession, location: str, conf: dict[str, str]) -> None:
+    """Closes Hadoop's client of a file system whose credentials have changed: it would go on with the old ones."""
     parts = urlsplit(location)
-    place = f"{parts.scheme}://{parts.netloc}/"
-    former = _PLACES.get(place)
-    _PLACES[place] = conf
+    root = f"{parts.scheme}://{parts.netloc}/"
+    former = _CHECKPOINT_CONF.get(root)
+    _CHECKPOINT_CONF[root] = conf
     if former is not None and former != conf:
-        jvm = classes()
-        path = jvm.org.apache.hadoop.fs.Path(place)
-        path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf()).close()
+        path: JavaPath = classes().org.apache.hadoop.fs.Path(root)
+        java_session: JavaSparkSession = session._jsparkSession
+        path.getFileSystem(java_session.sessionState().newHadoopConf()).close()
 
 
-def declare(session: SparkSession, catalog: Catalog) -> None:
-    """Sets the conf of a catalog in a running session."""
+def declare_catalog(session: SparkSession, catalog: Catalog) -> None:
+    """Sets the conf of one catalog in a running session."""
     conf, shown = spark_conf(catalog), shown_spark_conf(catalog)
     _redact(session, [key for key in conf if conf[key] != shown[key]])
     for key, value in conf.items():
@@ -188,7 +202,7 @@ def declare(session: SparkSession, catalog: Catalog) -> None:
 
 
 def _redact(session: SparkSession, keys: Sequence[str]) -> None:
-    """Has Spark hide settings in its pages and logs, however they are called."""
+    """Has Spark hide the values of settings in its pages and logs, whatever their names."""
     names = [re.escape(key) for key in keys]
 
     def also(pattern: str) -> str:
@@ -197,7 +211,8 @@ def _redact(session: SparkSession, keys: Sequence[str]) -> None:
     if not names:
         return
     session.conf.set(OPTIONS_REDACTION, also(session.conf.get(OPTIONS_REDACTION) or "(?i)url"))
-    context: Any = session._jsparkSession.sparkContext().conf()
+    java_session: JavaSparkSession = session._jsparkSession
+    context = java_session.sparkContext().conf()
     if context.getBoolean("spark.eventLog.enabled", False):
         # The event log has every job's settings, and redacts only those that are in the context's own conf too.
         context.set(REDACTION, also(context.get(REDACTION, SECRETS)))
@@ -206,20 +221,25 @@ def _redact(session: SparkSession, keys: Sequence[str]) -> None:
 
 
 def for_run(config: Config, plans: Sequence[Plan], given: SparkSession | None) -> SparkSession:
-    """A session for runs from Python: a clone of the one given or already at work here, else one that is started.
+    """A session for a run from Python: a clone of the one given or active here, else one that is started.
 
     Each run has its own: Spark would go on with an earlier run's catalog of the same name.
+
+    Args:
+        config: Master and conf of a session that is started.
+        plans: The pipelines of the run.
+        given: The user's session; None for the active one.
     """
-    there = given or SparkSession.getActiveSession()
-    if there is not None:
-        return clone(there, plans)
+    active = given or SparkSession.getActiveSession()
+    if active is not None:
+        return clone(active, plans)
     started = start(config, components_of(plans)).newSession()
     declare_catalogs(started, plans)
     return started
 
 
 def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
-    """A clone of a session that the user passed in, with the catalogs of the plans; the user's is not altered.
+    """A clone of the user's session, with the catalogs of the plans; the user's own is not altered.
 
     Raises:
         EnvironmentProblem: The session lacks Iceberg's extensions.

@@ -1,4 +1,4 @@
-"""The user's own code on executors, which have neither the script nor its folder."""
+"""Ships the user's code to executors, which have neither the script nor its folder."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def ship(module: ModuleType, spark: SparkSession) -> list[str]:
-    """Has a script, and the modules beside it that it imported, pickled by value with the functions of both.
+    """Has a script and the modules beside it that it imported pickled by value with their functions.
 
-    Modules beside it that only a function imports, when it runs, reach the executors as files.
+    Modules beside it that a function imports only when it runs reach the executors as files.
 
     Args:
         module: The script's module, present in `sys.modules`.
@@ -35,7 +35,7 @@ def ship(module: ModuleType, spark: SparkSession) -> list[str]:
     for own in (module, *beside):
         cloudpickle.register_pickle_by_value(own)  # type: ignore[no-untyped-call]
     loaded = {Path(str(m.__file__)) for m in beside}
-    files = _reachable(Path(str(module.__file__)), Path(folder))
+    files = reachable(Path(str(module.__file__)), Path(folder))
     if not loaded.issuperset(files):
         spark.sparkContext.addPyFile(str(_archive(files, Path(folder), Path(str(spark.sparkContext._temp_dir)))))
     return [module.__name__, *(m.__name__ for m in beside)]
@@ -66,7 +66,7 @@ def _lies_in(module: ModuleType, folder: str) -> bool:
     return not installed and module.__name__.split(".", maxsplit=1)[0] not in (_PACKAGE, "__main__")
 
 
-def _reachable(script: Path, folder: Path) -> list[Path]:
+def reachable(script: Path, folder: Path) -> list[Path]:
     """The files beside a script that it may import, itself or through each other; of packages all modules."""
     found: dict[Path, None] = {}
     ahead = [script]
@@ -82,7 +82,7 @@ def _imported(file: Path) -> Iterator[str]:
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (OSError, SyntaxError, ValueError):
-        return  # whoever imports it is told
+        return  # its import raises the error
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

@@ -1,9 +1,8 @@
-"""Bringing a table's columns to a batch, and the batch to the table's columns."""
+"""Schema alignment: evolves a table's columns for a batch, then casts the batch to the table's columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -15,7 +14,8 @@ from helios.plan.evolution import evolve
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.tables import spark_schema
+from helios.spark.jvm.types.iceberg import JavaTable
 
 
 def columns_of(schema: StructType) -> Schema:
@@ -23,8 +23,8 @@ def columns_of(schema: StructType) -> Schema:
     return Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in schema.fields))
 
 
-class Fit:
-    """How one table takes batches.
+class SchemaAligner:
+    """Aligns one table and its batches.
 
     Args:
         spark: The session.
@@ -33,7 +33,7 @@ class Fit:
         table: Iceberg's table object.
     """
 
-    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: Any) -> None:
+    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: JavaTable) -> None:
         self._spark = spark
         self._sink = write.sink
         self._name = name
@@ -41,32 +41,32 @@ class Fit:
         self._known: tuple[str, int] | None = None
 
     def check(self, schema: StructType) -> Sequence[evolve.Change]:
-        """What the table needs to take columns; changes nothing.
+        """The schema changes that the table needs for these columns; applies none.
 
         Raises:
-            CheckFailed: It cannot take them; with the difference.
+            CheckFailed: The columns do not fit; names the difference.
         """
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
         target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
-        found = evolve.evolve(evolving.schema_of(schema), target, policy, self._sink.origin)
+        found = evolve.evolve(evolving.fields_of(schema), target, policy, self._sink.origin)
         if found.problems:
             raise CheckFailed(list(found.problems))
         return found.changes
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
-        """Makes the table's columns fit, then the rows: by name, missing ones null, types widened.
+        """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
 
         Args:
             df: The rows, with the columns that are to be stored.
-            helpers: Columns that are not stored; they stay behind the others.
+            helpers: Columns that are not stored; they are kept after the others.
 
         Raises:
-            CheckFailed: The table cannot take the rows; it is as it was.
+            CheckFailed: The rows do not fit; the table is unchanged.
         """
         schema = df.drop(*helpers).schema
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
             evolving.apply_changes(self._spark, self._table, lambda: self.check(schema))
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         extra = [field for field in df.schema.fields if field.name in helpers]
-        return evolving.align(df, StructType([*target_schema(self._spark, self._table).fields, *extra]))
+        return evolving.align(df, StructType([*spark_schema(self._spark, self._table).fields, *extra]))

@@ -1,9 +1,11 @@
-"""Write-audit-publish: a batch is written to a branch, looked at there, and then becomes main."""
+"""The audited sink (write-audit-publish): a batch is staged on a branch, audited there, and published to main."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
@@ -11,81 +13,130 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import RunError
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
-from helios.spark.jvm.errors import CONFLICTS, java_class
-from helios.spark.sinks import modes
+from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.ledger import ATTEMPT
-from helios.spark.sinks.options import Commit
-from helios.spark.sinks.table import TableTarget, Work
+from helios.spark.sinks.options import Commit, CommitOptions, Conflict
+from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
+from helios.spark.sinks.table import TableSink
+from helios.spark.steps.build import Built
+from helios.table.positions import Batch
 
 
 def audit_branch(pipeline: str) -> str:
-    """The branch of a pipeline's batches that are not published yet."""
+    """The branch that holds a pipeline's batch until it is published."""
     return f"helios_audit_{pipeline}"
 
 
-class AuditedTarget(TableTarget):
-    """A table whose main shows only batches that passed their audit."""
+class AuditedSink(TableSink):
+    """A table sink that publishes to main only batches that passed their audit."""
 
-    def _commit(self, work: Work) -> Commit | None:
-        terms = self.site.terms()
+    def find(self, batch: Batch) -> Outcome:
+        """Looks a batch up in main; one that is staged on the audit branch is found in part."""
+        outcome = super().find(batch)
+        if isinstance(outcome, Absent):
+            staged = self.table.refs().get(self._branch)
+            made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
+            stamps = made.summary() if made is not None else None
+            if stamps is not None and stamps.get("helios.batch") == str(batch.number) and self._is_own(stamps):
+                return Partial((self._branch,))
+        return outcome
+
+    @property
+    def _branch(self) -> str:
+        return audit_branch(self.context.plan.pipeline)
+
+    def _is_own(self, stamps: JavaMap[str, str]) -> bool:
+        return stamps.get("helios.checkpoint") == self.ledger.checkpoint
+
+    @contextmanager
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
         if record is not None and record.aside:
-            self.memory.forget(record.batch)  # of whose rows main never got one
-        staging = self.site.ledger(self.table, audit_branch(self.site.plan.pipeline))
-        for tried in range(terms.retry.retries + 1):
-            if tried:
-                terms.retried()
-                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
+            self.upsert_state.forget(record.batch)  # the batch was discarded: main has none of its rows
+        if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
+            # Before its columns are added to the table.
+            raise self._unseen_error(batch, "main moved before the batch was staged")
+        with super().stage(batch, rows) as staged:
+            yield staged
+
+    def _commit(self, staged: Staged) -> Commit | None:
+        batch, options = staged.batch, self.context.options()
+        started, retries = time.monotonic(), options.retries()
+        while True:
             seen = self.ledger.seen
-            self._branch_off(str(staging.branch))
-            if not terms.yields and not self._stands(seen):
-                raise self._unseen(work, "main moved before the batch was staged")
-            staging.find(work.number, work.position, planned=True)
-            with modes.writer(self._batch(work)) as write:
-                staged = self._commit_with(staging, write, work, recorded=False)
-            if staged is None or staged.again or staged.snapshot is None:
-                return staged
-            self._audit(work.df.sparkSession, staged.snapshot, work.number)
-            if self._publish(str(staging.branch), staged, work):
-                return staged
-            found = self.find(work.number, work.position, planned=True)
+            made = self._publish_once(staged, options, retries, seen)
+            if made is None or (isinstance(made, Commit) and made.again):
+                return made
+            if isinstance(made, Commit):
+                seconds = max(0.0, time.monotonic() - started - made.write_seconds)
+                return replace(made, retries=retries.used, commit_seconds=seconds)
+            found = self.ledger.find(replace(batch, replayed=True))
             if found is not None:
                 return found
-            if not terms.yields and not self._stands(seen):
-                raise self._unseen(work, "main moved before the batch was published")
-        self.site.gave_up()
-        raise RunError(
-            f"batch {work.number} of {self.site.plan.pipeline} could not be published: main of {self.name.text} moved "
-            f"under each of {terms.retry.retries + 1} tries; main holds nothing of it.",
+            if not options.retries_conflicts and not self._main_unchanged(seen):
+                raise self._unseen_error(batch, "main moved before the batch was published")
+            if not retries.wait():
+                raise self._unpublished_error(batch, options, made.error) from made.error
+
+    def _unpublished_error(self, batch: Batch, options: CommitOptions, error: Py4JJavaError | None) -> RunError:
+        self.context.observer.commit_failed()
+        why = f": {java_message(error)}" if error is not None else ""
+        return RunError(
+            f"batch {batch.number} of {self.context.plan.pipeline} could not be published: main of {self.name.text} "
+            f"moved under each of {options.retry.retries + 1} tries; main holds nothing of it{why}.",
             fix="run again when the table is quieter.",
         )
 
-    def _unseen(self, work: Work, why: str) -> RunError:
-        self.site.gave_up()
-        return self.ledger.unseen(work.number, why)
+    def _publish_once(
+        self, staged: Staged, options: CommitOptions, retries: CommitRetries, seen: JavaSnapshot | None
+    ) -> Commit | Conflict | None:
+        """One try: stages the batch on the audit branch, audits it there and publishes it."""
+        batch, spark = staged.batch, staged.rows.df.sparkSession
+        assert staged.write is not None
+        staging = self.context.ledger(self.table, self._branch)
+        with self._failures_observed():
+            options.verify()
+        self._branch_off()
+        if not options.retries_conflicts and not self._main_unchanged(seen):
+            raise self._unseen_error(batch, "main moved before the batch was staged")
+        staging.find(replace(batch, replayed=True))
+        with self._failures_observed():
+            made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
+        if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
+            return made
+        self._audit(spark, made.snapshot, batch.number)
+        return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 
-    def _branch_off(self, branch: str) -> None:
-        """Sets the branch to where main is."""
+    def _unseen_error(self, batch: Batch, why: str) -> RunError:
+        self.context.observer.commit_failed()
+        return self.ledger.unseen_error(batch.number, why)
+
+    def _branch_off(self) -> None:
+        """Points the audit branch at the head of main."""
+        branch = self._branch
         self.table.refresh()
         head = self.ledger.head()
         refs = self.table.manageSnapshots()
         there = self.table.refs().containsKey(branch)
         if head is not None:
             (refs.replaceBranch if there else refs.createBranch)(branch, head.snapshotId()).commit()
-        else:  # of an empty table a branch begins with an empty snapshot of its own
+        else:  # Iceberg creates a branch of an empty table with an empty snapshot
             if there:
                 refs.removeBranch(branch).commit()
             self.table.manageSnapshots().createBranch(branch).commit()
         self.table.refresh()
 
     def _audit(self, spark: SparkSession, snapshot: int, number: int) -> None:
-        """Checks the aggregates over the rows that a batch added.
+        """Checks the audit conditions over the rows that a batch added.
 
         Raises:
-            RunError: One does not hold; main is as it was.
+            RunError: A condition is not met; main is unchanged.
         """
-        sink = self.site.plan.write.sink
+        sink = self.context.plan.write.sink
         rows = self._added(spark, snapshot)
         named = [F.expr(condition).alias(f"c{i}") for i, (_, condition) in enumerate(sink.audits)]
         row = rows.agg(*named).collect()[0]
@@ -94,56 +145,57 @@ class AuditedTarget(TableTarget):
         ]
         if failed:
             raise RunError(
-                f"batch {number} of {self.site.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
-                f"are on the branch {audit_branch(self.site.plan.pipeline)} of {self.name.text}; main is as it was.",
+                f"batch {number} of {self.context.plan.pipeline} did not pass its audit: {', '.join(failed)}. Its rows "
+                f"are on the branch {self._branch} of {self.name.text}; main is unchanged.",
                 where=sink.origin,
-                fix="mend the source and run again, which audits again; or set the batch aside with "
+                fix="fix the source and run again, which audits again; or set the batch aside with "
                 f"`helios quarantine {self.name.text} --batch {number}`.",
             )
 
     def _added(self, spark: SparkSession, snapshot: int) -> DataFrame:
         """The rows in the data files that a snapshot added."""
         self.table.refresh()
-        files = [str(f.location()) for f in self.table.snapshot(snapshot).addedDataFiles(self.table.io())]
+        made = self.table.snapshot(snapshot)
+        assert made is not None
+        files = [str(f.location()) for f in made.addedDataFiles(self.table.io())]
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
         return rows.where(F.col("_file").isin(files))
 
-    def _stands(self, seen: Any | None) -> bool:
-        """Whether main holds the rows that it held when the batch was looked up."""
+    def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:
+        """Whether main still holds the same rows as when the batch was looked up."""
         head = self.ledger.head()
         return head is None if seen is None else self.ledger.only_compacted(seen)
 
-    def _alone(self, branch: str, snapshot: int) -> bool:
-        """Whether main and the branch differ by this batch's own snapshots, and not by those of a zombie."""
-        ref = self.table.refs().get(branch)
+    def _branch_is_own(self, snapshot: int) -> bool:
+        """Whether the branch adds only this attempt's snapshots to main, and none of another driver."""
+        ref = self.table.refs().get(self._branch)
         head, one = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or one is None or ref.snapshotId() != snapshot:
             return False
         attempt = one.summary().get(ATTEMPT)
         below = next((s for s in History(self.table, one) if s.summary().get(ATTEMPT) != attempt), None)
-        # A branch of an empty table begins with an empty snapshot of its own.
+        # A branch of an empty table starts with an empty snapshot.
         return below is not None and (head is None or below.snapshotId() == head.snapshotId())
 
-    def _publish(self, branch: str, staged: Commit, work: Work) -> bool:
-        """Fast-forwards main and writes the record, in one transaction; False when main or the branch has moved."""
-        self.site.verify()
-        # First of all: what is committed after this makes the transaction fail, what came before it is looked at.
+    def _publish(self, snapshot: int, batch: Batch) -> bool:
+        """Fast-forwards main and writes the record, in one transaction; False if main or the branch has moved."""
+        self.context.verify()
+        # Begin first: later commits make the transaction fail, and earlier ones are checked below.
         transaction = self.table.newTransaction()
-        if self.find(work.number, work.position, planned=True) is not None:
-            return False  # the batch was set aside meanwhile, or its replacement has published it
-        if not self._alone(branch, int(staged.snapshot or 0)):
+        if self.ledger.find(replace(batch, replayed=True)) is not None:
+            return False  # the batch was discarded meanwhile, or its replacement has published it
+        if not self._branch_is_own(snapshot):
             return False
         try:
-            transaction.manageSnapshots().fastForwardBranch("main", branch).commit()
-            record = self.ledger.record_of(work.number, work.position, int(staged.snapshot or 0))
+            transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
+            record = self.ledger.record_of(batch, snapshot)
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
         except IllegalArgumentException:
-            return False  # so says Iceberg when main is no ancestor of the branch any more
+            return False  # Iceberg raises this if main is no longer an ancestor of the branch
         except Py4JJavaError as error:
             if java_class(error) in CONFLICTS:
                 return False
-            found = self.ledger.look_again(error, work.number, work.position)
-            return found is not None
+            return self.ledger.resolve_failure(error, batch) is not None
         self.table.refresh()
         return True

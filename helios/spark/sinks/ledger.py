@@ -1,10 +1,10 @@
-"""Exactly-once: what a target remembers of the pipelines that write it.
+"""The ledger: a pipeline's record in its target table, which makes batches exactly-once.
 
 Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
-record in the table's properties. The three land together or not at all, so the record alone proves whether a batch is
-there: it survives expiry and compaction and pins no data file. The transaction carries a validation of the ancestry,
-which Iceberg runs again inside its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses it): a held commit
-of a dead driver, let go after its replacement committed, is rejected there, whatever the write mode.
+record in the table properties. The three are committed together or not at all, so the record alone proves whether a
+batch is committed: it survives expiry and compaction and keeps no data file alive. The transaction validates the
+ancestry, and Iceberg repeats the validation in its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses
+it): a delayed commit of a dead driver, arriving after its replacement committed, is rejected in every write mode.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
@@ -22,17 +21,22 @@ from pyspark.sql import SparkSession
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg import commit
+from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import Added, Transaction, changes
-from helios.spark.iceberg.validators import COMPACTION, Ancestry, Unchanged
+from helios.spark.iceberg.transaction import AddedFiles, Transaction, changes_files
+from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
-from helios.spark.sinks.options import Commit, Terms, counted
+from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
+from helios.spark.jvm.types.updates import JavaSnapshotUpdate
+from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.table.ledger import Record, parse
+from helios.table.positions import Batch, same_sources
 from helios.table.refs import LEDGER
 
 ATTEMPT = "helios.attempt"
-"""The stamp by which the snapshots of one transaction are known."""
+"""The summary entry that identifies the snapshots of one transaction."""
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""
@@ -42,35 +46,35 @@ class Ledger:
     """The record of one pipeline in one target table.
 
     Args:
-        table: Iceberg's own table, a `org.apache.iceberg.Table` of the JVM.
+        table: Iceberg's `org.apache.iceberg.Table`.
         pipeline: The pipeline's identity.
-        checkpoint: The id of the checkpoint that drives it.
+        checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
-        branch: The branch that it writes; None for main.
+        branch: The branch that it writes to; None for main.
     """
 
-    def __init__(self, table: Any, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
+    def __init__(self, table: JavaTable, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
         self.table = table
         self.branch = branch
         self.pipeline = pipeline
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = LEDGER + pipeline
-        self._head: Any = None  # the snapshot at which a batch was last looked up
+        self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
 
-    def head(self) -> Any | None:
+    def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
         return _util().latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     @property
-    def seen(self) -> Any | None:
-        """The newest snapshot when a batch was last looked up; None for an empty branch."""
+    def seen(self) -> JavaSnapshot | None:
+        """The newest snapshot at the last look-up of a batch; None for an empty branch."""
         return self._head
 
     # the record
 
     def load(self) -> Record | None:
-        """The pipeline's record, from the properties or, where those lost it, from the newest stamp in the ancestry.
+        """The pipeline's record from the table properties, or from the newest stamped ancestor if the property is lost.
 
         Raises:
             LedgerError: The record is newer than this code, or the history cannot prove that there is none.
@@ -82,23 +86,23 @@ class Ledger:
         return self._newest_stamp()
 
     def claim(self, record: Record, forget: str | None = None) -> None:
-        """Writes a record with no batch: the checkpoint's claim on the target, before its first batch."""
+        """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
         update = self.table.updateProperties().set(self.key, record.as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
         update.commit()
 
     def empty(self) -> None:
-        """Deletes all rows and forgets all batches, in one commit, and claims the table for this checkpoint.
+        """Deletes all rows and the record, in one commit, and claims the table for this checkpoint.
 
-        The table must have been looked at: a commit that came since is not deleted, but makes this one fail.
+        The caller has checked the table's history: a commit since then makes this one fail.
         """
         head = self.head()
         operations, transaction = commit.begin(self.table)
         delete = transaction.newDelete().deleteFromRowFilter(_always_true())
         if self.branch:
             delete.toBranch(self.branch)
-        delete.validateWith(Unchanged(head.snapshotId() if head is not None else None))
+        delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
         transaction.updateProperties().set(
             self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
@@ -108,11 +112,12 @@ class Ledger:
     def _newest_stamp(self) -> Record | None:
         for snapshot in History(self.table, self.head()):
             summary = snapshot.summary()
-            if summary.get("helios.pipeline") == self.pipeline and summary.get("helios.batch") is not None:
+            batch = summary.get("helios.batch")
+            if summary.get("helios.pipeline") == self.pipeline and batch is not None:
                 return Record(
-                    checkpoint=summary.get("helios.checkpoint"),
-                    batch=int(summary.get("helios.batch")),
-                    position=json.loads(summary.get("helios.position")),
+                    checkpoint=summary.get("helios.checkpoint") or "",
+                    batch=int(batch),
+                    position=json.loads(summary.get("helios.position") or "null"),
                     snapshot=snapshot.snapshotId(),
                     sequence=snapshot.sequenceNumber(),
                     steps=summary.get("helios.steps") or "",
@@ -121,13 +126,8 @@ class Ledger:
 
     # looking up a batch
 
-    def find(self, batch: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
-        """Looks a batch up in the target; None when it is not there.
-
-        Args:
-            batch: The batch's number.
-            position: What it reads.
-            planned: Whether an earlier process may have written it already.
+    def find(self, batch: Batch) -> Commit | None:
+        """Looks a batch up in the target; None if it is absent.
 
         Raises:
             LedgerError: The target was rolled back, or the checkpoint and the target disagree.
@@ -135,30 +135,30 @@ class Ledger:
         record = self.load()
         self._head = self.head()
         if record is None:
-            if planned:
+            if batch.replayed:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
-                    f"batch {batch} is absent; nothing was written.",
-                    fix=f"restore the table property {self.key} from an older metadata file, or fill the target anew "
-                    "with `helios run --full-refresh`.",
+                    f"batch {batch.number} is absent; nothing was written.",
+                    fix=f"restore the table property {self.key} from an older metadata file, or refill the target with "
+                    "`helios run --full-refresh`.",
                 )
             return None
         if record.checkpoint != self.checkpoint:
             raise LeaseError(
                 f"pipeline {self.pipeline} has been driven from another checkpoint ({record.checkpoint}) since "
                 f"this one ({self.checkpoint}) was made; nothing was written.",
-                fix="stop one of the two, and give each pipeline one checkpoint.",
+                fix="stop one of the two drivers, and give each pipeline one checkpoint.",
             )
         self.refuse_rollback(record)
-        if record.batch < batch:
+        if record.batch < batch.number:
             return None
-        same = record.batch == batch and reads(record.position) == reads(position)
-        if not same and (record.batch == batch or not planned):
-            raise self.behind(record)
-        return Commit(snapshot=record.snapshot if record.batch == batch else None, again=True)
+        same = record.batch == batch.number and same_sources(record.position, batch)
+        if not same and (record.batch == batch.number or not batch.replayed):
+            raise self.behind_error(record)
+        return Commit(snapshot=record.snapshot if record.batch == batch.number else None, again=True)
 
     def refuse_rollback(self, record: Record) -> None:
-        """Stops when the target no longer holds the last batch that its record names.
+        """Raises if the target no longer holds the last batch of its record.
 
         Raises:
             LedgerError: The target was rolled back or replaced.
@@ -167,19 +167,19 @@ class Ledger:
             return
         head = self.head()
         if self.table.snapshot(record.snapshot) is not None:
-            gone = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
+            missing = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
         else:  # expired: a head that is older than the batch cannot descend from it
-            gone = head is None or head.sequenceNumber() < record.sequence
-        if gone:
+            missing = head is None or head.sequenceNumber() < record.sequence
+        if missing:
             raise LedgerError(
                 f"{self.table.name()} was rolled back or replaced: batch {record.batch} of {self.pipeline} (snapshot "
                 f"{record.snapshot}) is no longer in its history; nothing was written.",
-                fix="roll the table forward again, or go on from the target's last position, without what was rolled "
-                "back, with `helios run --new-checkpoint`.",
+                fix="roll the table forward again, or continue from the target's last position, without the rolled "
+                "back batches, with `helios run --new-checkpoint`.",
             )
 
-    def behind(self, record: Record) -> LedgerError:
-        """The refusal of a checkpoint that knows less than its target."""
+    def behind_error(self, record: Record) -> LedgerError:
+        """The error for a checkpoint that is older than its target."""
         return LedgerError(
             f"the checkpoint is behind its target: {self.table.name()} holds batch {record.batch} of {self.pipeline} "
             "with another source position; nothing was written. A checkpoint restored from a backup looks like this.",
@@ -189,192 +189,209 @@ class Ledger:
     # committing
 
     def commit(
-        self,
-        spark: SparkSession,
-        write: Callable[[Transaction], None],
-        batch: int,
-        position: Mapping[str, Any],
-        terms: Terms | None = None,
-        *,
-        recorded: bool = True,
+        self, spark: SparkSession, write: Callable[[Transaction], None], batch: Batch, options: CommitOptions
     ) -> Commit | None:
-        """Writes a batch that `find` did not find, atomically with its stamps and its record.
+        """Commits a batch that `find` did not find, atomically with its stamps and its record.
 
         Args:
             spark: The session of the batch.
-            write: Writes the batch into a transaction on the table; called again where a conflict is tried again.
-            batch: The batch's number.
-            position: What it read.
-            terms: How it is committed.
-            recorded: Whether the batch then counts as there; one that is staged for an audit does not yet.
+            write: Writes the batch into a transaction on the table; called again on a retry.
+            batch: The batch.
+            options: How it is committed.
 
         Returns:
-            The commit; None when the batch changes nothing.
+            The commit; None if the batch changes nothing.
 
         Raises:
             LeaseError: Another driver has committed for this pipeline since the look-up.
-            RunError: The commit failed, or its outcome stays unknown.
+            RunError: The commit failed, or its outcome is unknown.
         """
-        terms = terms or Terms()
-        conflict: Py4JJavaError | None = None
         started, writing = time.monotonic(), 0.0
-        for tried in range(terms.retry.retries + 1):
-            if tried:
-                terms.retried()
-                time.sleep(terms.retry.backoff * 2 ** (tried - 1))
-            terms.before()
-            seen = self._head
-            pending = self.begin(spark, batch, position, terms)
-            began = time.monotonic()
-            try:
-                write(pending)
-            except Py4JJavaError as error:
-                if java_class(error) not in CONFLICTS:
-                    raise
-                conflict = error
-                if (found := self.find(batch, position, planned=True)) is not None:
-                    return found
-                self._refuse_conflict(error, batch, terms, seen)
-                continue
-            finally:
-                writing += time.monotonic() - began
-            made = pending.made
-            if not made or self._discarded(made, terms):
-                return None
-            newest = int(made[0].snapshotId())
-            files = Added(self.table, made)
-            try:
-                if recorded:
-                    pending.record(self.key, self.record_of(batch, position, newest).as_json())
-                pending.commit()
-            except Py4JJavaError as error:
-                found = self.look_again(error, batch, position)
-                landed = found is not None and found.snapshot == newest
-                if not landed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
-                    files.delete()  # of any other failure nobody can tell that they are in no snapshot
-                if found is None:
-                    conflict = error
-                    self._refuse_conflict(error, batch, terms, seen)
-                    continue
-                if not landed:
-                    return found
-            self.table.refresh()
-            done = time.monotonic() - started - writing
-            return replace(counted(made, pending.rows), retries=tried, write_seconds=writing, commit_seconds=done)
+        retries = options.retries()
+        while True:
+            options.verify()
+            made = self.try_commit(spark, write, batch, options, retries)
+            if made is None or (isinstance(made, Commit) and made.again):
+                return made
+            writing += made.write_seconds
+            if isinstance(made, Commit):
+                seconds = max(0.0, time.monotonic() - started - writing)
+                return replace(made, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
+            if not retries.wait():
+                raise self._conflict_error(batch, options, made.error) from made.error
+
+    def try_commit(
+        self,
+        spark: SparkSession,
+        write: Callable[[Transaction], None],
+        batch: Batch,
+        options: CommitOptions,
+        retries: CommitRetries,
+        *,
+        recorded: bool = True,
+    ) -> Commit | Conflict | None:
+        """One attempt of `commit`.
+
+        Args:
+            spark: The session of the batch.
+            write: Writes the batch into a transaction.
+            batch: The batch.
+            options: How it is committed.
+            retries: The remaining retries; a conflict over metadata alone is retried here, with the written files.
+            recorded: Whether to write the record; a batch that is staged for an audit gets none yet.
+        """
+        seen = self._head
+        pending = self.begin(spark, batch, options, retries)
+        began = time.monotonic()
+        try:
+            write(pending)
+        except Py4JJavaError as error:
+            if java_class(error) not in CONFLICTS:
+                raise
+            found = self.find(replace(batch, replayed=True))
+            return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
+        seconds = time.monotonic() - began
+        made = pending.snapshots
+        if not made or self._discard_empty(made, options):
+            return None
+        newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
+        try:
+            if recorded:
+                pending.record(self.key, self.record_of(batch, newest).as_json())
+            pending.commit()
+        except Py4JJavaError as error:
+            found = self.resolve_failure(error, batch)
+            committed = found is not None and found.snapshot == newest
+            if not committed and java_class(error) in CONFLICTS and (found is None or found.snapshot is not None):
+                files.delete()  # after any other failure a snapshot may still hold them
+            if found is None:
+                return self._conflict(error, batch, options, seen, seconds)
+            if not committed:
+                return found
+        self.table.refresh()
+        return replace(counted(made, pending.rows), write_seconds=seconds)
+
+    def _conflict(
+        self, error: Py4JJavaError, batch: Batch, options: CommitOptions, seen: JavaSnapshot | None, seconds: float
+    ) -> Conflict:
+        """A conflict that may be retried.
+
+        Raises:
+            RunError: The batch would overwrite unseen rows.
+        """
+        if not options.retries_conflicts and not self.only_compacted(seen):
+            raise self.unseen_error(batch.number, java_message(error)) from error
+        return Conflict(error, seconds)
+
+    def _conflict_error(self, batch: Batch, options: CommitOptions, conflict: Py4JJavaError | None) -> RunError:
         why = f": {java_message(conflict)}" if conflict is not None else ""
-        raise RunError(
-            f"batch {batch} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
-            f"{terms.retry.retries + 1} tries; nothing was written{why}",
+        return RunError(
+            f"batch {batch.number} of {self.pipeline} conflicted with other writers of {self.table.name()} in each of "
+            f"{options.retry.retries + 1} tries; nothing was written{why}",
             fix="run again when the table is quieter, or allow more tries with .retry(retries=).",
-        ) from conflict
+        )
 
     def begin(
-        self, spark: SparkSession, batch: int, position: Mapping[str, Any], terms: Terms | None = None
+        self, spark: SparkSession, batch: Batch, options: CommitOptions, retries: CommitRetries | None = None
     ) -> Transaction:
-        """A transaction on the table as it was when the batch was looked up: its operations are stamped and fenced."""
-        terms = terms or Terms()
+        """A transaction on the table as of the look-up; its operations are stamped and validated."""
         summary = {
-            **terms.stamps,
+            **options.stamps,
             "helios.v": str(VERSION),
             "helios.pipeline": self.pipeline,
-            "helios.batch": str(batch),
-            "helios.position": json.dumps(position, separators=(",", ":")),
-            "helios.sources": json.dumps(terms.sources, separators=(",", ":")),
+            "helios.batch": str(batch.number),
+            "helios.position": json.dumps(batch.position, separators=(",", ":")),
+            "helios.sources": json.dumps(options.sources, separators=(",", ":")),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
             ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None
 
-        def prepare() -> Callable[[Any], None]:
-            fences = [Ancestry(self.pipeline, self.checkpoint, head, terms.alone)]
+        def prepare() -> Callable[[JavaSnapshotUpdate], None]:
+            validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive)]
 
-            def prepared(operation: Any) -> None:
+            def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
                     operation.set(key, value)
-                if fences:  # a second operation of the batch stands on the first, which has its stamps
-                    operation.validateWith(fences.pop())
+                if validators:  # the parent of a second operation is the first, which has the same stamps
+                    operation.validateWith(validators.pop())
 
             return prepared
 
-        return Transaction(spark, self.table, prepare, self.branch, terms.properties)
+        return Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
 
-    def record_of(self, batch: int, position: Mapping[str, Any], snapshot: int) -> Record:
+    def record_of(self, batch: Batch, snapshot: int) -> Record:
         """The record of a batch that was looked up."""
         head = self._head
         return Record(
             checkpoint=self.checkpoint,
-            batch=batch,
-            position=position,
+            batch=batch.number,
+            position=batch.position,
             snapshot=snapshot,
             sequence=(head.sequenceNumber() + 1) if head is not None and head.sequenceNumber() else 0,
             steps=self.steps,
         )
 
-    def _refuse_conflict(self, error: Py4JJavaError, batch: int, terms: Terms, seen: Any | None) -> None:
-        if not terms.yields and not self.only_compacted(seen):
-            raise self.unseen(batch, java_message(error)) from error
-
-    def unseen(self, batch: int, why: str) -> RunError:
-        """The refusal of an overwrite that would erase what others have written."""
+    def unseen_error(self, batch: int, why: str) -> RunError:
+        """The error for an overwrite that would erase rows of other writers."""
         return RunError(
             f"batch {batch} of {self.pipeline} would overwrite rows in {self.table.name()} that it has not seen: "
             f"{why}; nothing was written.",
-            fix="look at what was written meanwhile; run again to replace it too.",
+            fix="check what was written meanwhile; run again to replace it too.",
         )
 
-    def only_compacted(self, seen: Any | None) -> bool:
+    def only_compacted(self, seen: JavaSnapshot | None) -> bool:
         """Whether every commit since a snapshot is a compaction, which changes no rows."""
         self.table.refresh()
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
 
-    def _discarded(self, made: Sequence[Any], terms: Terms) -> bool:
-        """Whether snapshots that change no file are not committed; their lists then go."""
-        if terms.counts_empty or any(map(changes, made)):
+    def _discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
+        """Whether snapshots are discarded as they change no file; deletes their manifest lists."""
+        if options.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:
             self.table.io().deleteFile(snapshot.manifestListLocation())
         return True
 
-    def look_again(self, error: Py4JJavaError, batch: int, position: Mapping[str, Any]) -> Commit | None:
-        """What a failed commit means: found after all, worth another try (None), or an error to raise."""
+    def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
+        """Resolves a failed commit: committed after all, to be retried (None), or an error to raise."""
+        batch = replace(batch, replayed=True)
         kind = java_class(error)
         message = java_message(error)
         if kind in CONFLICTS:
-            # Somebody committed for this pipeline or rows that conflict, or the history up to the look-up is gone. A
-            # request that was sent twice is also told to have failed, when its first sending went through.
-            found = self.find(batch, position, planned=True)
+            # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
+            # expired. A request that was sent twice also fails if the first one succeeded.
+            found = self.find(batch)
             return Commit(snapshot=found.snapshot, again=True) if found else None
         if kind in ("NoSuchTableException", "NotFoundException", "ForbiddenException"):
             raise RunError(
-                f"batch {batch} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was written.",
+                f"batch {batch.number} of {self.pipeline} was refused by {self.table.name()}: {message}; nothing was "
+                "written.",
                 fix="run again: the batch is written once.",
             ) from error
         for pause in LOOKUP_SECONDS:
             time.sleep(pause)
             try:
-                found = self.find(batch, position, planned=True)
+                found = self.find(batch)
             except Py4JError:
-                continue  # the catalog is still away; the last word is below
+                continue  # the catalog is still unavailable
             if found is not None:
                 made = self.table.snapshot(found.snapshot) if found.snapshot is not None else None
                 return counted([made]) if made is not None else found
         raise RunError(
-            f"the outcome of batch {batch} of {self.pipeline} is unknown: {kind}: {message}. The batch is not in "
-            f"{self.table.name()} now.",
+            f"the outcome of batch {batch.number} of {self.pipeline} is unknown: {kind}: {message}. The batch is not "
+            f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
 
 
-def reads(position: Mapping[str, Any] | None) -> object:
-    """The part of a position that tells two batches apart: what the followed sources gave."""
-    return (position or {}).get("sources")
+def _util() -> JavaSnapshotUtil:
+    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
+    return util
 
 
-def _util() -> Any:
-    return classes().org.apache.iceberg.util.SnapshotUtil
-
-
-def _always_true() -> Any:
-    return classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+def _always_true() -> JavaExpression:
+    expression: JavaExpression = classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+    return expression

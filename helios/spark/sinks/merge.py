@@ -1,4 +1,4 @@
-"""Upserts: from a batch to the newest row per key, or to versions, and the MERGE that writes them."""
+"""Upserts: the newest row or the versions per key of a batch, and the MERGE that writes them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from pyspark.sql.types import (
 )
 
 from helios.errors import Origin, RunError
-from helios.model.modes import VALID_FROM, VALID_TO, Delete, Upsert
+from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
-from helios.spark.iceberg.transaction import Bound, Reach
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.iceberg.transaction import Bound, MergeScope
 from helios.spark.jvm.sql import quoted
 
 HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
-"""Keys of a batch that are sent to every task that reads the target: some 50 MB, hashed."""
+"""The most keys of a batch that are broadcast to the scan of the target: about 50 MB, hashed."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
@@ -39,18 +39,18 @@ BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     DateType: F.unix_date,
     TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"),
 }
-"""Types of keys whose bounds skip files of the target, and how Iceberg takes a value of each."""
+"""Key types whose bounds prune files of the target, and the conversion of a value for Iceberg."""
 
 
-def marked(df: DataFrame, mode: Upsert) -> DataFrame:
-    """The rows with their order and whether they delete their key."""
+def marked(df: DataFrame, mode: Mode) -> DataFrame:
+    """Adds the helper columns: the order of each row, and whether it deletes its key."""
     order = F.expr(mode.order_by) if mode.order_by else F.lit(None).cast("bigint")
     deleted = F.coalesce(F.expr(mode.delete_when), F.lit(False)) if mode.delete_when else F.lit(False)
     return df.withColumns({ORDER: order, DELETED: deleted})
 
 
-def terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
-    """What tells whether two remembered orders of a key can be compared."""
+def ordering_terms(rows: DataFrame, mode: Mode) -> dict[str, object]:
+    """The ordering terms: two stored orders of a key are comparable only if these are equal."""
     kind = rows.schema[ORDER].dataType
     wide = next((name for base, name in WIDENS.items() if isinstance(kind, base)), None)
     return {
@@ -61,13 +61,13 @@ def terms(rows: DataFrame, mode: Upsert) -> dict[str, object]:
 
 
 WIDENS: Mapping[type[DataType], str] = {IntegralType: "integer", FractionalType: "fraction"}
-"""Types of orders that compare as before when they were widened."""
+"""Order types that stay comparable when they are widened."""
 
 
 def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
-    """The row of each key that is newest by its order; of equal ones that of the later source position.
+    """The row of each key that is newest by its order; of equal ones, the row of the later source position.
 
-    Rows whose position is not known are told apart by their content, so that a replay takes the same one.
+    Rows without a position are ordered by a hash of their content, so that a replay picks the same one.
     """
     plain = [F.col(quoted(f.name)) for f in df.schema.fields if not _unhashable(f.dataType) and f.name != POSITION]
     position = [F.col(POSITION).desc_nulls_last()] if POSITION in df.columns else []
@@ -77,7 +77,7 @@ def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
 
 
 def _unhashable(kind: object) -> bool:
-    """Whether a type is, or holds, one of which Spark makes no hash."""
+    """Whether Spark cannot hash this type."""
     if isinstance(kind, (MapType, VariantType)):
         return True
     if isinstance(kind, StructType):
@@ -93,36 +93,36 @@ def null_key(keys: Iterable[str]) -> Column:
     return condition
 
 
-def unplaced(mode: Upsert | Delete) -> Column:
-    """Why a row has no place in the target: a null in its key, or a null order where versions are kept; else null."""
+def invalid_reason(mode: Mode) -> Column:
+    """Why a row is invalid: a null in its key, or a null order where versions are kept; null if it is valid."""
     names = [F.when(F.col(quoted(key)).isNull(), F.lit(key)) for key in mode.keys]
     reason = F.when(null_key(mode.keys), F.concat(F.lit("null key: "), F.concat_ws(", ", *names)))
-    if isinstance(mode, Upsert) and mode.history:
+    if mode.history:
         reason = reason.when(F.expr(str(mode.order_by)).isNull(), F.lit(f"null order: {mode.order_by}"))
     return reason
 
 
-def look_over(
-    df: DataFrame, mode: Upsert | Delete, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
-) -> Reach:
-    """Looks at the keys of a batch before it is written, in one pass.
+def validate_keys(
+    df: DataFrame, mode: Mode, table: str, where: Origin | None, *, also: tuple[str, ...] = ()
+) -> MergeScope:
+    """Validates the keys of a batch before it is written, in one pass.
 
     Args:
-        df: The batch; without an order, each key may be there once.
+        df: The batch; without an order, each key may occur once.
         mode: How it is written.
         table: The target, for the message.
-        where: The line to blame.
-        also: Columns that tell rows of one key apart, as the route does.
+        where: The line of the sink.
+        also: Columns that distinguish rows of one key, as the route does.
 
     Returns:
-        What a command with the batch can change.
+        The scope of a MERGE with the batch.
 
     Raises:
-        RunError: A key is null, or there twice; or a version has no order; with a row.
+        RunError: A key is null or occurs twice, or a version has no order; names a row.
     """
     keys = mode.keys
-    ordered = isinstance(mode, Delete) or mode.order_by is not None
-    reason = unplaced(mode)
+    ordered = not mode.traits.upserts or mode.order_by is not None
+    reason = invalid_reason(mode)
     kinds = {key: df.select(quoted(key)).schema[0].dataType for key in keys}
     given = {key: BOUNDS[known] for key, kind in kinds.items() for known in BOUNDS if isinstance(kind, known)}
     ends = [give(end(quoted(key))) for key, give in given.items() for end in (F.min, F.max)]
@@ -132,15 +132,15 @@ def look_over(
         0
     ]
     if nulls:
-        _refuse_unplaced(df, reason, table, where)
+        _refuse_invalid(df, reason, table, where)
     if most is not None and most > 1:
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
-    stored = (rows or 0) if isinstance(mode, Upsert) else 0
-    return Reach(narrow=touched(df, keys, rows or 0), bounds=bounds, rows=stored)
+    stored = (rows or 0) if mode.traits.upserts else 0
+    return MergeScope(narrow=key_filter(df, keys, rows or 0), bounds=bounds, rows=stored)
 
 
-def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
+def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
     row = df.where(reason.isNotNull()).withColumn(RANK, reason).head()
     assert row is not None
     values = row.asDict()
@@ -148,7 +148,7 @@ def _refuse_unplaced(df: DataFrame, reason: Column, table: str, where: Origin | 
     raise RunError(
         f"a row for {table} has a {kind}: {names} is null in {shown(values)}; nothing was written.",
         where=where,
-        fix='leave such rows out with where("... IS NOT NULL"), or set them aside with .quarantine(table).',
+        fix='leave such rows out with where("... IS NOT NULL"), or reject them with .quarantine(table).',
     )
 
 
@@ -161,27 +161,27 @@ def _refuse_double(counted: DataFrame, also: tuple[str, ...], table: str, where:
         f"{count} rows of the batch for {table} have the key {shown(row)}, and no order tells which is the newest; "
         "nothing was written.",
         where=where,
-        fix='say so: .upsert(..., order_by="updated_at").',
+        fix='declare an order: .upsert(..., order_by="updated_at").',
     )
 
 
-def touched(rows: DataFrame, keys: tuple[str, ...], count: int | None = None) -> Callable[[DataFrame], DataFrame]:
-    """Gives what leaves only those rows of a target whose key is in a batch.
+def key_filter(rows: DataFrame, keys: tuple[str, ...], count: int | None = None) -> Callable[[DataFrame], DataFrame]:
+    """A filter that keeps the rows of a target whose key is in a batch.
 
-    A MERGE that inserts must keep the batch's side of its join whole, so Spark would bring all of the target to it,
-    hashed or sorted. A semi join may send the batch's keys to the target instead.
+    The join of a MERGE that inserts preserves the batch's side, so Spark cannot broadcast the batch and would shuffle
+    or broadcast the target. A semi join can broadcast the batch's keys instead.
 
     Args:
         rows: The batch.
         keys: The key columns.
-        count: The number of its rows, where it is known: Spark's guess of their size may shuffle the whole target.
+        count: The number of its rows if known: Spark's own size estimate may shuffle the whole target.
     """
     names = {key: f"__helios_key_{i}" for i, key in enumerate(keys)}
-    there = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
+    batch_keys = rows.select(*(F.col(quoted(key)).alias(name) for key, name in names.items()))
     if count is not None and count <= BROADCAST_ROWS:
-        there = F.broadcast(there)
+        batch_keys = F.broadcast(batch_keys)
     same = [F.col(quoted(key)) == F.col(name) for key, name in names.items()]
-    return lambda target: target.join(there, same, "left_semi")
+    return lambda target: target.join(batch_keys, same, "left_semi")
 
 
 def shown(row: dict[str, object]) -> str:
@@ -189,13 +189,13 @@ def shown(row: dict[str, object]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def without_late(df: DataFrame, memory: KeyMemory, batch: int, keys: tuple[str, ...]) -> DataFrame:
-    """Leaves out the rows that are older than what is remembered of their key."""
-    known = memory.before(df.sparkSession, batch, keys)
+def drop_late(df: DataFrame, upsert_state: UpsertState, batch: int, keys: tuple[str, ...]) -> DataFrame:
+    """Drops the rows that are older than the stored order of their key."""
+    known = upsert_state.load(df.sparkSession, batch, keys)
     if known is None:
         return df
-    # Only the batch's keys are compared: the memory may hold every key of the target.
-    before = touched(df, keys)(known).select(
+    # Only the batch's keys are compared: the state may hold every key of the target.
+    before = key_filter(df, keys)(known).select(
         *(F.col(quoted(key)).alias(f"__helios_key_{i}") for i, key in enumerate(keys)),
         F.col(ORDER).alias("__helios_seen"),
     )
@@ -215,15 +215,15 @@ def merge_text(
     deletes: bool,
     equal: str = "=",
 ) -> str:
-    """The MERGE of an upsert: two clauses at least, so that two that run at once conflict.
+    """The MERGE of an upsert; it has at least two clauses, so that two concurrent ones conflict.
 
     Args:
         keys: The key columns.
-        columns: The columns that a matched row gets.
-        insertable: The columns that a new row gets.
-        newer: Condition under which a matched row is touched.
+        columns: The columns that are updated in a matched row.
+        insertable: The columns of an inserted row.
+        newer: The condition for changing a matched row.
         deletes: Whether rows may delete their key.
-        equal: How keys are compared; by "<=>" a null is a key.
+        equal: The comparison of keys; with "<=>" a null is a key.
     """
     on = " AND ".join(f"t.{quoted(key)} {equal} s.{quoted(key)}" for key in keys)
     sets = ", ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in columns)
@@ -240,17 +240,17 @@ def merge_text(
 
 
 def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], remembered: DataFrame | None) -> DataFrame:
-    """The versions of the batch's keys that change: each is valid until the next row or delete of its key.
+    """The new and changed versions of the batch's keys: each is valid until the next row or delete of its key.
 
     Args:
         events: The batch: one row per key and order, aligned with the target, with the helper columns; `valid_from` is
             the order.
-        target: The target as the batch found it.
+        target: The target before the batch.
         keys: The key columns.
-        remembered: Deletes that are remembered, with the key columns and their order.
+        remembered: The stored deletes, with the key columns and their order.
 
     Returns:
-        Rows of the target's columns with the helper columns: to be merged by key and `valid_from`.
+        Rows of the target's columns with the helper columns, to be merged by key and `valid_from`.
     """
     columns = target.columns
     named = [quoted(key) for key in keys]
@@ -266,21 +266,21 @@ def versions(events: DataFrame, target: DataFrame, keys: tuple[str, ...], rememb
         F.lit(1).alias("__helios_new"),
         F.lit(None).cast(events.schema[VALID_TO].dataType).alias("__helios_until"),
     )
-    # A version that ended and that no other one follows was ended by a delete.
+    # An ended version without a successor was ended by a delete.
     ends = old.where(F.col(VALID_TO).isNotNull()).select(*named, F.col(VALID_TO).alias(VALID_FROM))
     if remembered is not None:
-        gone = (
+        tombstones = (
             remembered.join(touched, list(keys), "left_semi")
             .where(DELETED)
             .select(*named, F.col(ORDER).alias(VALID_FROM))
         )
-        ends = ends.unionByName(gone)
+        ends = ends.unionByName(tombstones)
     deletes = ends.select("*", F.lit(True).alias(DELETED), F.lit(-1).alias("__helios_new"))
     every = known.unionByName(new).unionByName(deletes, allowMissingColumns=True)
     first = Window.partitionBy(*named, VALID_FROM).orderBy(F.col("__helios_new").desc())
-    told = every.withColumn(RANK, F.row_number().over(first)).where(F.col(RANK) == 1).drop(RANK)
+    deduplicated = every.withColumn(RANK, F.row_number().over(first)).where(F.col(RANK) == 1).drop(RANK)
     following = Window.partitionBy(*named).orderBy(VALID_FROM)
-    ended = told.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
-    # An end that a version already has is no change; a delete is a mark, not a version.
+    ended = deduplicated.withColumn(VALID_TO, F.lead(VALID_FROM).over(following))
+    # A version whose end is unchanged is left out; a delete only ends versions and is none itself.
     changed = (F.col("__helios_new") == 1) | ~F.col(VALID_TO).eqNullSafe(F.col("__helios_until"))
     return ended.where(changed & (F.col("__helios_new") >= 0)).drop("__helios_new", "__helios_until")

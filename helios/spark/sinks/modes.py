@@ -1,11 +1,10 @@
-"""The write modes: how each brings a batch into the transaction on its table."""
+"""The write modes: how each writes a batch into a transaction on its table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -27,56 +26,55 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, KeyMemory
-from helios.spark.iceberg.transaction import Reach, Transaction
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.iceberg.transaction import MergeScope, Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks import merge
-
-Write: TypeAlias = Callable[[Transaction], None]
+from helios.spark.sinks.protocol import Write
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One batch on its way into one table.
+class ModeBatch:
+    """One batch for one table.
 
     Attributes:
-        df: Its rows, with every column that the steps gave.
+        df: Its rows, with all columns of the steps.
         number: Its number.
-        mode: How it is written.
+        mode: The write mode.
         table: The table's name, for messages.
         where: The line of the sink.
         left_out: Columns that are not stored.
-        memory: What is remembered of the keys.
-        fit: Brings the table to columns that are to be stored, and those to the table; the helper columns stay.
+        upsert_state: The stored orders of the keys.
+        fit: Aligns the table's schema and the rows; helper columns are kept.
     """
 
     df: DataFrame
     number: int
-    mode: Any
+    mode: Mode
     table: str
     where: Origin | None
     left_out: tuple[str, ...]
-    memory: KeyMemory
+    upsert_state: UpsertState
     fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
 
     def stored(self) -> DataFrame:
-        """The rows as the table takes them."""
+        """The rows, aligned with the table's schema."""
         return self.fit(self.df.drop(POSITION), ())
 
 
 def stored_schema(df: DataFrame, mode: Mode, left_out: tuple[str, ...]) -> StructType:
-    """The columns of a new table for a batch's rows."""
+    """The schema of a new table for a batch's rows."""
     hidden = {name.lower() for name in (*left_out, POSITION)}
     fields = [field for field in df.schema.fields if field.name.lower() not in hidden]
-    if isinstance(mode, Upsert) and mode.history:
+    if mode.history:
         kind = df.select(F.expr(str(mode.order_by))).schema.fields[0].dataType
         fields += [StructField(name, kind) for name in (VALID_FROM, VALID_TO)]
     return StructType(fields)
 
 
 @contextmanager
-def writer(batch: Batch) -> Iterator[Write]:
-    """Looks a batch over, and gives what writes it into a transaction; the rows may be kept in memory meanwhile.
+def writer(batch: ModeBatch) -> Iterator[Write]:
+    """Validates a batch and yields its `Write`; the rows may be persisted meanwhile.
 
     Raises:
         RunError: The batch cannot be written in its mode.
@@ -86,35 +84,35 @@ def writer(batch: Batch) -> Iterator[Write]:
 
 
 @contextmanager
-def _append(batch: Batch) -> Iterator[Write]:
+def _append(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
     yield lambda pending: pending.append(rows)
 
 
-def _unseen(pending: Transaction) -> dict[str, str]:
-    """Write options under which Iceberg refuses an overwrite of commits that came after the batch was looked up."""
-    seen = {"validate-from-snapshot-id": str(pending.found)} if pending.found is not None else {}
+def _isolation(pending: Transaction) -> dict[str, str]:
+    """Write options with which Iceberg rejects an overwrite of commits that are newer than the look-up."""
+    seen = {"validate-from-snapshot-id": str(pending.base)} if pending.base is not None else {}
     return {"isolation-level": "serializable", **seen}
 
 
 @contextmanager
-def _overwrite(batch: Batch) -> Iterator[Write]:
+def _overwrite(batch: ModeBatch) -> Iterator[Write]:
     condition = batch.mode.filter
     if condition is not None:
-        # Before the table gets columns for the rows.
+        # Before columns are added to the table.
         try:
             refuse_outside(batch.df, condition, batch.table, batch.where)
-        except AnalysisException:  # it names a column that only the table has
+        except AnalysisException:  # the filter names a column that only the table has
             refuse_outside(batch.stored(), condition, batch.table, batch.where)
     rows = batch.stored()
 
     def write(pending: Transaction) -> None:
         try:
-            pending.overwrite(rows, condition or "true", _unseen(pending))
+            pending.overwrite(rows, condition or "true", _isolation(pending))
         except Py4JJavaError as error:
             if "some, but not all, rows match" not in str(error.java_exception.getMessage()):
                 raise
-            # Files that the filter cuts through: their rows are deleted, then the batch is added, in one transaction.
+            # The filter matches only some rows of a file: delete those, then append the batch, in one transaction.
             pending.begin()
             pending.sql(f"DELETE FROM target WHERE {condition}")
             pending.append(rows)
@@ -123,10 +121,10 @@ def _overwrite(batch: Batch) -> Iterator[Write]:
 
 
 def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | None) -> None:
-    """Refuses rows that a filter does not name.
+    """Rejects rows that do not match a filter.
 
     Raises:
-        RunError: There is one.
+        RunError: There is such a row.
         AnalysisException: The filter names a column that the rows lack.
     """
     outside = df.where(~F.coalesce(F.expr(condition), F.lit(False))).limit(1).collect()
@@ -135,36 +133,36 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
             f"overwrite({condition!r}): the batch for {table} has a row that the filter does not name: "
             f"{merge.shown(outside[0].asDict())}; nothing was written.",
             where=where,
-            fix=f"leave such rows out with where({condition!r}).",
+            fix=f"drop such rows with where({condition!r}).",
         )
 
 
 @contextmanager
-def _overwrite_partitions(batch: Batch) -> Iterator[Write]:
+def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
-    yield lambda pending: pending.overwrite_partitions(rows, _unseen(pending))
+    yield lambda pending: pending.overwrite_partitions(rows, _isolation(pending))
 
 
 @contextmanager
-def _delete(batch: Batch) -> Iterator[Write]:
+def _delete(batch: ModeBatch) -> Iterator[Write]:
     keys = batch.mode.keys
     rows = batch.df.select(*map(quoted, keys)).distinct()
     on = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)
     text = f"MERGE INTO target t USING batch s ON {on} WHEN MATCHED THEN DELETE"
-    with _kept(rows):
-        reach = merge.look_over(rows, batch.mode, batch.table, batch.where)
-        yield lambda pending: pending.sql(text, rows, reach)
+    with _persisted(rows):
+        scope = merge.validate_keys(rows, batch.mode, batch.table, batch.where)
+        yield lambda pending: pending.sql(text, rows, scope)
 
 
 @contextmanager
-def _merge_sql(batch: Batch) -> Iterator[Write]:
-    with _kept(batch.df.drop(POSITION)) as rows:
-        yield lambda pending: pending.sql(batch.mode.query, rows)
+def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
+    with _persisted(batch.df.drop(POSITION)) as rows:
+        yield lambda pending: pending.sql(str(batch.mode.query), rows)
 
 
 @contextmanager
-def _upsert(batch: Batch) -> Iterator[Write]:
-    mode: Upsert = batch.mode
+def _upsert(batch: ModeBatch) -> Iterator[Write]:
+    mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
     if mode.order_by:
@@ -172,50 +170,50 @@ def _upsert(batch: Batch) -> Iterator[Write]:
     rows = rows.drop(POSITION)
     if mode.history:
         rows = rows.withColumns({VALID_FROM: F.col(ORDER), VALID_TO: F.lit(None).cast(rows.schema[ORDER].dataType)})
-    with _kept(rows) as rows:
-        reach = merge.look_over(rows, mode, batch.table, batch.where)
+    with _persisted(rows) as rows:
+        scope = merge.validate_keys(rows, mode, batch.table, batch.where)
         given = [c for c in rows.columns if c not in merge.HELPERS and c not in batch.left_out]
         fitted = batch.fit(rows.drop(*batch.left_out), merge.HELPERS)
         write = _write_versions if mode.history else _write_newest
-        yield write(batch, fitted, {name.lower() for name in given}, reach)
+        yield write(batch, fitted, {name.lower() for name in given}, scope)
 
 
-def _write_newest(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
-    mode: Upsert = batch.mode
+def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+    mode = batch.mode
     keys = mode.keys
     columns = [c for c in rows.columns if c not in merge.HELPERS]
-    # An order that the target stores is compared there; else every key's order is remembered.
+    # If the target stores the order, it is compared there; otherwise each key's order is kept in the state.
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
     if mode.order_by and (mode.delete_when or stored is None):
-        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
-        rows = merge.without_late(rows, batch.memory, batch.number, keys)
+        batch.upsert_state.verify_terms(merge.ordering_terms(rows, mode), batch.table, batch.where)
+        rows = merge.drop_late(rows, batch.upsert_state, batch.number, keys)
         touched = rows if stored is None else rows.where(DELETED)
-        batch.memory.remember(touched, batch.number, keys)
+        batch.upsert_state.save(touched, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"
-    # A column that the stream does not carry keeps its value in a row that is there.
+    # A column that the stream lacks keeps its value in an existing row.
     updated = [c for c in columns if c.lower() in given]
     text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
-    return lambda pending: pending.sql(text, rows, reach)
+    return lambda pending: pending.sql(text, rows, scope)
 
 
-def _write_versions(batch: Batch, rows: DataFrame, given: set[str], reach: Reach) -> Write:
-    mode: Upsert = batch.mode
+def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
+    mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
     if mode.delete_when:
-        # Every delete, not the newest alone: a late row is ended by the first one behind it.
+        # All deletes, not only the newest: a late row is ended by the first delete after it.
         each = (*mode.keys, ORDER)
-        batch.memory.agree(merge.terms(rows, mode), batch.table, batch.where)
-        remembered = batch.memory.before(rows.sparkSession, batch.number, each)
-        batch.memory.remember(rows.where(DELETED), batch.number, each)
+        batch.upsert_state.verify_terms(merge.ordering_terms(rows, mode), batch.table, batch.where)
+        remembered = batch.upsert_state.load(rows.sparkSession, batch.number, each)
+        batch.upsert_state.save(rows.where(DELETED), batch.number, each)
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
-    return lambda pending: pending.sql(text, merge.versions(rows, pending.read(), mode.keys, remembered), reach)
+    return lambda pending: pending.sql(text, merge.versions(rows, pending.read(), mode.keys, remembered), scope)
 
 
 @contextmanager
-def _groups(batch: Batch) -> Iterator[Write]:
-    with _kept(batch.df) as rows:
+def _groups(batch: ModeBatch) -> Iterator[Write]:
+    with _persisted(batch.df) as rows:
         fitted = batch.fit(rows, (DELETED,))
         columns = [c for c in fitted.columns if c != DELETED]
         text = merge.merge_text(batch.mode.keys, columns, columns, newer="TRUE", deletes=True, equal="<=>")
@@ -223,8 +221,8 @@ def _groups(batch: Batch) -> Iterator[Write]:
 
 
 @contextmanager
-def _kept(df: DataFrame) -> Iterator[DataFrame]:
-    """Rows that are looked at more than once, computed once."""
+def _persisted(df: DataFrame) -> Iterator[DataFrame]:
+    """Persists rows that are read more than once."""
     kept = df.persist()
     try:
         yield kept
@@ -232,7 +230,7 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
         kept.unpersist()
 
 
-WRITERS: dict[type[Mode], Any] = {
+WRITERS: Mapping[type[Mode], Callable[[ModeBatch], AbstractContextManager[Write]]] = {
     Append: _append,
     Overwrite: _overwrite,
     OverwritePartitions: _overwrite_partitions,
@@ -241,4 +239,4 @@ WRITERS: dict[type[Mode], Any] = {
     MergeSql: _merge_sql,
     Groups: _groups,
 }
-"""By mode: a context that looks a batch over and gives what writes it."""
+"""By mode: a context manager that validates a batch and yields its `Write`."""

@@ -1,27 +1,31 @@
-"""How a batch is committed, and what came of it."""
+"""Commit options and result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from helios.model.sink import Retry
+from helios.spark.iceberg.commit import CommitRetries
+from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.observer import Observer, Silent
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A batch that is in the target.
+    """A committed batch.
 
     Attributes:
-        snapshot: Its snapshot; None when that has expired.
-        rows: The rows it wrote, when it was made now.
-        files: The data files it added, when it was made now.
-        bytes: Their size.
-        again: Whether the batch was found there rather than written.
-        retries: How often its commit was tried again.
-        write_seconds: How long Spark wrote.
-        commit_seconds: How long the commit took.
+        snapshot: Its snapshot; None if that has expired.
+        rows: The rows written; 0 if `again`.
+        files: The data files added; 0 if `again`.
+        bytes: The size of those files.
+        again: Whether the batch was found committed, and not written now.
+        retries: The number of commit retries.
+        write_seconds: The time that Spark took to write.
+        commit_seconds: The time that the commit took.
     """
 
     snapshot: int | None
@@ -34,20 +38,33 @@ class Commit:
     commit_seconds: float = 0.0
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """An attempt that conflicted with another writer.
+
+    Attributes:
+        error: Iceberg's error; None if there was none.
+        write_seconds: The time that Spark took to write.
+    """
+
+    error: Py4JJavaError | None
+    write_seconds: float
+
+
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class CommitOptions:
     """How a batch is committed.
 
     Attributes:
         stamps: The user's own entries of the snapshot summary.
         sources: The sources as JSON values, for `helios.sources`.
-        properties: What the writer follows, whatever the table itself says.
-        retry: What is tried again.
-        counts_empty: Whether a batch that changes no file is committed, so that it counts.
-        alone: Whether any change of other writers since the look-up is a conflict, as Spark's own writer may miss it.
-        yields: Whether a conflict with another writer is tried again; an overwrite would erase what it has not seen.
-        before: Called before each try; raises to stop.
-        retried: Called for each try after the first.
+        properties: Table properties for the writer; they override the table's own.
+        retry: The retry policy.
+        counts_empty: Whether a batch that changes no file is committed, so that it is counted.
+        exclusive: Whether any change by other writers since the look-up is a conflict, as Spark's writer may miss it.
+        retries_conflicts: Whether a conflict with another writer is retried; an overwrite would erase unseen rows.
+        verify: Called before each attempt; raises to stop.
+        observer: Receives each retry.
     """
 
     stamps: Mapping[str, str] = field(default_factory=dict)
@@ -55,18 +72,22 @@ class Terms:
     properties: Mapping[str, str] = field(default_factory=dict)
     retry: Retry = field(default_factory=Retry)
     counts_empty: bool = False
-    alone: bool = False
-    yields: bool = True
-    before: Callable[[], None] = lambda: None
-    retried: Callable[[], None] = lambda: None
+    exclusive: bool = False
+    retries_conflicts: bool = True
+    verify: Callable[[], None] = lambda: None
+    observer: Observer = field(default_factory=Silent)
+
+    def retries(self) -> CommitRetries:
+        """The retries of one commit, shared by all loops that retry it."""
+        return CommitRetries(self.retry.retries, self.retry.backoff, self.observer.retried)
 
 
-def counted(made: Sequence[Any], rows: int | None = None) -> Commit:
-    """What the snapshots of a batch, newest first, say of it.
+def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:
+    """The commit of a batch, from the summaries of its snapshots, newest first.
 
     Args:
         made: The snapshots.
-        rows: The rows of the batch, where a snapshot may also count those of files that were written anew.
+        rows: The rows of the batch, as a snapshot may also count rows of rewritten files.
     """
     summaries = [snapshot.summary() for snapshot in made]
     added = int(summaries[0].get("added-records") or 0)

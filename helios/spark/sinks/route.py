@@ -1,11 +1,11 @@
-"""Where a routed pipeline's batches go: a table per value of an expression, each with a record of its own."""
+"""The routed sink: one table per value of an expression, each with its own record."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -13,198 +13,262 @@ from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, CheckpointError, InputError, RunError
-from helios.model.modes import Delete, Overwrite, Upsert
 from helios.model.source import POSITION
 from helios.plan.target import existing
-from helios.spark.iceberg import tables as writing
+from helios.spark.iceberg import tables
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks import merge, modes
 from helios.spark.sinks.alignment import columns_of
-from helios.spark.sinks.ledger import reads
+from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.quarantine import Quarantine
-from helios.spark.sinks.table import Site, TableTarget, Work, create, ensure_branch, placed, shape
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.table import TableSink, create, ensure_branch, shape, split_invalid
+from helios.spark.steps.build import Built
 from helios.spark.steps.steps import payload
 from helios.table.ledger import Record
+from helios.table.positions import Batch, Span, same_sources
 
 ROUTE = "__helios_route"
 
 VALUE = re.compile(r"[A-Za-z0-9_]+")
-"""What can follow a table's name."""
+"""A valid table suffix."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one table gets of a batch; `found` when it has it."""
+class TablePart:
+    """The part of a batch for one table; `found` is its commit if the table has it."""
 
-    target: TableTarget
-    work: Work
+    sink: TableSink
+    batch: Batch
+    rows: Built
     found: Commit | None
 
-    def write(self) -> Commit | None:
-        return self.found or self.target.write(self.work)
+    def commit(self) -> Commit | None:
+        if self.found is not None:
+            return self.found
+        with self.sink.stage(self.batch, self.rows) as staged:
+            return self.sink.commit(staged)
 
 
-class RoutedTarget:
-    """One table per value of an expression.
+class RoutedSink:
+    """One table per value of an expression, each written by a `TableSink`.
 
-    All that can be refused is refused before the first table is written, and what is set aside goes at once.
+    The whole batch is validated before the first table is written, and its rejected rows are written together. Which
+    tables a batch writes is known only after its steps: a manifest in the checkpoint lists them before the first
+    commit.
     """
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self._tables: dict[str, TableTarget] = {}
-        self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
-        self._each = replace(site, plan=replace(site.plan, write=replace(site.plan.write, quarantine=None)))
+    transactional = False
 
-    def tend(self) -> list[Upkeep]:
-        return [done for target in self._tables.values() for done in target.tend()]
+    def __init__(self, context: SinkContext) -> None:
+        self.context = context
+        self._tables: dict[str, TableSink] = {}
+        self._found_tables: dict[str, TableSink] = {}  # looked up, but not opened for writing
+        self._quarantine = QuarantineSink.of(context)
+        write = replace(context.plan.write, quarantine=None)
+        self._each = replace(context, plan=replace(context.plan, write=write))
+
+    def maintain(self) -> list[Upkeep]:
+        sinks = {**self._found_tables, **self._tables}
+        return [done for sink in sinks.values() for done in sink.maintain()]
 
     def last(self) -> Record | None:
         return None
 
-    def find(self, number: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
-        return None
+    # finding
 
-    def write(self, work: Work) -> Commit | None:
-        plan = self.site.plan
-        by = str(plan.write.sink.routing)
+    def number(self, spans: Sequence[Span]) -> int:
+        return 0  # each table numbers the batches of a batch pipeline itself
+
+    def find(self, batch: Batch) -> Outcome:
+        """Looks a batch up in each table of its manifest."""
+        plan = self.context.plan
+        manifest = self.context.checkpoint.routes(batch.number) if batch.replayed else None
+        if manifest is None or manifest["sources"] != batch.sources or self._reruns():
+            return Absent()
+        if manifest["steps"] != plan.fingerprint and not plan.streaming:
+            return Absent()  # stage() rejects rows of other steps over the same inputs
+        found: list[Commit] = []
+        names: list[str] = []
+        for value in manifest["values"]:
+            sink = self._known_sink(value)
+            commit = self._found(sink, batch) if sink is not None else None
+            if sink is not None and commit is not None:
+                found.append(commit)
+                names.append(sink.name.text)
+        if not found:
+            return Absent()
+        return Found(_combine(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
+
+    def _known_sink(self, value: str) -> TableSink | None:
+        """The sink of a table that this checkpoint has claimed; None if there is none."""
+        if value not in self._found_tables:
+            name = self._name(value)
+            table = tables.load_table(self.context.spark, name)
+            if table is None:
+                return None
+            self._found_tables[value] = TableSink(self._each, name, table, self.context.plan.write.sink.branch_name)
+        sink = self._found_tables[value]
+        record = sink.ledger.load()
+        return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
+
+    def _reruns(self) -> bool:
+        plan = self.context.plan
+        return not plan.streaming and plan.write.mode.traits.reruns
+
+    def _found(self, sink: TableSink, batch: Batch) -> Commit | None:
+        """The batch's commit in one table, by its number there."""
+        if not self.context.plan.streaming:
+            batch = replace(batch, number=sink.number(batch.spans))
+        outcome = sink.find(batch)
+        return outcome.commit if isinstance(outcome, Found) else None
+
+    # staging
+
+    @contextmanager
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
+        mode = self.context.plan.write.mode
         if self._quarantine is not None:
-            work = placed(work, plan.write.mode)
-        routed = work.df.withColumn(ROUTE, F.expr(by).cast("string")).persist()
+            rows = split_invalid(rows, mode)
+        by = str(self.context.plan.write.sink.routing)
+        routed = rows.df.withColumn(ROUTE, F.expr(by).cast("string")).persist()
         try:
             values = [row[0] for row in routed.select(ROUTE).distinct().collect()]
-            good = list(self._good(values))
-            bad = [value for value in values if value not in good]
-            if bad:
-                work = self._without(routed, good, bad, work)
-            if len(good) > 1:  # that of a single table looks itself
-                self._look_over(routed.where(F.col(ROUTE).isin(good)))
-            self._refuse_other_steps(good, work)
-            if isinstance(plan.write.mode, Overwrite):  # of a value that has gone, too
-                good = sorted({*good, *self._known()})
-            parts = [self._part(*opened, work) for opened in self._open(routed, good)]
+            routable = list(self._valid_values(values))
+            unroutable = [value for value in values if value not in routable]
+            if unroutable:
+                rows = self._reject_invalid(routed, routable, unroutable, rows)
+            if len(routable) > 1:  # a single table validates by itself
+                self._validate(routed.where(F.col(ROUTE).isin(routable)))
+            self._refuse_other_steps(routable, batch)
+            if mode.traits.clears:  # also tables of values that no longer occur
+                routable = sorted({*routable, *self._known()})
+            parts = [self._part(*opened, batch) for opened in self._open(routed, routable)]
             if self._quarantine is not None and not (parts and all(part.found for part in parts)):
-                aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
-                self.site.rejected(aside)
-            commits = [commit for part in parts if (commit := part.write()) is not None]
+                self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
+            if routable:
+                self.context.checkpoint.write_routes(
+                    batch.number, batch.sources, self.context.plan.fingerprint, routable
+                )
+            yield Staged(batch, rows, parts=parts)
         finally:
             routed.unpersist()
+
+    def commit(self, staged: Staged) -> Commit | None:
+        commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
         if any(not commit.again for commit in commits):
-            self.site.rejected(work.dropped())
-        return _together(commits) if commits else None
+            self.context.observer.rejected(staged.rows.dropped())
+        return _combine(commits) if commits else None
 
     # the values
 
     def _known(self) -> dict[str, TableName]:
         """The tables of the pipeline, by value."""
-        base = self.site.plan.write.table
-        values = (text.removeprefix(f"{base.text}_") for text in self.site.checkpoint.tables())
+        base = self.context.plan.write.table
+        values = (text.removeprefix(f"{base.text}_") for text in self.context.checkpoint.tables())
         return {value: self._name(value) for value in values}
 
     def _name(self, value: str) -> TableName:
-        base = self.site.plan.write.table
+        base = self.context.plan.write.table
         return replace(base, table=f"{base.table}_{value}")
 
-    def _good(self, values: Iterable[str | None]) -> Iterator[str]:
-        """The values of which tables are named; many a catalog takes names that differ in case for one."""
-        quarantine = self.site.plan.write.quarantine
+    def _valid_values(self, values: Iterable[str | None]) -> Iterator[str]:
+        """Valid table suffixes, unique ignoring case."""
+        quarantine = self.context.plan.write.quarantine
         taken = {value.lower(): value for value in self._known()}
         for value in sorted(value for value in values if value is not None and VALUE.fullmatch(value)):
             own = quarantine is not None and self._name(value).text.lower() == quarantine.text.lower()
             if not own and taken.setdefault(value.lower(), value) == value:
                 yield value
 
-    def _without(self, routed: DataFrame, good: Sequence[str], bad: Sequence[str | None], work: Work) -> Work:
-        """The batch with the rows of which no table is named among those that are set aside."""
-        sink = self.site.plan.write.sink
+    def _reject_invalid(
+        self, routed: DataFrame, routable: Sequence[str], unroutable: Sequence[str | None], rows: Built
+    ) -> Built:
+        """The batch with the rows of invalid routes among the rejected ones."""
+        sink = self.context.plan.write.sink
         if self._quarantine is None:
-            shown = ", ".join("null" if v is None else repr(v) for v in bad[:5])
+            shown = ", ".join("null" if v is None else repr(v) for v in unroutable[:5])
             raise RunError(
                 f"route(by={sink.routing!r}) gave {shown}, of which no table can be named; nothing was written.",
                 where=sink.origin,
-                fix="make it letters, digits and '_', and of one case, or set such rows aside with .quarantine(table).",
+                fix="make it letters, digits and '_', and of one case, or reject such rows with .quarantine(table).",
             )
         value = F.col(ROUTE)
         like = F.when(value.rlike(f"^{VALUE.pattern}$"), F.lit(", which is much like another table's name"))
         reason: Column = F.concat(
             F.lit(f"route {sink.routing}: "), F.coalesce(value, F.lit("null")), F.coalesce(like, F.lit(""))
         )
-        reasoned = routed.where(~F.coalesce(value.isin(list(good)), F.lit(False))).withColumn(ROUTE, reason)
-        told = payload(reasoned.drop(ROUTE)).alias("payload")
-        aside = reasoned.select(told, F.col(ROUTE).alias("reason"), F.lit("").alias("step"))
-        return replace(work, rejected=[*work.rejected, aside])
+        reasoned = routed.where(~F.coalesce(value.isin(list(routable)), F.lit(False))).withColumn(ROUTE, reason)
+        row = payload(reasoned.drop(ROUTE)).alias("payload")
+        unrouted = reasoned.select(row, F.col(ROUTE).alias("reason"), F.lit("").alias("step"))
+        return replace(rows, rejected=[*rows.rejected, unrouted])
 
     # the tables
 
-    def _look_over(self, rows: DataFrame) -> None:
-        """Refuses what one of the tables would refuse when others are written already."""
-        write = self.site.plan.write
+    def _validate(self, rows: DataFrame) -> None:
+        """Validates all rows first, before one table could reject its part when others are already written."""
+        write = self.context.plan.write
         mode, where = write.mode, write.sink.origin
-        if isinstance(mode, (Upsert, Delete)):
-            merge.look_over(rows, mode, write.table.text, where, also=(ROUTE,))
-        elif isinstance(mode, Overwrite) and mode.filter is not None:
+        if mode.traits.keyed:
+            merge.validate_keys(rows, mode, write.table.text, where, also=(ROUTE,))
+        elif mode.filter is not None:
             try:
                 modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.filter, write.table.text, where)
             except AnalysisException:
-                return  # it names a column that only the tables have
+                return  # the filter names a column that only the tables have
 
-    def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableTarget, DataFrame]]:
-        """The tables, and their rows; those that may refuse the rows come before those that are made."""
+    def _open(self, routed: DataFrame, values: Sequence[str]) -> Iterator[tuple[TableSink, DataFrame]]:
+        """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
         rows = {value: routed.where(F.col(ROUTE) == value).drop(ROUTE) for value in values}
         new = {value: self._name(value) for value in values if value not in self._tables}
-        there = {value: writing.load_table(self.site.spark, name) for value, name in new.items()}
+        there = {value: tables.load_table(self.context.spark, name) for value, name in new.items()}
         for value in sorted(new, key=lambda value: there[value] is None):
             self._tables[value] = self._table(new[value], there[value], rows[value])
         return ((self._tables[value], rows[value]) for value in values)
 
-    def _table(self, name: TableName, table: Any | None, rows: DataFrame) -> TableTarget:
+    def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return open_table(self._each, name, table, rows)
 
-    def _part(self, target: TableTarget, rows: DataFrame, work: Work) -> Part:
-        work = replace(work, df=rows, rejected=[], dropped=lambda: 0)
-        if not self.site.plan.streaming:
-            # A batch pipeline has no numbers of its own: each table counts what it was given.
-            record = target.last()
-            again = self.site.plan.write.mode.reruns
-            if record is not None and not again and reads(record.position) == reads(work.position):
-                return Part(target, work, Commit(snapshot=record.snapshot, again=True))
-            work = replace(work, number=record.batch + 1 if record is not None else 0)
-        return Part(target, work, target.find(work.number, work.position, planned=work.planned))
+    def _part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
+        if not self.context.plan.streaming:
+            # A batch pipeline has no batch numbers: each table counts its own.
+            batch = replace(batch, number=sink.number(batch.spans))
+        outcome = sink.find(batch)
+        return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
 
-    def _refuse_other_steps(self, values: Sequence[str], work: Work) -> None:
-        """Rows that other steps made of the same inputs may have gone into other tables.
+    def _refuse_other_steps(self, values: Sequence[str], batch: Batch) -> None:
+        """Rejects a batch that other steps have written to some of the tables, as they may route differently.
 
         Raises:
-            InputError: Some of the tables have such rows, and others wait for theirs.
+            InputError: Some tables hold such rows, and others lack theirs.
         """
-        plan = self.site.plan
-        if not work.planned or (not plan.streaming and plan.write.mode.reruns):
+        plan = self.context.plan
+        if not batch.replayed or self._reruns():
             return
         branch = plan.write.sink.branch_name
-        tables = {value: writing.load_table(self.site.spark, name) for value, name in self._known().items()}
+        known = {value: tables.load_table(self.context.spark, name) for value, name in self._known().items()}
         records = {
-            value: self.site.ledger(table, branch).load() for value, table in tables.items() if table is not None
+            value: self.context.ledger(table, branch).load() for value, table in known.items() if table is not None
         }
         mixed = [
             value
             for value, record in records.items()
-            if record is not None
-            and reads(record.position) == reads(work.position)
-            and record.steps != plan.fingerprint
+            if record is not None and same_sources(record.position, batch) and record.steps != plan.fingerprint
         ]
-        missing = [v for v in values if (record := records.get(v)) is None or record.batch < work.number]
+        missing = [v for v in values if (record := records.get(v)) is None or record.batch < batch.number]
         if mixed and (missing or not plan.streaming):
             raise InputError(
                 f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
-                "the rest of them would be lost or come twice; nothing was written.",
+                "the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
-                fix="put the steps back and run, then change them; a changed batch pipeline goes under a new name into "
-                "new tables.",
+                fix="put the steps back and run, then change them; a changed batch pipeline needs a new name and new "
+                "tables.",
             )
 
 
-def _together(commits: list[Commit]) -> Commit:
+def _combine(commits: list[Commit]) -> Commit:
     return Commit(
         snapshot=commits[-1].snapshot,
         rows=sum(c.rows for c in commits),
@@ -217,47 +281,47 @@ def _together(commits: list[Commit]) -> Commit:
     )
 
 
-def open_table(site: Site, name: TableName, table: Any | None, df: DataFrame) -> TableTarget:
-    """Opens a routed table, and sees that it takes the rows and that its record is this checkpoint's.
+def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
+    """Opens a routed table, and validates its schema and that its record is this checkpoint's.
 
     Args:
-        site: What the tables share.
+        context: The context of the tables.
         name: The table.
-        table: Iceberg's table object; None for one that is made.
-        df: The rows, of which only the schema is looked at.
+        table: Iceberg's table object; None for a table to create.
+        df: The rows; only their schema is used.
 
     Raises:
-        CheckFailed: It cannot take the rows, or is partitioned in another way.
+        CheckFailed: The rows do not fit, or its partitioning differs.
         CheckpointError: It holds rows of the pipeline from another checkpoint, or lost its record.
-        InputError: It is missing, and is not to be made.
+        InputError: It is missing and must not be created.
     """
-    sink, known = site.plan.write.sink, site.checkpoint.tables()
+    sink, known = context.plan.write.sink, context.checkpoint.tables()
     made = table is None
     if table is None:
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
-        claim = Record(checkpoint=site.checkpoint_id, steps=site.plan.fingerprint)
-        table = create(site.spark, site.plan, name, df, {site.ledger(None).key: claim.as_json()})
+        claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
+        table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
-        _, problems = existing(replace(site.plan.write, table=name), columns_of(df.drop(POSITION).schema))
+        _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
         if problems:
             raise CheckFailed(problems)
-    ledger = site.ledger(table)
+    ledger = context.ledger(table)
     record = ledger.load()
-    mine = record is not None and record.checkpoint == site.checkpoint_id
-    if not mine and (name.text in known or (record is not None and record.position is not None)):
+    is_own = record is not None and record.checkpoint == context.checkpoint_id
+    if not is_own and (name.text in known or (record is not None and record.position is not None)):
         raise CheckpointError(
-            f"{name.text} holds rows of {site.plan.pipeline} that another checkpoint wrote, or lost its record of this "
-            "one.",
+            f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
+            "this one.",
             where=sink.origin,
             fix="restore the checkpoint or the record, or route into tables of another name.",
         )
-    if not mine:
-        ledger.claim(Record(checkpoint=site.checkpoint_id, steps=site.plan.fingerprint))
+    if not is_own:
+        ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
     if name.text not in known:
-        site.checkpoint.write_tables([*known, name.text])
+        context.checkpoint.write_tables([*known, name.text])
     if not made:
-        shape(site.spark, site.plan, table)
+        shape(context.spark, context.plan, table)
     elif sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)
-    return TableTarget(site, name, table, sink.branch_name)
+    return TableSink(context, name, table, sink.branch_name)

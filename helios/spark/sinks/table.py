@@ -1,152 +1,65 @@
-"""Where a pipeline's batches go: one table, one table behind an audit, or a table per value."""
+"""The table sink: one table, or one branch of it, written exactly once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.catalog.names import TableName
-from helios.model.modes import Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
-from helios.plan.checks.merge import inserts_only
+from helios.errors import InputError
+from helios.model.modes import Mode
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
-from helios.plan.properties import SERIALIZABLE, created, presented
-from helios.spark.checkpoint.files import Checkpoint
-from helios.spark.checkpoint.lease import Lease
-from helios.spark.checkpoint.upsert_state import KeyMemory
-from helios.spark.iceberg import freshness
-from helios.spark.iceberg import tables as writing
-from helios.spark.iceberg.failures import is_away
+from helios.plan.properties import created
+from helios.spark.iceberg import freshness, tables
+from helios.spark.iceberg.failures import is_outage
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
-from helios.spark.sinks.alignment import Fit, columns_of
-from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.merge import unplaced
-from helios.spark.sinks.options import Commit, Terms
-from helios.spark.sinks.quarantine import Quarantine
+from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.merge import invalid_reason
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table.ledger import Record
+from helios.table.positions import Batch, Span, same_sources
 
 
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """What the targets of one run share.
+class TableSink:
+    """A `Sink` that writes one table, or one branch of it."""
 
-    Attributes:
-        plan: What runs.
-        spark: The session.
-        checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
-        lease: The pipeline's lease, looked at before each commit.
-        retried: Called for each commit that is tried again.
-        rejected: Called with the number of rows that were kept out.
-        gave_up: Called for each commit that fails for good.
-        put_off: Called for each commit that fails because a service is away.
-    """
+    transactional = True
 
-    plan: Plan
-    spark: SparkSession
-    checkpoint: Checkpoint
-    checkpoint_id: str = ""
-    lease: Lease | None = None
-    retried: Callable[[], None] = lambda: None
-    rejected: Callable[[int], None] = lambda rows: None
-    gave_up: Callable[[], None] = lambda: None
-    put_off: Callable[[], None] = lambda: None
-
-    def verify(self) -> None:
-        """Refuses to go on without the lease."""
-        if self.lease is not None:
-            self.lease.verify()
-
-    def ledger(self, table: Any, branch: str | None = None) -> Ledger:
-        return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch)
-
-    def terms(self) -> Terms:
-        plan, sink = self.plan, self.plan.write.sink
-        erases = isinstance(sink.mode, (Overwrite, OverwritePartitions))
-        return Terms(
-            stamps=dict(sink.stamps),
-            sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
-            properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
-            retry=sink.retrying,
-            # A batch pipeline counts its runs by the record, and what it remembers of keys by that count.
-            counts_empty=isinstance(sink.mode, Upsert) and not plan.streaming,
-            alone=erases or (isinstance(sink.mode, MergeSql) and inserts_only(sink.mode.query)),
-            yields=not erases,
-            before=self.verify,
-            retried=self.retried,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """One batch.
-
-    Attributes:
-        df: Its rows.
-        rejected: The rows that its expectations set aside.
-        number: Its number.
-        position: What it read.
-        planned: Whether an earlier process may have written it already.
-        dropped: Gives the number of rows that its expectations left out, once it is written.
-    """
-
-    df: DataFrame
-    rejected: Sequence[DataFrame] = field(default_factory=list)
-    number: int
-    position: Mapping[str, Any]
-    planned: bool
-    dropped: Callable[[], int] = lambda: 0
-
-
-class Target(Protocol):
-    """Where batches go."""
-
-    def find(self, number: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
-        """Looks a batch up; None when it is not there, or only writing it can tell."""
-
-    def write(self, work: Work) -> Commit | None:
-        """Writes a batch that `find` did not find; None when it changes nothing."""
-
-    def last(self) -> Record | None:
-        """The last batch that is there."""
-
-    def tend(self) -> list[Upkeep]:
-        """The upkeep that is due between two batches; returns what was done."""
-
-
-def memory(site: Site, name: TableName, branch: str | None) -> KeyMemory:
-    """What is remembered of the keys of one table, or of one branch of it."""
-    mode = site.plan.write.mode
-    tombstones = mode.tombstones if isinstance(mode, Upsert) else 0.0
-    return KeyMemory(site.checkpoint, f"{name.text}@{branch}" if branch else name.text, tombstones)
-
-
-class TableTarget:
-    """One table, or one branch of it."""
-
-    def __init__(self, site: Site, name: TableName, table: Any, branch: str | None) -> None:
-        self.site = site
+    def __init__(self, context: SinkContext, name: TableName, table: JavaTable, branch: str | None) -> None:
+        self.context = context
         self.name = name
         self.table = table
         self.branch = branch
-        self.ledger = site.ledger(table, branch)
-        self.fit = Fit(site.spark, site.plan.write, name, table)
-        self.memory = memory(site, name, branch)
-        self._quarantine = Quarantine.of(site.plan, site.spark, site.checkpoint, site.verify)
-        asked = site.plan.write.sink.maintenance
+        self.ledger = context.ledger(table, branch)
+        self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
+        self.upsert_state = context.upsert_state(name, branch)
+        self._quarantine = QuarantineSink.of(context)
+        asked = context.plan.write.sink.maintenance
         self._maintainer = (
             Maintainer(
-                site.spark, name, asked, catalogs=site.plan.neighbours, notes=site.checkpoint.files, branch=branch
+                context.spark,
+                name,
+                asked,
+                catalogs=context.plan.neighbours,
+                notes=context.checkpoint.files,
+                branch=branch,
             )
             if asked is not None
             else None
         )
 
-    def tend(self) -> list[Upkeep]:
+    def maintain(self) -> list[Upkeep]:
         return self._maintainer.after_batch() if self._maintainer is not None else []
 
     def last(self) -> Record | None:
@@ -155,64 +68,98 @@ class TableTarget:
             self.ledger.refuse_rollback(record)
         return record
 
-    def find(self, number: int, position: Mapping[str, Any], *, planned: bool) -> Commit | None:
-        return self.ledger.find(number, position, planned=planned)
+    # finding
 
-    def write(self, work: Work) -> Commit | None:
+    def number(self, spans: Sequence[Span]) -> int:
+        record = self.last()
+        if record is None:
+            return 0
+        again = self.context.plan.write.mode.traits.reruns
+        same = not again and same_sources(record.position, Batch(record.batch, tuple(spans)))
+        return record.batch if same else record.batch + 1
+
+    def find(self, batch: Batch) -> Outcome:
+        commit = self.ledger.find(batch)
+        if commit is None:
+            return Absent()
+        if not self.context.plan.streaming:
+            self._refuse_other_steps(batch)
+        return Found(commit)
+
+    def _refuse_other_steps(self, batch: Batch) -> None:
+        """Rejects changed steps over identical inputs of a batch pipeline, whose rows would be appended twice."""
+        plan, record = self.context.plan, self.ledger.load()
+        if record is not None and record.batch == batch.number and record.steps != plan.fingerprint:
+            raise InputError(
+                f"{self.name.text} holds the rows that {plan.pipeline} made from these inputs with other steps: "
+                "appending them again would double rows.",
+                where=plan.origin,
+                fix="run the changed pipeline under a new name into a new table.",
+            )
+
+    # staging
+
+    @contextmanager
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         if self._quarantine is not None:
-            work = placed(work, self.site.plan.write.mode)
-            # Before the batch itself: once that is there, nobody looks at what it set aside again.
-            aside = self._quarantine.write(work.rejected, work.number, work.position, planned=work.planned)
-            self.site.rejected(aside)
-        commit = self._commit(work)
-        freshness.seen(self.name, self.table)
-        if commit is not None and not commit.again:
-            self.site.rejected(work.dropped())
-        return commit
+            rows = split_invalid(rows, self.context.plan.write.mode)
+            # Before the batch itself: a committed batch is not staged again.
+            self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
+        with modes.writer(self._mode_batch(batch, rows.df)) as write:
+            yield Staged(batch, rows, write)
 
-    def _commit(self, work: Work) -> Commit | None:
-        with modes.writer(self._batch(work)) as write:
-            return self._commit_with(self.ledger, write, work)
-
-    def _commit_with(self, ledger: Ledger, write: modes.Write, work: Work, *, recorded: bool = True) -> Commit | None:
-        spark, terms = work.df.sparkSession, self.site.terms()
-        try:
-            return ledger.commit(spark, write, work.number, work.position, terms, recorded=recorded)
-        except Exception as error:
-            (self.site.put_off if is_away(error) else self.site.gave_up)()
-            raise
-
-    def _batch(self, work: Work) -> modes.Batch:
-        plan = self.site.plan
-        return modes.Batch(
-            df=work.df,
-            number=work.number,
+    def _mode_batch(self, batch: Batch, df: DataFrame) -> modes.ModeBatch:
+        plan = self.context.plan
+        table = columns_of(tables.spark_schema(self.context.spark, self.table))
+        return modes.ModeBatch(
+            df=df,
+            number=batch.number,
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=self._left_out(work.df),
-            memory=self.memory,
+            left_out=left_out(plan.write.sink, columns_of(df.schema), table),
+            upsert_state=self.upsert_state,
             fit=self.fit,
         )
 
-    def _left_out(self, df: DataFrame) -> tuple[str, ...]:
-        table = columns_of(writing.target_schema(self.site.spark, self.table))
-        return left_out(self.site.plan.write.sink, columns_of(df.schema), table)
+    # committing
+
+    def commit(self, staged: Staged) -> Commit | None:
+        commit = self._commit(staged)
+        freshness.verify(self.name, self.table)
+        if commit is not None and not commit.again:
+            self.context.observer.rejected(staged.rows.dropped())
+        return commit
+
+    def _commit(self, staged: Staged) -> Commit | None:
+        assert staged.write is not None
+        spark = staged.rows.df.sparkSession
+        with self._failures_observed():
+            return self.ledger.commit(spark, staged.write, staged.batch, self.context.options())
+
+    @contextmanager
+    def _failures_observed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            observer = self.context.observer
+            (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
+            raise
 
 
-def placed(work: Work, mode: Mode) -> Work:
-    """A batch without the rows that its mode has no place for: they are set aside with the rejected ones."""
-    if not isinstance(mode, (Upsert, Delete)):
-        return work
-    reason = unplaced(mode)
-    aside = rejected(work.df.where(reason.isNotNull()), reason, "")
-    return replace(work, df=work.df.where(reason.isNull()), rejected=[*work.rejected, aside])
+def split_invalid(rows: Built, mode: Mode) -> Built:
+    """Keeps the rows with valid keys and rejects the others."""
+    if not mode.traits.keyed:
+        return rows
+    reason = invalid_reason(mode)
+    invalid = rejected(rows.df.where(reason.isNotNull()), reason, "")
+    return replace(rows, df=rows.df.where(reason.isNull()), rejected=[*rows.rejected, invalid])
 
 
-def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> Any:
-    """Creates a target for the rows of a pipeline, from what its sink declares."""
+def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> JavaTable:
+    """Creates the target of a pipeline as its sink declares it."""
     sink = plan.write.sink
-    return writing.create_table(
+    return tables.create_table(
         spark,
         name,
         modes.stored_schema(df, sink.mode, left_out(sink, columns_of(df.schema), None)),
@@ -222,20 +169,20 @@ def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, prop
     )
 
 
-def ensure_branch(table: Any, branch: str) -> None:
-    """Makes a branch from main when there is none of its name."""
+def ensure_branch(table: JavaTable, branch: str) -> None:
+    """Creates a branch from main unless it exists."""
     table.refresh()
     if not table.refs().containsKey(branch):
         table.manageSnapshots().createBranch(branch).commit()
         table.refresh()
 
 
-def shape(spark: SparkSession, plan: Plan, table: Any) -> None:
-    """Brings an existing table's partitioning, sort order and branch to what the sink declares."""
+def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
+    """Updates a table's partitioning, sort order and branch to what the sink declares."""
     sink = plan.write.sink
     if sink.partitioning is not None and sink.evolves_partitioning:
-        writing.repartition(spark, table, sink.partitioning)
+        tables.replace_partition_spec(spark, table, sink.partitioning)
     if sink.sort:
-        writing.reorder(spark, table, sort_terms(sink))
+        tables.replace_sort_order(spark, table, sort_terms(sink))
     if sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)

@@ -1,8 +1,8 @@
-"""Row-level changes: what each commit of a range inserted, deleted and updated.
+"""The changelog reader: the rows that each commit of a snapshot range inserted, deleted or updated.
 
-A commit is read from the files that it touched, as they stood before and after it. Rows that stand on both sides were
-merely carried over; rows are compared as multisets. One pass does so for all commits of a range: each file is read once
-per set of deletes that it had, and its rows are labelled with the commits beside which it stood so.
+The changes of a commit come from the files that it touched, read as they were before and after it. Rows are compared as
+multisets: those on both sides were carried over and are no change. One pass covers all commits of a range: each file is
+read once per set of deletes that applied to it, and its rows are labelled with the commits that they count for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import zip_longest
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -28,12 +27,13 @@ from pyspark.sql.types import (
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import scan_metrics
-from helios.spark.iceberg.scan_tasks import staged
-from helios.spark.iceberg.tables import target_schema
+from helios.spark.iceberg.scan_tasks import read_tasks
+from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.inline import inline
 from helios.spark.jvm.sql import quoted
-from helios.spark.sources.changelog_files import FileState, Label, Touched, ordinal_of, tasks
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sources.changelog_files import FileState, Label, TouchedFiles, ordinal_of, tasks
 from helios.spark.sources.offsets import commits
 from helios.spark.sources.snapshot import ROW_ID, read_state, source_table, vector_of
 
@@ -55,12 +55,12 @@ def read_changes(
     Args:
         spark: The session.
         read: The source.
-        after: An ancestor of `to`; None for all commits from the first one on.
+        after: An ancestor of `to`; None reads all commits from the first one.
         to: The last commit.
-        keys: The columns that pair the two images of an update; without them row lineage does, where the table has it.
+        keys: The columns that pair the two images of an update; without them, row lineage where the table has it.
 
     Returns:
-        The table's columns as they are now, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
+        The table's current columns, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
 
     Raises:
         InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
@@ -68,8 +68,8 @@ def read_changes(
     """
     table = source_table(spark, read)
     jvm = classes()
-    touched = Touched(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
-    fields = target_schema(spark, table).fields
+    touched = TouchedFiles(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
+    fields = spark_schema(spark, table).fields
     lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
     parts = []
     if touched.appended:
@@ -78,7 +78,7 @@ def read_changes(
     if touched.rewritten:
         also = (ROW_ID,) if lineage else ()
         rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *also])
-        parts.append(_told(rows, fields, keys, lineage=lineage))
+        parts.append(_change_rows(rows, fields, keys, lineage=lineage))
     if not parts:
         return _inserted(read_state(spark, read, None), 0, to)
     columns = [*(quoted(f.name) for f in fields), TYPE, ORDINAL, COMMIT]
@@ -86,8 +86,10 @@ def read_changes(
 
 
 def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
-    """The rows of a retained state, as the inserts of its commit."""
-    return _inserted(rows, ordinal_of(source_table(spark, read).snapshot(snapshot)), snapshot)
+    """The rows of a table state, as inserts of its commit."""
+    made = source_table(spark, read).snapshot(snapshot)
+    assert made is not None  # its rows were just read
+    return _inserted(rows, ordinal_of(made), snapshot)
 
 
 def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
@@ -99,17 +101,17 @@ def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
     )
 
 
-# the rows of the files
+# reading the files
 
 
 def _labelled(
-    spark: SparkSession, read: ReadPlan, table: Any, states: Iterable[FileState], columns: Sequence[str]
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Iterable[FileState], columns: Sequence[str]
 ) -> DataFrame:
-    """The rows of files, once for each of their labels."""
+    """The rows of data files, once per label of the file."""
     by_file: dict[tuple[bool, str], list[FileState]] = {}
     for state in states:
         by_file.setdefault((state.deleted, state.path), []).append(state)
-    # Within one scan a row tells its file, but not with which deletes it was read.
+    # Within one scan a row carries its file's path, but not which deletes were applied: one scan per set of deletes.
     layers = [
         [state for state in layer if state is not None]
         for deleted in (False, True)
@@ -119,20 +121,22 @@ def _labelled(
 
 
 def _layer(
-    spark: SparkSession, read: ReadPlan, table: Any, states: Sequence[FileState], columns: Sequence[str]
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
-    scan_metrics.add(scan_metrics.Scanned(total=int(files.size()), matched=int(files.size())))
-    rows = staged(spark, table, files, vector=vector_of(read))
+    scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
+    rows = read_tasks(spark, table, files, vector=vector_of(read))
     if states[0].deleted:
         rows = rows.where(F.col("_deleted"))
     names = [quoted(name) for name in columns]
     labels = {tuple(state.labels) for state in states}
     if len(labels) == 1:
         return rows.select(*names, F.inline(_literal(*labels)))
-    told = [[dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states]
+    label_lists = [
+        [dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states
+    ]
     schema = f"{FILE} string, {LABELS} array<{LABEL}>"
-    known = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: told}))
+    known = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: label_lists}))
     return rows.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
 
 
@@ -141,16 +145,16 @@ def _literal(labels: Iterable[Label]) -> Column:
     return F.array(*values).cast(f"array<{LABEL}>")
 
 
-# what changed
+# from labelled rows to changes
 
 
-def _told(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *, lineage: bool) -> DataFrame:
-    """From rows before and after their commits to changes."""
+def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *, lineage: bool) -> DataFrame:
+    """Turns the rows before and after each commit into change rows."""
     paired = F.lit(False)
     if lineage:
         changed = _net(rows, fields, ROW_ID)
         changed = changed.withColumn(ROW_ID, F.when(_pair([ROW_ID]) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID)))
-        # Writers that do not know lineage give carried rows new ids: what pairs nowhere is compared by value.
+        # Writers without lineage assign new ids to carried-over rows: unpaired rows are compared by value.
         changed = _net(changed, fields, ROW_ID)
         paired = F.col(ROW_ID).isNotNull()
     else:
@@ -158,62 +162,64 @@ def _told(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *
         if keys:
             changed = changed.withColumn(PAIRED, _pair(keys))
             paired = F.col(PAIRED)
-    gone = F.col(SIGN) < 0
-    told = F.when(paired, F.when(gone, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
-    told = told.otherwise(F.when(gone, DELETE).otherwise(INSERT))
-    return changed.withColumn(TYPE, F.explode(F.array_repeat(told, F.abs(SIGN).cast("int"))))
+    removed = F.col(SIGN) < 0
+    kind = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
+    kind = kind.otherwise(F.when(removed, DELETE).otherwise(INSERT))
+    return changed.withColumn(TYPE, F.explode(F.array_repeat(kind, F.abs(SIGN).cast("int"))))
 
 
 def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFrame:
-    """Each distinct row of a commit, with how many more of it there are after than before; none that stayed.
+    """The distinct rows of each commit with their count after it minus their count before it; zero counts are left out.
 
-    A column whose values Spark would not group, or would alter by grouping, is grouped by what tells its values apart.
+    A column that Spark cannot group by, or alters when it does, is grouped by an exact substitute.
     """
     columns = {field.name: F.col(quoted(field.name)) for field in fields}
-    altered = [field for field in fields if not _groups(field.dataType)]
-    plain = [column for name, column in columns.items() if name not in {field.name for field in altered}]
+    inexact = [field for field in fields if not _groups_exactly(field.dataType)]
+    plain = [column for name, column in columns.items() if name not in {field.name for field in inexact}]
     exact = [
-        _exact(columns[field.name], field.dataType).alias(f"__helios_exact_{i}") for i, field in enumerate(altered)
+        _grouping_value(columns[field.name], field.dataType).alias(f"__helios_exact_{i}")
+        for i, field in enumerate(inexact)
     ]
-    carried = [F.first(columns[field.name]).alias(field.name) for field in altered]
+    carried = [F.first(columns[field.name]).alias(field.name) for field in inexact]
     grouped = rows.groupBy(ORDINAL, COMMIT, *also, *plain, *exact)
     counted = grouped.agg(F.sum(SIGN).alias(SIGN), *carried).where(F.col(SIGN) != 0)
     return counted.select(ORDINAL, COMMIT, *also, *columns.values(), SIGN)
 
 
 def _pair(by: Sequence[str]) -> Column:
-    """Whether a row is one of the two images of an update: the only delete and the only insert of its key."""
+    """Whether a row is one image of an update: its key has exactly one delete and one insert in the commit."""
     same = Window.partitionBy(COMMIT, *map(quoted, by))
     deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
     inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
     return (deletes == 1) & (inserts == 1)
 
 
-def _groups(kind: DataType) -> bool:
-    """Whether Spark tells all values of a type apart when it groups, and keeps them."""
+def _groups_exactly(kind: DataType) -> bool:
+    """Whether Spark groups a type exactly, without merging or altering values."""
     if isinstance(kind, StructType):
-        return all(_groups(field.dataType) for field in kind.fields)
+        return all(_groups_exactly(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _groups(kind.elementType)
+        return _groups_exactly(kind.elementType)
     return not isinstance(kind, (FloatType, DoubleType, MapType, VariantType))
 
 
-def _exact(value: Column, kind: DataType) -> Column:
-    """What is equal for equal values of a type only, and can be grouped."""
+def _grouping_value(value: Column, kind: DataType) -> Column:
+    """A groupable substitute that is equal exactly where the values are."""
     if isinstance(kind, (FloatType, DoubleType)):
-        # Grouping, like almost all that Spark does with numbers, takes -0.0 for 0.0.
+        # Spark's grouping treats -0.0 and 0.0 as equal.
         return F.struct(value, F.when(value == 0, value.cast("string")))
     if isinstance(kind, VariantType):
         return F.struct(F.to_json(value), F.schema_of_variant(value))
     if isinstance(kind, ArrayType):
-        return F.transform(value, lambda element: _exact(element, kind.elementType))
+        return F.transform(value, lambda element: _grouping_value(element, kind.elementType))
     if isinstance(kind, StructType):
-        parts = [_exact(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
+        parts = [_grouping_value(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
         return F.when(value.isNotNull(), F.struct(*parts))
     if isinstance(kind, MapType):
         entries = F.map_entries(value)
         pairs = F.transform(
-            entries, lambda e: F.struct(_exact(e["key"], kind.keyType), _exact(e["value"], kind.valueType))
+            entries,
+            lambda e: F.struct(_grouping_value(e["key"], kind.keyType), _grouping_value(e["value"], kind.valueType)),
         )
         return F.array_sort(pairs)
     return value

@@ -1,36 +1,41 @@
-"""Which files a range of commits touched, and with which deletes they stood before and after each commit.
+"""The data files that a range of commits touched, with the deletes that applied to each before and after each commit.
 
-Only these have to be read for row-level changes. What is known of the files that stood there before is looked up in
-the state before the first commit that changed rows, and followed from there, commit by commit.
+Only these files are read for row-level changes. Files that existed earlier are looked up in the base state, the one
+before the first commit that changed rows, and tracked from there, commit by commit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaIterable, JavaList
 from helios.spark.sources.offsets import expired
 
 APPEND, REPLACE = "append", "replace"
 
+T = TypeVar("T")
+
 DeleteId: TypeAlias = tuple[str, "int | None"]
-"""Location, and the place within it: one Puffin file holds many deletion vectors."""
+"""Location and content offset: one Puffin file holds many deletion vectors."""
 
 
 class Label(NamedTuple):
-    """How rows of a file count towards the changes of a commit.
+    """How the rows of a file count in the changes of a commit.
 
     Attributes:
-        ordinal: Of the commit.
+        ordinal: The commit's ordinal.
         commit: Its snapshot id.
-        sign: -1 for rows that stood there before it, 1 for those that did after it; the other way round for deleted
-            rows. What adds up to 0 has not changed.
+        sign: -1 for rows that existed before it, 1 for rows that exist after it; the reverse for deleted rows. Rows
+            whose signs add up to 0 have not changed.
     """
 
     ordinal: int
@@ -40,34 +45,34 @@ class Label(NamedTuple):
 
 @dataclass
 class FileState:
-    """A data file with the deletes that applied to it at some time.
+    """A data file with the deletes that applied to it at one point in the history.
 
     Attributes:
-        path: Where it lies, as the column `_file` has it.
+        path: Its location, as in the column `_file`.
         file: Iceberg's `DataFile`.
         deletes: Iceberg's `DeleteFile`s.
-        deleted: Whether the rows are meant that they deleted, rather than those that they left.
-        labels: The commits before or after which these count.
+        deleted: Whether this stands for the rows that the deletes removed, instead of the live rows.
+        labels: The commits that these rows count for.
     """
 
     path: str
-    file: Any
-    deletes: tuple[Any, ...]
+    file: JavaDataFile
+    deletes: tuple[JavaDeleteFile, ...]
     deleted: bool = False
     labels: list[Label] = field(default_factory=list)
 
 
 @dataclass
-class _Live:
-    """A data file of the state that the walk has reached."""
+class _LiveFile:
+    """A live data file at the commit that the walk has reached."""
 
     path: str
-    file: Any
-    deletes: dict[DeleteId, Any] = field(default_factory=dict)
+    file: JavaDataFile
+    deletes: dict[DeleteId, JavaDeleteFile] = field(default_factory=dict)
 
 
-class Touched:
-    """The states of files that the row-level changes of commits follow from.
+class TouchedFiles:
+    """The file states from which the row-level changes of commits are computed.
 
     Args:
         spark: The session.
@@ -78,35 +83,37 @@ class Touched:
 
     Attributes:
         appended: Files of appending commits: all of their rows are new.
-        rewritten: Files before and after the other commits, which may carry rows over.
+        rewritten: Files before and after all other commits, which may carry rows over.
 
     Raises:
         InputError: The table has equality deletes, or position deletes without lineage or keys.
-        LedgerError: The state before the first commit that changed rows has expired.
+        LedgerError: The base state has expired.
     """
 
-    def __init__(self, spark: SparkSession, table: Any, read: ReadPlan, commits: Sequence[Any], *, keyed: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, table: JavaTable, read: ReadPlan, commits: Sequence[JavaSnapshot], *, keyed: bool
+    ) -> None:
         jvm = classes()
         self._jvm = jvm
         self._table = table
         self._read = read
         self._keyed = keyed or bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
-        self._live: dict[str, _Live] = {}
-        self._gone: set[str] = set()
-        self._undone: set[DeleteId] = set()
+        self._live: dict[str, _LiveFile] = {}
+        self._removed_paths: set[str] = set()
+        self._removed_deletes: set[DeleteId] = set()
         self._states: dict[tuple[str, frozenset[DeleteId], bool], FileState] = {}
         self.appended: list[FileState] = []
         changing = [i for i, one in enumerate(commits) if _operation(one) not in (APPEND, REPLACE)]
         first, last = (changing[0], changing[-1]) if changing else (len(commits), -1)
         self._base = self._state_before(commits[first]) if changing else None
-        self._planned = self._plan()
+        self._base_files = self._plan_base()
         for i, commit in enumerate(commits):
             self._refuse_equality(commit, _equality_deletes(commit))
             if _operation(commit) == APPEND:
                 self._append(commit, followed=first < i < last)
             elif first <= i <= last:
                 self._change(commit)
-        self._planned.close()
+        self._base_files.close()
 
     @property
     def rewritten(self) -> list[FileState]:
@@ -114,46 +121,46 @@ class Touched:
 
     # one commit
 
-    def _append(self, commit: Any, *, followed: bool) -> None:
+    def _append(self, commit: JavaSnapshot, *, followed: bool) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
         for file in commit.addedDataFiles(self._table.io()):
-            live = _Live(str(file.location()), file)
+            live = _LiveFile(str(file.location()), file)
             self.appended.append(FileState(live.path, file, (), labels=[label]))
             if followed:
                 self._live[live.path] = live
 
-    def _change(self, commit: Any) -> None:
-        """Follows a commit, and labels the files that it touched unless it only rewrote what was there."""
+    def _change(self, commit: JavaSnapshot) -> None:
+        """Applies a commit to the live files, and labels the files that it touched; a compaction gets no labels."""
         io = self._table.io()
         removed = [self._removed(file) for file in commit.removedDataFiles(io)]
-        added = {str(file.location()): _Live(str(file.location()), file) for file in commit.addedDataFiles(io)}
+        added = {str(file.location()): _LiveFile(str(file.location()), file) for file in commit.addedDataFiles(io)}
         self._live.update(added)
-        before: dict[str, _Live] = {}
+        before: dict[str, _LiveFile] = {}
 
-        def touch(live: _Live) -> None:
+        def touch(live: _LiveFile) -> None:
             if live.path not in added and live.path not in before:
-                before[live.path] = _Live(live.path, live.file, dict(live.deletes))
+                before[live.path] = _LiveFile(live.path, live.file, dict(live.deletes))
 
         for delete in commit.addedDeleteFiles(io):
             self._refuse_delete(commit, delete)
             for live in self._targets(delete):
                 touch(live)
                 live.deletes[_id(delete)] = delete
-        with_their_files = {known for live in removed for known in live.deletes}
+        removed_with_files = {known for live in removed for known in live.deletes}
         for delete in commit.removedDeleteFiles(io):
             known = _id(delete)
-            for live in self._holders(delete, everywhere=known not in with_their_files):
+            for live in self._files_with(delete, search_base=known not in removed_with_files):
                 touch(live)
                 del live.deletes[known]
-            self._undone.add(known)
+            self._removed_deletes.add(known)
         if _operation(commit) != REPLACE:
             self._label(commit, removed, -1)
             self._label(commit, added.values(), 1)
-            # Of a file that stays, the rows that were deleted are fewer than those that were not.
+            # For a file that stays, reading its deleted rows is cheaper than reading its live ones.
             self._label(commit, before.values(), 1, deleted=True)
             self._label(commit, [self._live[path] for path in before], -1, deleted=True)
 
-    def _label(self, commit: Any, files: Iterable[_Live], sign: int, *, deleted: bool = False) -> None:
+    def _label(self, commit: JavaSnapshot, files: Iterable[_LiveFile], sign: int, *, deleted: bool = False) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), sign)
         for live in files:
             if deleted and not live.deletes:
@@ -166,58 +173,64 @@ class Touched:
 
     # files
 
-    def _removed(self, file: Any) -> _Live:
+    def _removed(self, file: JavaDataFile) -> _LiveFile:
         path = str(file.location())
-        found = self._find(path) if path in self._live or self._has_deletes() else None
+        found = self._find_live(path) if path in self._live or self._has_deletes() else None
         self._live.pop(path, None)
-        self._gone.add(path)
-        return found or _Live(path, file)
+        self._removed_paths.add(path)
+        return found or _LiveFile(path, file)
 
-    def _find(self, path: str) -> _Live | None:
-        """A live file; the state before is read only as far as it has to be."""
-        while path not in self._live and path not in self._gone:
-            if next(self._planned, None) is None:
+    def _find_live(self, path: str) -> _LiveFile | None:
+        """A live file by its path; the base state is read only as far as needed."""
+        while path not in self._live and path not in self._removed_paths:
+            if next(self._base_files, None) is None:
                 return None
         return self._live.get(path)
 
-    def _all(self) -> list[_Live]:
-        for _ in self._planned:
+    def _all_live(self) -> list[_LiveFile]:
+        for _ in self._base_files:
             pass
         return list(self._live.values())
 
-    def _holders(self, delete: Any, *, everywhere: bool) -> list[_Live]:
-        """The files to which a delete file applies; files of the state before are looked up if `everywhere`."""
+    def _files_with(self, delete: JavaDeleteFile, *, search_base: bool) -> list[_LiveFile]:
+        """The live files to which a delete file applies; `search_base` also looks them up in the base state."""
         known, path = _id(delete), delete.referencedDataFile()
-        if path is not None and everywhere:
-            self._find(str(path))
+        if path is not None and search_base:
+            self._find_live(str(path))
         found = [live for live in self._live.values() if known in live.deletes]
-        return found if found or path is not None or not everywhere else [x for x in self._all() if known in x.deletes]
+        return (
+            found
+            if found or path is not None or not search_base
+            else [x for x in self._all_live() if known in x.deletes]
+        )
 
-    def _targets(self, delete: Any) -> list[_Live]:
-        """The files to which a new delete file may apply: the one that it names, or all of its partition."""
+    def _targets(self, delete: JavaDeleteFile) -> list[_LiveFile]:
+        """The live files to which a new delete file may apply: the one that it references, or all of its partition."""
         path = self._jvm.org.apache.iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
         if path is not None:
-            live = self._find(str(path))
+            live = self._find_live(str(path))
             return [live] if live is not None else []
         spec, partition = int(delete.specId()), delete.partition()
-        order = self._jvm.org.apache.iceberg.types.Comparators.forType(self._table.specs().get(spec).partitionType())
+        known = self._table.specs().get(spec)
+        assert known is not None
+        order = self._jvm.org.apache.iceberg.types.Comparators.forType(known.partitionType())
         return [
             live
-            for live in self._all()
+            for live in self._all_live()
             if int(live.file.specId()) == spec
             and order.compare(live.file.partition(), partition) == 0
             and live.file.dataSequenceNumber() <= delete.dataSequenceNumber()
         ]
 
-    # the state before the first commit that changed rows
+    # the base state
 
-    def _state_before(self, commit: Any) -> Any | None:
+    def _state_before(self, commit: JavaSnapshot) -> JavaSnapshot | None:
         parent = commit.parentId()
         if parent is None:
             return None
         base = self._table.snapshot(parent)
         if base is None:
-            # The files that the commit removed may have been deleted with the last state that held them.
+            # The files that the commit removed may have been deleted when that snapshot expired.
             raise expired(int(parent), self._read.name)
         self._refuse_equality(base, _equality_deletes(base))
         return base
@@ -225,37 +238,37 @@ class Touched:
     def _has_deletes(self) -> bool:
         return self._base is not None and not self._base.deleteManifests(self._table.io()).isEmpty()
 
-    def _plan(self) -> Generator[_Live]:
-        """Adds the files of that state to the live ones, one after the other."""
+    def _plan_base(self) -> Generator[_LiveFile]:
+        """Adds the files of the base state to the live ones, one at a time."""
         if self._base is None:
             return
         planned = self._table.newScan().useSnapshot(self._base.snapshotId()).planFiles()
         try:
-            for task in _each(planned):
+            for task in _iterate(planned):
                 file = task.file()
                 path = str(file.location())
-                if path in self._gone or path in self._live:
+                if path in self._removed_paths or path in self._live:
                     continue
                 deletes = {_id(delete): delete for delete in task.deletes()}
-                kept = {known: delete for known, delete in deletes.items() if known not in self._undone}
-                self._live[path] = _Live(path, file, kept)
+                kept = {known: delete for known, delete in deletes.items() if known not in self._removed_deletes}
+                self._live[path] = _LiveFile(path, file, kept)
                 yield self._live[path]
         finally:
             planned.close()
 
     # refusals
 
-    def _refuse_equality(self, commit: Any, count: str | int | None) -> None:
+    def _refuse_equality(self, commit: JavaSnapshot, count: str | int | None) -> None:
         if int(count or 0) > 0:
             raise InputError(
                 f"the changes of {self._read.name} cannot be read: it has equality deletes at snapshot "
-                f"{commit.snapshotId()}, which name the rows that are gone by their values only.",
+                f"{commit.snapshotId()}, which identify deleted rows by their values only.",
                 where=self._read.source.origin,
-                fix="compact the table, which applies them, and read the changes after that; or read its state, "
-                "without changes.",
+                fix="compact the table, which applies them, and read the changes after that; or read its rows, "
+                "without .changes().",
             )
 
-    def _refuse_delete(self, commit: Any, delete: Any) -> None:
+    def _refuse_delete(self, commit: JavaSnapshot, delete: JavaDeleteFile) -> None:
         self._refuse_equality(commit, int(_is_equality(delete)))
         if not self._keyed and _operation(commit) != REPLACE:
             raise InputError(
@@ -266,54 +279,52 @@ class Touched:
             )
 
 
-def tasks(spark: SparkSession, table: Any, states: Iterable[FileState]) -> Any:
-    """A Java list of the tasks that read files, each with its deletes."""
+def tasks(spark: SparkSession, table: JavaTable, states: Iterable[FileState]) -> JavaList[JavaFileScanTask]:
+    """The tasks that read files with their deletes, as a Java list."""
     jvm = classes()
-    gateway: Any = spark.sparkContext._gateway
-    core: Any = jvm.org.apache.iceberg
+    core = jvm.org.apache.iceberg
     schema = core.SchemaParser.toJson(table.schema())
     everything = core.expressions.ResidualEvaluator.unpartitioned(core.expressions.Expressions.alwaysTrue())
     specs: dict[int, str] = {}
-    made = jvm.java.util.ArrayList()
+    made: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
     for state in states:
         spec = int(state.file.specId())
         if spec not in specs:
             specs[spec] = core.PartitionSpecParser.toJson(table.specs().get(spec))
-        deletes = gateway.new_array(core.DeleteFile, len(state.deletes))
-        for i, delete in enumerate(state.deletes):
-            deletes[i] = delete
+        deletes = java_array(core.DeleteFile, state.deletes)
         made.add(core.BaseFileScanTask(state.file, deletes, schema, specs[spec], everything))
     return made
 
 
 V1_ORDINALS = 1 << 53
-"""What is taken from the milliseconds of a commit of format v1: after an upgrade sequence numbers begin at 1."""
+"""Subtracted from the commit times of format v1, so that they sort below the sequence numbers of later formats."""
 
 
-def ordinal_of(commit: Any) -> int:
-    """A snapshot's place in the history: its sequence number; its time where format v1 has none, below all of those."""
+def ordinal_of(commit: JavaSnapshot) -> int:
+    """A snapshot's ordinal: its sequence number, or for format v1, which has none, its time minus `V1_ORDINALS`."""
     return int(commit.sequenceNumber()) or int(commit.timestampMillis()) - V1_ORDINALS
 
 
-def _operation(commit: Any) -> str:
+def _operation(commit: JavaSnapshot) -> str:
     return str(commit.operation())
 
 
-def _id(delete: Any) -> DeleteId:
+def _id(delete: JavaDeleteFile) -> DeleteId:
     offset = delete.contentOffset()
     return str(delete.location()), int(offset) if offset is not None else None
 
 
-def _equality_deletes(commit: Any) -> str | None:
-    # The oldest writers left no summary.
-    return (commit.summary() or {}).get("total-equality-deletes")
+def _equality_deletes(commit: JavaSnapshot) -> str | None:
+    # Very old writers store no summary.
+    summary = commit.summary()
+    return summary.get("total-equality-deletes") if summary is not None else None
 
 
-def _is_equality(delete: Any) -> bool:
+def _is_equality(delete: JavaDeleteFile) -> bool:
     return str(delete.content()) == "EQUALITY_DELETES"
 
 
-def _each(iterable: Any) -> Iterator[Any]:
+def _iterate(iterable: JavaIterable[T]) -> Iterator[T]:
     walk = iterable.iterator()
     while walk.hasNext():
         yield walk.next()

@@ -1,436 +1,282 @@
-"""A followed table as a stream of Spark's, whose offsets are places in the table's history.
+"""The source of Iceberg tables: read once at a snapshot, or followed by offsets in the snapshot history.
 
-Iceberg's own stream plans manifests, reads row by row, takes no filter, always reads main, and fails or leaves rows out
-where history has expired. This one is Python behind Spark's interface for micro-batch streams (`MicroBatchStream`):
-Spark keeps the offsets, the triggers and the recovery; the files of a batch are planned by Iceberg's batch scans.
+Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows where snapshots have
+expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from dataclasses import replace
 
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg import filters
-from helios.spark.iceberg import partitions as counted
-from helios.spark.iceberg.scan_metrics import Scanned, few
-from helios.spark.iceberg.scan_tasks import partitions, planned
-from helios.spark.jvm.classes import classes
-from helios.spark.sources import offsets as places
-from helios.spark.sources.offsets import Place, Range, Unit
-from helios.spark.sources.snapshot import ROW_ID, columns, source_table, vector_of
+from helios.errors import RunError
+from helios.model.source import POSITION, IcebergSource
+from helios.plan.nodes import ReadPath, ReadPlan
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.iceberg.scan_tasks import plan_input_partitions
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaArray
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.spark.sources import offsets, readers, starting_offsets
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.micro_batch import MicroBatchStream
+from helios.spark.sources.offsets import SnapshotDelta
+from helios.spark.sources.snapshot import ROW_ID, columns, has_snapshot, source_table, vector_of
+from helios.spark.sources.snapshot_reader import SnapshotReader
+from helios.spark.sources.spans import SpanSource
+from helios.table.offsets import IcebergOffset, SnapshotRange, between
+from helios.table.positions import Lag, Position, Span
 
-SPARK = "org.apache.spark.sql.connector"
+SNAPSHOT = "snapshot"
+"""The key of a pinned position: the snapshot at which a table is read once; null for an empty table."""
 
 
-@dataclass(frozen=True)
-class File:
-    """A data file of a unit, and Iceberg's task that reads it; None where there are many."""
+class IcebergReader(SpanSource):
+    """An Iceberg table as a `Source`."""
 
-    location: str
-    rows: int
-    task: Any = field(compare=False)
+    ordering = POSITION
+    pinned = True
 
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        plan = context.plan
+        trigger = plan.trigger
+        self._spark = context.spark
+        self._max_rows = trigger.max_rows if trigger else None
+        self._max_files = trigger.max_files if trigger else None
+        self._frozen = False
+        self._until: int | None = None
+        self._scanned = ScanMetrics()
+        self._snapshots = SnapshotReader(
+            spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
+        )
+        self._starting_offset = IcebergOffset()
+        self._stream_table: JavaTable | None = None
 
-@dataclass(kw_only=True)
-class Feed:
-    """The units of one followed table, and their files.
+    @property
+    def _source(self) -> IcebergSource:
+        assert isinstance(self.read_plan.source, IcebergSource)
+        return self.read_plan.source
 
-    Attributes:
-        spark: The session.
-        read: The source.
-        start: Where the reader first begins.
-        predicates: What its rows have to meet, by which files are left out.
-        max_rows: About how many rows a batch has at most.
-        max_files: How many files a batch reads at most.
-        replaces: Whether the target takes rows again that it has.
-        rows_only: Whether a batch begins only where rows were added.
-        told: Called with what is ahead, whenever the table is looked at.
-        scanned: What the last plan of files came to.
-    """
+    @property
+    def _accepts_replays(self) -> bool:
+        """Whether the target accepts rows a second time; Spark's own state would count them twice."""
+        plan = self.context.plan
+        return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
-    spark: SparkSession
-    read: ReadPlan
-    start: Place = field(default_factory=Place)
-    predicates: Sequence[str] = ()
-    max_rows: int | None = None
-    max_files: int | None = None
-    replaces: bool = False
-    rows_only: bool = False
-    told: Callable[[list[Unit]], None] = lambda units: None
-    scanned: Scanned = field(default_factory=Scanned)
-    _until: int | None = None
-    _bounded: bool = False
-    _listed: tuple[Unit, list[File]] | None = None
-    _resolved: tuple[int, Any] | None = None
+    @property
+    def _rows_only(self) -> bool:
+        """Whether a batch starts only when rows were added."""
+        return self.context.plan.path is ReadPath.STREAM
 
-    def table(self) -> Any:
-        """Iceberg's table object, loaded now.
+    def _table(self) -> JavaTable:
+        return source_table(self._spark, self.read_plan)
+
+    # the starting offset
+
+    @property
+    def declared(self) -> str:
+        return starting_offsets.declared(self._source)
+
+    def begin(self) -> StartEntry:
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        read, self._starting_offset = starting_offsets.begin(self._spark, self.read_plan)
+        self._resolve(read)
+        place = self._starting_offset.as_json()
+        return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
+
+    def resume(self, entry: StartEntry) -> None:
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        super().resume(entry)
+        starting_offsets.refuse_replaced(self.read_plan, entry)
+        self._resolve(replace(self.read_plan, branch=entry["branch"]))
+        self._starting_offset = IcebergOffset.parse(entry["place"])
+
+    def _resolve(self, read: ReadPlan) -> None:
+        self.read_plan = read
+        self._snapshots.read = read
+
+    def start(self) -> Position:
+        return self._starting_offset.as_json()
+
+    # the end of a batch
+
+    def freeze(self) -> None:
+        newest = offsets.head(self._table(), self.read_plan.branch)
+        self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
+
+    def latest(self, after: Position) -> Position:
+        """The end of the batch after a position.
 
         Raises:
-            RunError: It is gone.
+            HeliosError: The snapshots after the position cannot be read.
         """
-        return source_table(self.spark, self.read)
+        offset = IcebergOffset.parse(after)
+        end = self._latest(offset)
+        return after if end == offset else end.as_json()
 
-    # how far it goes
-
-    def bound(self) -> None:
-        """From now on goes no further than the table is now."""
-        newest = places.head(self.table(), self.read.branch)
-        self._until, self._bounded = (int(newest.snapshotId()) if newest is not None else None), True
-
-    def latest(self, stood: Place) -> Place:
-        """The end of the batch that begins at a place; the place itself when nothing is ahead.
-
-        Raises:
-            HeliosError: What is ahead cannot be read.
-        """
-        table = self.table()
+    def _latest(self, offset: IcebergOffset) -> IcebergOffset:
+        table, read = self._table(), self.read_plan
         newest = table.snapshot(self._until) if self._until is not None else None
-        # Where that has expired, what came later holds its rows.
-        newest = newest or places.head(table, self.read.branch)
-        if newest is None or (self._bounded and self._until is None):
-            return stood
-        fresh = False
+        # If that snapshot has expired, a later one holds its rows.
+        newest = newest or offsets.head(table, read.branch)
+        if newest is None or (self._frozen and self._until is None):
+            return offset
+        rebootstrapped = False
         try:
-            units = places.ahead(table, self.read, stood, newest)
-        except places.Expired as lost:
-            if not self._begins_again():
+            deltas = offsets.ahead(table, read, offset, newest)
+        except offsets.Expired as lost:
+            if not self._rebootstraps():
                 raise
-            kept = partial(self._kept, int(newest.snapshotId()))
-            stood, fresh = places.anew(stood, newest, lost, replaces=self.replaces, kept=kept), True
-            units = places.ahead(table, self.read, stood, newest)
-        self.told(units)
-        if self.rows_only and not any(unit.files for unit in units):
-            return stood
-        if self.max_rows is None and self.max_files is None:
-            end = Place(snapshot=int(newest.snapshotId()))
-        else:
-            end = places.step(
-                stood,
-                units,
-                newest,
-                max_rows=self.max_rows,
-                max_files=self.max_files,
-                rows_of=lambda unit: self._rows_of(table, unit),
-            )
+            offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
+            deltas = offsets.ahead(table, read, offset, newest)
+        self._observe(deltas)
+        if self._rows_only and not any(delta.files for delta in deltas):
+            return offset
+        end = self._end(table, offset, deltas, newest)
         if end.files is None and end.snapshot is not None:
-            rows, live = places.lineage(table.snapshot(end.snapshot))
+            snapshot = table.snapshot(end.snapshot)
+            rows, live = offsets.lineage(snapshot) if snapshot is not None else (None, None)
             end = replace(end, rows=rows, live=live)
-            if fresh:  # whoever reads the two places must know that the state lies between them
-                end = replace(end, state=True, since=stood.since)
+            if rebootstrapped:  # marks that a state lies between the two offsets
+                end = replace(end, state=True, since=offset.since)
         return end
 
-    def _begins_again(self) -> bool:
-        """Whether the state is read where history is lost; a state of Spark's would count its rows again."""
-        return getattr(self.read.source, "expired", "fail") == "rebootstrap" and not self.rows_only
+    def _end(
+        self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta], newest: JavaSnapshot
+    ) -> IcebergOffset:
+        if self._max_rows is None and self._max_files is None:
+            return IcebergOffset(snapshot=int(newest.snapshotId()))
+        return offsets.advance(
+            offset,
+            deltas,
+            newest,
+            max_rows=self._max_rows,
+            max_files=self._max_files,
+            rows_of=lambda delta: self._snapshots.rows_of(table, delta),
+        )
 
-    def _kept(self, snapshot: int, row: int) -> int:
-        """How many rows of a state have a row id below another one."""
-        assert self.read.table is not None
-        state = self.spark.read.option("versionAsOf", snapshot).table(self.read.table.sql)
+    def _rebootstraps(self) -> bool:
+        """Whether the current state is read when snapshots have expired; Spark's own state would count rows twice."""
+        return self._source.expired == "rebootstrap" and not self._rows_only
+
+    def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+        snapshot = int(newest.snapshotId())
+        return offsets.rebootstrap(
+            offset, newest, lost, replaces=self._accepts_replays, kept=lambda row: self._rows_below(snapshot, row)
+        )
+
+    def _rows_below(self, snapshot: int, row: int) -> int:
+        """How many rows of a state have a row id below a given one."""
+        assert self.read_plan.table is not None
+        state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
         return state.where(F.col(ROW_ID) < row).count()
 
-    def lost(self, span: Range) -> bool:
-        """Whether a planned batch cannot be read any more, and the reader may begin again with the state."""
-        if not self._begins_again():
+    def lost(self, span: Span) -> bool:
+        if not self._rebootstraps():
             return False
         try:
-            self._parts(self.table(), span)
-        except places.Expired:
+            self._snapshots.parts(self._table(), self._range(span))
+        except offsets.Expired:
             return True
         return False
 
-    def look(self, stood: Place) -> None:
-        """Tells of what is ahead of a place."""
-        table = self.table()
-        newest = places.head(table, self.read.branch)
-        self.told(places.ahead(table, self.read, stood, newest) if newest is not None else [])
+    # lag
 
-    def taken(self) -> Scanned:
-        """What the plans since the last call came to."""
-        taken, self.scanned = self.scanned, Scanned()
-        return taken
+    def _observe(self, deltas: list[SnapshotDelta]) -> None:
+        self.context.observer.lagging(self.index, offsets.lag(deltas))
 
-    # what is there
+    def lag(self, at: Position) -> Lag:
+        table, read = self._table(), self.read_plan
+        newest = offsets.head(table, read.branch)
+        return offsets.lag(offsets.ahead(table, read, IcebergOffset.parse(at), newest) if newest is not None else [])
 
-    def _rows_of(self, table: Any, unit: Unit) -> list[int]:
-        """The rows of each part of a unit; the changes of a commit are one part."""
-        if places.follows_changes(self.read):
-            return [unit.rows]
-        return [file.rows for file in self.files(table, unit)]
+    # spans
 
-    def files(self, table: Any, unit: Unit) -> list[File]:
-        """The data files of a unit, always in the same order."""
-        if self._listed is None or self._listed[0] != unit:
-            kept = few(unit.files)
-            files = [
-                File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
-                for task in planned(self.spark, self._scan(table, unit))
-            ]
-            self._listed = unit, sorted(files, key=lambda file: file.location)
-        return self._listed[1]
+    def _range(self, span: Span) -> SnapshotRange:
+        return between(self._offset(span.start), self._offset(span.end))
 
-    def tasks(self, table: Any, span: Range) -> tuple[Any, Scanned]:
-        """The tasks of a range as a Java list, and what they are of its files and partitions."""
-        jvm = classes()
-        chosen = jvm.java.util.ArrayList()
-        parts = self._parts(table, span)
-        total = 0
-        for unit, first, last in parts:
-            found = planned(self.spark, self._wanting(table, unit))
-            if first or last is not None:
-                part = {file.location for file in self.files(table, unit)[first:last]}
-                total += len(part)
-                for task in found:
-                    if str(task.file().location()) in part:
-                        chosen.add(task)
-            else:
-                total += unit.files
-                chosen.addAll(found)
-        size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
-        seen = Scanned(total=total, matched=int(chosen.size()), bytes=size)
-        if few(sum(unit.files for unit, _, _ in parts)):
-            seen.parts = (lambda: counted.count(table, chosen),)
-            seen.whole = (lambda: counted.count(table, self._whole(table, parts)),)
-        return chosen, seen
+    def _offset(self, position: Position | None) -> IcebergOffset:
+        return IcebergOffset.parse(position) if position is not None else self._starting_offset
 
-    def _whole(self, table: Any, parts: list[tuple[Unit, int, int | None]]) -> Any:
-        """The tasks of all files of some parts of units, as a Java list."""
-        jvm = classes()
-        found = jvm.java.util.ArrayList()
-        for unit, first, last in parts:
-            if first or last is not None:
-                for file in self.files(table, unit)[first:last]:
-                    found.add(file.task)
-            else:
-                found.addAll(planned(self.spark, self._scan(table, unit)))
-        return found
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        read = self.read_plan
+        found = Span(read.name, start, end, {})
+        entry = {
+            "source": read.name,
+            "uuid": read.uuid,
+            "branch": read.branch,
+            "from": self.declared,
+            "changes": self._source.reads_changes,
+            **self._range(found).as_json(),
+            "place": end,
+        }
+        return replace(found, entry=entry)
 
-    def _parts(self, table: Any, span: Range) -> list[tuple[Unit, int, int | None]]:
-        """The units of a range, oldest first, with the files of each that are read."""
-        units = list(places.appends(table, self.read, span.after, span.to))
-        if span.whole and span.state is None and units:  # one scan for all of them
-            return [(replace(units[0], after=span.after, files=sum(unit.files for unit in units)), 0, None)]
-        if span.state is not None:
-            units.append(places.state(table, self.read, span.state))
-        units.reverse()
-        last = len(units) - 1
-        return [
-            (unit, span.skipped if i == 0 else 0, span.taken if i == last else None) for i, unit in enumerate(units)
-        ]
+    def current(self) -> Span:
+        self._resolve(readers.settled(self.read_plan))
+        read = self.read_plan
+        snapshot = readers.pin(self._spark, read)
+        uuid = str(source_table(self._spark, read).uuid())
+        history = {"after": read.span[0]} if read.span is not None else {}
+        entry = {"source": read.name, "uuid": uuid, SNAPSHOT: snapshot, **history}
+        return Span(read.name, None, {SNAPSHOT: snapshot}, entry)
 
-    def _scan(self, table: Any, unit: Unit) -> Any:
-        if unit.state:
-            return table.newScan().useSnapshot(unit.snapshot)
-        scan = table.newIncrementalAppendScan().toSnapshot(unit.snapshot)
-        return scan.fromSnapshotExclusive(unit.after) if unit.after is not None else scan
+    def pin(self) -> int | None:
+        return readers.pin(self._spark, self.read_plan)
 
-    def _wanting(self, table: Any, unit: Unit) -> Any:
-        """A scan of the files that may hold wanted rows."""
-        scan, wanted = self._scan(table, unit), self._wanted(table)
-        # A scan of an older state knows the columns of that time only, and their names as they were.
-        older = unit.state and table.snapshot(unit.snapshot).schemaId() != table.schema().schemaId()
-        return scan.filter(wanted) if wanted is not None and not older else scan
+    def exists(self, pin: int | None) -> bool:
+        return has_snapshot(self._spark, self.read_plan, pin)
 
-    def _wanted(self, table: Any) -> Any | None:
-        """The predicates as Iceberg takes them, which change with the table's columns only."""
-        schema = int(table.schema().schemaId())
-        if self.predicates and (self._resolved is None or self._resolved[0] != schema):
-            assert self.read.table is not None
-            self._resolved = schema, filters.expression(self.spark, self.read.table.sql, self.predicates)
-        return self._resolved[1] if self._resolved is not None else None
+    def at_pin(self, pin: int | None) -> Span:
+        return Span(self.read_plan.name, None, {SNAPSHOT: pin}, {"source": self.read_plan.name, SNAPSHOT: pin})
 
+    # rows
 
-class Stream:
-    """Spark's view of a feed.
+    def schema(self) -> StructType:
+        return columns(self._spark, self.read_plan)
 
-    Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        read = self.read_plan
+        if span is None:
+            return readers.read_at(spark, read, readers.pin(spark, read))
+        if span.end is not None and SNAPSHOT in span.end:
+            return readers.read_at(spark, read, span.end[SNAPSHOT])
+        return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
-    Args:
-        feed: What is read.
-        delivers: Whether Spark reads the rows; where it does not, the offsets are all that is wanted.
-    """
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        return readers.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
 
-    def __init__(self, feed: Feed, *, delivers: bool) -> None:
-        self.feed = feed
-        self.delivers = delivers
-        self.error: Exception | None = None
-        gateway: Any = feed.spark.sparkContext._gateway
-        listen: Any = ensure_callback_server_started
-        listen(gateway)
-        self._gateway = gateway
-        self._jvm = classes()
-        self._columns = feed.spark._jsparkSession.parseDataType(columns(feed.spark, feed.read).json())
-        # A stream's columns never change: later ones are another stream's.
-        self._table = feed.table()
-        self._factory: Any | None = None
-        self._planned: tuple[str, Any] | None = None
+    # Spark's own stream
 
-    def df(self) -> DataFrame:
-        """Its rows, as a streaming DataFrame."""
-        jvm = self._jvm
-        none = jvm.scala.Option.empty()
-        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
-        options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
-        plan = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
-            none, "helios", self, options, attributes, none, none, none
-        )
-        session = self.feed.spark._jsparkSession
-        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self.feed.spark)
+    def stream(self) -> DataFrame:
+        self._stream_table = self._table()  # a running stream keeps the columns that it started with
+        return readers.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
 
-    def _offset(self, place: Place) -> Any:
-        return self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(place.text())
-
-    def _told(self, offset: Any) -> Place:
-        return Place.parse(json.loads(str(offset.json())))
-
-    def _none_of(self, kind: str) -> Any:
-        found = self._jvm
-        for part in f"{SPARK}.{kind}".split("."):
-            found = getattr(found, part)
-        return self._gateway.new_array(found, 0)
-
-    # a table
-
-    def name(self) -> str:
-        return self.feed.read.name
-
-    def id(self) -> None:
-        return None
-
-    def version(self) -> None:
-        return None
-
-    def schema(self) -> Any:
-        return self._columns
-
-    def columns(self) -> Any:
-        return self._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.structTypeToV2Columns(self._columns)
-
-    def partitioning(self) -> Any:
-        return self._none_of("expressions.Transform")
-
-    def constraints(self) -> Any:
-        return self._none_of("catalog.constraints.Constraint")
-
-    def properties(self) -> Any:
-        return self._jvm.java.util.HashMap()
-
-    def capabilities(self) -> Any:
-        found = self._jvm.java.util.HashSet()
-        found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
-        return found
-
-    def newScanBuilder(self, options: Any) -> Any:
-        return self
-
-    # a scan
-
-    def build(self) -> Any:
-        return self
-
-    def readSchema(self) -> Any:
-        return self._columns
-
-    def description(self) -> str:
-        return self.name()
-
-    def toMicroBatchStream(self, checkpoint: str) -> Any:
-        return self
-
-    def supportedCustomMetrics(self) -> Any:
-        return self._none_of("metric.CustomMetric")
-
-    def reportDriverMetrics(self) -> Any:
-        return self._none_of("metric.CustomTaskMetric")
-
-    def columnarSupportMode(self) -> Any:
-        modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
-        return modes.PARTITION_DEFINED if self.delivers else modes.UNSUPPORTED
-
-    # a stream
-
-    def initialOffset(self) -> Any:
-        return self._offset(self.feed.start)
-
-    def deserializeOffset(self, text: str) -> Any:
-        return self._offset(Place.parse(json.loads(text)))
-
-    def getDefaultReadLimit(self) -> Any:
-        return self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._tell(self.feed.bound)
-
-    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
-        stood = self._told(start) if start is not None else self.feed.start
-        return self._offset(self._tell(lambda: self.feed.latest(stood)))
-
-    def reportLatestOffset(self) -> None:
-        return None
-
-    def planInputPartitions(self, start: Any, end: Any) -> Any:
-        if not self.delivers:
-            return self._none_of("read.InputPartition")
-        key = f"{start.json()} {end.json()}"
-        if self._planned is None or self._planned[0] != key:
-            self._planned = key, self._tell(lambda: self._plan(places.between(self._told(start), self._told(end))))
-        return self._planned[1]
-
-    def createReaderFactory(self) -> Any:
-        # Spark asks for one although it has no partition to read: any that can be sent to an executor will do.
-        unused = getattr(
-            self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
-        )
-        return self._factory or getattr(unused, "MODULE$")
-
-    def commit(self, end: Any) -> None:
-        return None
-
-    def stop(self) -> None:
-        return None
-
-    def _plan(self, span: Range) -> Any:
-        tasks, self.feed.scanned = self.feed.tasks(self.feed.table(), span)
+    def partitions(
+        self, start: Position, end: Position, columns: JavaStructType
+    ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
+        span = between(IcebergOffset.parse(start), IcebergOffset.parse(end))
+        assert self._stream_table is not None  # stream() comes first
+        tasks, self._scanned = self._snapshots.tasks(self._table(), span)
         if not tasks.size():
-            return self._none_of("read.InputPartition")
-        found, self._factory = partitions(
-            self.feed.spark, self._table, tasks, self._columns, vector=vector_of(self.feed.read)
-        )
+            return (), None
+        return plan_input_partitions(self._spark, self._stream_table, tasks, columns, vector=vector_of(self.read_plan))
+
+    def verify_stream(self) -> None:
+        assert self._stream_table is not None
+        if self._table().schema().schemaId() != self._stream_table.schema().schemaId():
+            raise RunError(
+                f"the columns of {self.read_plan.name} have changed since the run began, and the running stream would "
+                "silently skip the new ones.",
+                where=self.context.plan.origin,
+                fix="run again: a new run reads the current columns.",
+            )
+
+    def scanned(self) -> ScanMetrics:
+        found, self._scanned = self._scanned, ScanMetrics()
         return found
-
-    def _tell(self, ask: Callable[[], Any]) -> Any:
-        """Spark tells of an error in here as text; this keeps the error itself."""
-        try:
-            return ask()
-        except Exception as error:
-            self.error = error
-            raise
-
-    # an object
-
-    def toString(self) -> str:
-        return self.name()
-
-    def hashCode(self) -> int:
-        return hash(self.name()) & 0x7FFFFFFF
-
-    def equals(self, other: Any) -> bool:
-        return False
-
-    class Java:
-        implements = (
-            f"{SPARK}.catalog.SupportsRead",
-            f"{SPARK}.read.ScanBuilder",
-            f"{SPARK}.read.Scan",
-            f"{SPARK}.read.streaming.MicroBatchStream",
-            f"{SPARK}.read.streaming.SupportsTriggerAvailableNow",
-        )

@@ -1,71 +1,44 @@
-"""Reading: a source once, files as a stream, or the snapshot range of one batch."""
+"""Batch reads of Iceberg tables: at a pin, or of a snapshot range."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.errors import NotFound
-from helios.model.files import FilesSource
-from helios.model.memory import MemorySource
 from helios.model.source import CHANGE_COLUMNS, POSITION, IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
-from helios.plan.typing.determinism import changing
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.spark.iceberg import scan_metrics
-from helios.spark.iceberg.scan_tasks import staged
-from helios.spark.iceberg.tables import target_schema
-from helios.spark.jvm.classes import classes
+from helios.spark.iceberg.scan_tasks import read_tasks
+from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.inline import inline
 from helios.spark.jvm.sql import quoted, refusal
+from helios.spark.jvm.types.files import JavaFileScanTask
+from helios.spark.jvm.types.java import JavaCollection
 from helios.spark.sources.changelog import read_changes, state_as_changes
-from helios.spark.sources.iceberg import Feed, Stream
-from helios.spark.sources.offsets import Range
-from helios.spark.sources.snapshot import (
-    ROW_ID,
-    Placing,
-    columns,
-    count_state,
-    head,
-    read_state,
-    source_table,
-    vector_of,
-)
-
-# once
+from helios.spark.sources.snapshot import ROW_ID, AddPosition, count_state, head, read_state, source_table, vector_of
+from helios.spark.sources.snapshot_reader import SnapshotReader
+from helios.table.offsets import SnapshotRange
 
 
-def read_batch(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    """All rows of a source, as it is now."""
-    return BATCH[type(read.source)](spark, read)
-
-
-def _iceberg(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    return read_at(spark, read, pin(spark, read))
-
-
-def nothing(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    """No rows, in the columns that an Iceberg source gives before it is narrowed."""
-    return spark.createDataFrame([], columns(spark, read))
+def _source(read: ReadPlan) -> IcebergSource:
+    assert isinstance(read.source, IcebergSource)
+    return read.source
 
 
 def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
-    """The rows and columns of a source that it asks for; Spark pushes both into the scan.
+    """Applies a source's own predicates and columns; Spark pushes both into the scan.
 
     Raises:
         InputError: Spark refuses a predicate or a column.
     """
-    source = read.source
-    if not isinstance(source, IcebergSource):
-        return df
+    source = _source(read)
     try:
         for condition in source.conditions:
             df = df.where(condition)
@@ -77,62 +50,14 @@ def narrowed(df: DataFrame, read: ReadPlan) -> DataFrame:
         raise refusal(source.label(), error, source.origin) from error
 
 
-def _files(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    source = read.source
-    assert isinstance(source, FilesSource)
-    reader = spark.read.format(source.format).options(**source.reader_options())
-    if source.declared_schema is not None:
-        reader = reader.schema(source.declared_schema)
-    elif source.format == "csv":
-        reader = reader.option("inferSchema", "true")
-    try:
-        return reader.load(source.path)
-    except AnalysisException as error:
-        raise NotFound(
-            f"{source.label()}: {str(error).splitlines()[0]}",
-            where=source.origin,
-            fix="check the path; for a folder that is still empty, pass schema=.",
-        ) from error
-
-
-def _memory(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    source = read.source
-    assert isinstance(source, MemorySource)
-    schema: Any = source.declared_schema or list(source.columns)
-    return spark.createDataFrame(list(source.rows), schema)
-
-
-BATCH: dict[type, Callable[[SparkSession, ReadPlan], DataFrame]] = {
-    IcebergSource: _iceberg,
-    FilesSource: _files,
-    MemorySource: _memory,
-}
-
-
-def read_pinned(spark: SparkSession, read: ReadPlan) -> tuple[DataFrame, dict[str, Any]]:
-    """All rows of a source, and what they are: by this two runs are told to have identical inputs."""
-    source = read.source
-    if read.table is not None:
-        read = settled(read)
-        snapshot = pin(spark, read)
-        uuid = str(source_table(spark, read).uuid())
-        history = {"after": read.span[0]} if read.span is not None else {}
-        return read_at(spark, read, snapshot), {"source": read.name, "uuid": uuid, "snapshot": snapshot, **history}
-    df = read_batch(spark, read)
-    if isinstance(source, MemorySource):
-        return df, {"source": "memory", "digest": _digest(repr((source.columns, source.rows)))}
-    return df, {"source": read.name, "digest": _digest(json.dumps(_listing(spark, df)))}
-
-
 def settled(read: ReadPlan) -> ReadPlan:
-    """A source whose points are settled, now where the table was not there yet when the plan was made.
+    """A source whose points in the history are resolved; now, if the table did not exist at planning time.
 
     Raises:
-        InputError: A point is not there.
+        InputError: A point does not exist.
     """
-    source = read.source
-    if not isinstance(source, IcebergSource) or read.table is None:
-        return read
+    source = _source(read)
+    assert read.table is not None
     if (source.at is None and source.between_points is None) or read.state is not None or read.span is not None:
         return read
     found = settle(source, read.table.catalog.load(read.table.within))
@@ -140,7 +65,7 @@ def settled(read: ReadPlan) -> ReadPlan:
 
 
 def pin(spark: SparkSession, read: ReadPlan) -> int | None:
-    """The snapshot that a source which is read once is read at: of a branch its newest; None for an empty table."""
+    """The snapshot at which a source that is read once is read: the newest of its branch; None for an empty table."""
     read = settled(read)
     if read.span is not None:
         return read.span[1]
@@ -148,78 +73,39 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
 
 
 def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
-    """What a source that is read once gives at its pin."""
+    """The rows of a source that is read once, at its pin."""
     read = settled(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
-    source = read.source
-    if isinstance(source, IcebergSource) and source.changed is not None and read.span is None and snapshot is not None:
-        return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
-    if read.span is None or not isinstance(source, IcebergSource):
+    source = _source(read)
+    if read.span is None:
+        if source.reads_changes and snapshot is not None:
+            return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
-            count_state(spark, read, snapshot)
+            count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
         return narrowed(read_state(spark, read, snapshot), read)
+    stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
     found = _rows(
         spark,
-        Feed(spark=spark, read=read, predicates=[c for c in source.conditions if changing(c) is None]),
-        Range(after=after, to=to),
+        SnapshotReader(spark=spark, read=read, predicates=stable),
+        SnapshotRange(after=after, to=to),
     )
     return narrowed(found if found is not None else read_state(spark, read, None), read)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _listing(spark: SparkSession, df: DataFrame) -> list[tuple[str, int, int]]:
-    """Path, length and modification time of the files behind a DataFrame."""
-    jvm = classes()
-    conf = spark._jsparkSession.sessionState().newHadoopConf()
-    listed = []
-    for file in sorted(df.inputFiles()):
-        path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-        status = path.getFileSystem(conf).getFileStatus(path)
-        listed.append((file, int(status.getLen()), int(status.getModificationTime())))
-    return listed
-
-
-# files as a stream
-
-
-def read_stream(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    """A followed folder of files as a streaming DataFrame."""
-    source = read.source
-    assert isinstance(source, FilesSource)
-    schema = source.declared_schema or read_batch(spark, read).schema
-    # Spark's week would silently leave out a file that arrives with an older time stamp.
-    options = {"maxFileAge": "36500d", **source.reader_options()}
-    reader = spark.readStream.format(source.format).options(**options).schema(schema)
-    if source.max_files is not None:
-        reader = reader.option("maxFilesPerTrigger", source.max_files)
-    return reader.load(source.path)
-
-
-def as_stream(spark: SparkSession, read: ReadPlan) -> DataFrame:
-    """A followed source as a streaming DataFrame, by which Spark analyzes what follows."""
-    if read.table is None:
-        return read_stream(spark, read)
-    return narrowed(Stream(Feed(spark=spark, read=read), delivers=True).df(), read)
-
-
-# one batch's snapshots
-
-
-def read_range(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = False) -> DataFrame | None:
-    """The rows of a range; None when it adds none.
+def read_range(
+    spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
+) -> DataFrame | None:
+    """The rows of a range; None if it adds none.
 
     Args:
         spark: The session.
-        feed: The source.
-        span: Its snapshots.
-        positioned: Whether each row is to say where it stood, in the hidden column `POSITION`.
+        reader: The snapshot reader of the source.
+        span: The range.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
         LedgerError: A snapshot of the range has expired, or the source was rolled back.
@@ -227,15 +113,15 @@ def read_range(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool
     """
     if span.to is None:
         return None
-    read, source = feed.read, feed.read.source
-    if isinstance(source, IcebergSource) and source.changed is not None:
+    read, source = reader.read, _source(reader.read)
+    if source.changed is not None:
         df = _changed(spark, read, span, source.changed.keys)
     else:
-        df = _rows(spark, feed, span, positioned=positioned)
+        df = _rows(spark, reader, span, positioned=positioned)
     return narrowed(df, read) if df is not None else None
 
 
-def _changed(spark: SparkSession, read: ReadPlan, span: Range, keys: tuple[str, ...]) -> DataFrame | None:
+def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tuple[str, ...]) -> DataFrame | None:
     parts = []
     if span.state is not None:
         parts.append(state_as_changes(spark, read, read_state(spark, read, span.state), span.state))
@@ -244,37 +130,39 @@ def _changed(spark: SparkSession, read: ReadPlan, span: Range, keys: tuple[str, 
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _rows(spark: SparkSession, feed: Feed, span: Range, *, positioned: bool = False) -> DataFrame | None:
-    """The rows of a range: a whole state as Spark reads a table, anything else by its files."""
-    read = feed.read
+def _rows(
+    spark: SparkSession, reader: SnapshotReader, span: SnapshotRange, *, positioned: bool = False
+) -> DataFrame | None:
+    """The rows of a range: a whole state through Spark's table reader, anything else by its files."""
+    read = reader.read
     table = source_table(spark, read)
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
-        place = _placing(_entries(spark, read, span.state)) if positioned else None
-        parts.append(read_state(spark, read, span.state, place, span.since))
+        add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
+        parts.append(read_state(spark, read, span.state, add_position, span.since))
         span = replace(span, state=None, since=None)
-    tasks, seen = feed.tasks(table, span)
-    scan_metrics.add(seen)
+    tasks, seen = reader.tasks(table, span)
+    scan_metrics.record(seen)
     if tasks.size():
-        rows = staged(spark, table, tasks, vector=vector_of(read))
+        rows = read_tasks(spark, table, tasks, vector=vector_of(read))
         rows = rows.where(F.col(ROW_ID) >= span.since) if span.since is not None else rows
-        names = target_schema(spark, table).names
+        names = spark_schema(spark, table).names
         parts.append(
-            _placing(_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
+            _positions(_task_sequences(spark, tasks))(rows, names) if positioned else rows.select(*map(quoted, names))
         )
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
-def _entries(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
-    """The sequence number of each file of a state."""
+def _state_sequences(spark: SparkSession, read: ReadPlan, snapshot: int) -> DataFrame:
+    """The data sequence number of each file of a state."""
     assert read.table is not None
     entries = spark.read.option("versionAsOf", snapshot).table(f"{read.table.sql}.entries").where("status < 2")
     return entries.select("data_file.file_path", "sequence_number")
 
 
-def _sequences(spark: SparkSession, tasks: Any) -> DataFrame:
-    """The sequence number of each file of some tasks; of a file of format v1 it is 0."""
+def _task_sequences(spark: SparkSession, tasks: JavaCollection[JavaFileScanTask]) -> DataFrame:
+    """The data sequence number of each file of some tasks; 0 for format v1."""
     files = [task.file() for task in tasks]
     paths = [str(file.location()) for file in files]
     numbers = [int(file.dataSequenceNumber() or 0) for file in files]
@@ -282,16 +170,16 @@ def _sequences(spark: SparkSession, tasks: Any) -> DataFrame:
     return inline(spark, schema, {"file_path": paths, "sequence_number": numbers})
 
 
-def _placing(files: DataFrame) -> Placing:
-    """Adds to rows of a table where they stand: the commit's sequence number, the file, and the place in it."""
+def _positions(files: DataFrame) -> AddPosition:
+    """Adds the hidden position to rows: the commit's sequence number, the file, and the row's position in it."""
     known = F.broadcast(files.toDF("__helios_file", "__helios_seq"))
 
-    def place(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    def add(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
         picked = map(quoted, columns)
-        placed = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
-        joined = placed.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
+        located = rows.select(*picked, F.col("_file").alias("__helios_at"), F.col("_pos").alias("__helios_pos"))
+        joined = located.join(known, F.col("__helios_at") == F.col("__helios_file"), "left")
         position = F.struct("__helios_seq", "__helios_at", "__helios_pos").alias(POSITION)
-        names = placed.columns[: len(columns)]
+        names = located.columns[: len(columns)]
         return joined.select(*map(quoted, names), position)
 
-    return place
+    return add

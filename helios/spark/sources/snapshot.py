@@ -1,9 +1,9 @@
-"""Iceberg tables as sources: the table object, its columns, and its rows at a snapshot."""
+"""Iceberg source tables: the table object, its columns, and its rows at one snapshot."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
@@ -13,27 +13,28 @@ from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import partitions, scan_metrics
-from helios.spark.iceberg.scan_tasks import planned, staged
-from helios.spark.iceberg.tables import load_table, target_schema
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
-from helios.spark.sources import offsets as places
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sources import offsets
 
 ROW_ID = "_row_id"
-"""The metadata column by which rows of format v3 are known."""
+"""The metadata column with the row id of format v3."""
 
 CHANGE_SCHEMA = StructType(
     [StructField(name, kind()) for name, kind in zip(CHANGE_COLUMNS, (StringType, LongType, LongType), strict=True)]
 )
 
+AddPosition: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
+"""Adds the hidden position to rows and selects the named columns."""
 
-Placing: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
 
-
-def source_table(spark: SparkSession, read: ReadPlan) -> Any:
+def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
     """Iceberg's table object of a source.
 
     Raises:
-        NotFound: It is gone.
+        NotFound: It does not exist.
     """
     assert read.table is not None
     table = load_table(spark, read.table)
@@ -42,20 +43,20 @@ def source_table(spark: SparkSession, read: ReadPlan) -> Any:
     return table
 
 
-def is_there(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
+def has_snapshot(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
     """Whether a table still has a snapshot."""
     return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
 
 
 def head(spark: SparkSession, read: ReadPlan) -> int | None:
-    """The current snapshot of a table, on the branch that is read; None for an empty one."""
-    snapshot = places.head(source_table(spark, read), read.branch)
+    """The newest snapshot of the branch that is read; None for an empty table."""
+    snapshot = offsets.head(source_table(spark, read), read.branch)
     return int(snapshot.snapshotId()) if snapshot is not None else None
 
 
 def columns(spark: SparkSession, read: ReadPlan) -> StructType:
-    """What an Iceberg source gives before its own predicates and columns are applied."""
-    schema = target_schema(spark, source_table(spark, read))
+    """The columns of an Iceberg source before its own predicates and columns are applied."""
+    schema = spark_schema(spark, source_table(spark, read))
     source = read.source
     if isinstance(source, IcebergSource) and source.changed is not None:
         return StructType([*schema.fields, *CHANGE_SCHEMA.fields])
@@ -63,58 +64,67 @@ def columns(spark: SparkSession, read: ReadPlan) -> StructType:
 
 
 def read_state(
-    spark: SparkSession, read: ReadPlan, snapshot: int | None, place: Placing | None = None, since: int | None = None
+    spark: SparkSession,
+    read: ReadPlan,
+    snapshot: int | None,
+    add_position: AddPosition | None = None,
+    since: int | None = None,
 ) -> DataFrame:
-    """The rows of an Iceberg table at a snapshot, none at None, in the columns that the table has now.
+    """The rows of an Iceberg table at a snapshot (none at None), in the table's current columns.
 
-    Spark gives a snapshot the columns of its own time; those of now, which its files tell by their field ids, keep a
-    reader's steps right after an ALTER TABLE.
+    Spark reads a snapshot with the schema of its time; the current schema, matched to the files by field ids, keeps
+    the steps valid after an ALTER TABLE.
 
     Args:
         spark: The session.
         read: The source.
         snapshot: The snapshot.
-        place: Adds to the rows where they stand.
-        since: The row id from which on rows are read.
+        add_position: Adds the hidden position to the rows.
+        since: The first row id that is read.
     """
     assert read.table is not None
     if snapshot is None:
         return reader(spark, read).table(read.table.sql).limit(0)
     table = source_table(spark, read)
     made = table.snapshot(snapshot)
-    then = table.schemas().get(made.schemaId()) if made is not None else None
+    schema = made.schemaId() if made is not None else None
+    then = table.schemas().get(schema) if schema is not None else None
     df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
-        return place(df, df.columns) if place else df.select("*")
-    tasks = planned(spark, table.newScan().useSnapshot(snapshot))
-    names = target_schema(spark, table).names
+        return add_position(df, df.columns) if add_position else df.select("*")
+    tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
+    names = spark_schema(spark, table).names
     if not tasks.size():
         return read_state(spark, read, None).select(*map(quoted, names))
-    scan_metrics.add(scan_metrics.Scanned(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),)))
-    df = staged(spark, table, tasks, vector=vector_of(read))
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
+    )
+    df = read_tasks(spark, table, tasks, vector=vector_of(read))
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
-    return place(df, names) if place else df.select(*map(quoted, names))
+    return add_position(df, names) if add_position else df.select(*map(quoted, names))
 
 
 def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
-    """Counts what a state has, of which some files are read.
+    """Records the scan metrics of a state: its files and partitions.
 
     Raises:
         Expired: The snapshot has expired.
     """
     table = source_table(spark, read)
-    files = places.state(table, read, snapshot).files
+    files = offsets.state(table, read, snapshot).files
     scan = table.newScan().useSnapshot(snapshot)
-    scan_metrics.add(scan_metrics.Scanned(total=files, whole=(lambda: partitions.count(table, planned(spark, scan)),)))
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(total=files, whole=(lambda: partitions.count(table, plan_tasks(spark, scan)),))
+    )
 
 
 def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
-    """Spark's reader with what the source asks of it."""
+    """Spark's reader with the options of the source."""
     vector = vector_of(read)
     return spark.read.option("batch-size", vector) if vector is not None else spark.read
 
 
 def vector_of(read: ReadPlan) -> int | None:
-    """Rows of a vectorized read batch; None for Iceberg's own."""
+    """Rows per vectorized read batch; None for Iceberg's default."""
     return read.source.vector if isinstance(read.source, IcebergSource) else None

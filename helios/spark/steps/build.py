@@ -1,4 +1,4 @@
-"""A pipeline's DataFrame: its steps over the rows of its sources."""
+"""Builds a pipeline's DataFrame: its steps over the rows of its sources."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from helios.spark.steps.steps import Scope, apply
 
 @dataclass(frozen=True)
 class Built:
-    """A pipeline's rows, and what its expectations kept out.
+    """A pipeline's rows, and the rows that its expectations rejected.
 
     Attributes:
         df: The rows.
         rejected: Rows for the quarantine.
-        counted: Counts of the rows that were left out, each known when the rows have been written.
+        counted: Counts of dropped rows, available once the rows have been written.
     """
 
     df: DataFrame
@@ -27,8 +27,8 @@ class Built:
     counted: list[Observation] = field(default_factory=list)
 
     def dropped(self) -> int:
-        """How many rows were left out, once the rows have been written."""
-        # Without waiting: Spark tells nothing of a part that it did not have to compute.
+        """The number of dropped rows, once the rows have been written."""
+        # `Observation.get` would block: Spark reports nothing for a part that it did not compute.
         found = [observation._jo.getOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(one.head()._2()) for one in found if one.nonEmpty())
 

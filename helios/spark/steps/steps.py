@@ -1,4 +1,4 @@
-"""The lowering of each declared step to DataFrame calls."""
+"""Lowers each declared step to DataFrame calls."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from helios.model.source import POSITION
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import quoted, refusal
 
-CARRYING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
-"""Steps that keep the hidden column; a callable, or SQL, would see it."""
+POSITION_KEEPING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
+"""Steps that pass the hidden position column through; a callable or SQL would see it."""
 
 
 @dataclass(frozen=True)
 class Scope:
-    """What steps need beside their rows.
+    """What steps need besides their rows.
 
     Attributes:
-        read: Gives the rows of another flow: a join's or union's other side.
-        rejected: Collects the rows that expectations set aside, as `payload`, `reason` and `step`.
-        counted: Collects the counts of rows that expectations leave out.
+        read: Reads another flow: the other side of a join or union.
+        rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
+        counted: Collects the counts of rows that expectations drop.
     """
 
     read: Callable[[Flow], DataFrame]
@@ -40,15 +40,15 @@ class Scope:
     counted: list[Observation] = field(default_factory=list)
 
 
-# `sql()` calls its input by one name; a view of that name lives only while the query is analyzed.
-_VIEW = threading.Lock()
+# `sql()` steps share the view name `input`, which exists only while a query is analyzed.
+_VIEW_LOCK = threading.Lock()
 
 
 def apply(df: DataFrame, steps: Iterable[Step], scope: Scope) -> DataFrame:
     """Applies steps in order.
 
     Raises:
-        InputError: Spark refuses an expression, or a callable fails or returns something that is no DataFrame.
+        InputError: Spark refuses an expression, or a callable fails or does not return a DataFrame.
     """
     for step in steps:
         try:
@@ -110,7 +110,7 @@ def _cast(df: DataFrame, step: s.Cast, scope: Scope) -> DataFrame:
 
 def _sql(df: DataFrame, step: s.Sql, scope: Scope) -> DataFrame:
     session = df.sparkSession
-    with _VIEW:
+    with _VIEW_LOCK:
         df.createOrReplaceTempView("input")
         try:
             return session.sql(step.query)
@@ -130,7 +130,7 @@ def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
     column, size, slide = step.window
     size_text = f"{round(size * 1000)} milliseconds"
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
-    # A plain column by its quoted name, anything else (a field of a struct) as Spark parses it.
+    # A plain column by its quoted name; anything else, such as a field of a struct, as Spark parses it.
     time = F.col(quoted(column)) if column in df.columns else F.col(column)
     window = F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
@@ -158,38 +158,38 @@ def _union(df: DataFrame, step: s.Union, scope: Scope) -> DataFrame:
 
 def _expect(df: DataFrame, step: s.Expect, scope: Scope) -> DataFrame:
     met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
-    every = reduce(lambda a, b: a & b, met.values())
-    return ON_FAIL[step.on_fail](df, step, scope, met, every)
+    all_met = reduce(lambda a, b: a & b, met.values())
+    return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
 
 
 Met: TypeAlias = "dict[str, Column]"
 
 
-def _fail(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+def _fail(df: DataFrame, step: s.Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
     message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
-    return df.where(F.when(every, True).otherwise(F.raise_error(message).cast("boolean")))
+    return df.where(F.when(all_met, True).otherwise(F.raise_error(message).cast("boolean")))
 
 
-def _leave_out(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
+def _drop_failing(df: DataFrame, step: s.Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
     if not df.isStreaming:
         scope.counted.append(Observation())
-        df = df.observe(scope.counted[-1], F.count_if(~every).alias("left_out"))
-    return df.where(every)
+        df = df.observe(scope.counted[-1], F.count_if(~all_met).alias("dropped"))
+    return df.where(all_met)
 
 
-def _set_aside(df: DataFrame, step: s.Expect, scope: Scope, met: Met, every: Column) -> DataFrame:
-    scope.rejected.append(rejected(df.where(~every), _reason(step, met), step.text()))
-    return df.where(every)
+def _quarantine(df: DataFrame, step: s.Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
+    scope.rejected.append(rejected(df.where(~all_met), _reason(step, met), step.text()))
+    return df.where(all_met)
 
 
 def _reason(step: s.Expect, met: Met) -> Column:
-    broken = [F.when(~met[name], F.lit(f"{name} ({condition})")) for name, condition in step.conditions]
-    return F.concat_ws(", ", *broken)
+    failed = [F.when(~met[name], F.lit(f"{name} ({condition})")) for name, condition in step.conditions]
+    return F.concat_ws(", ", *failed)
 
 
 PAYLOAD = {
     "ignoreNullFields": "false",
-    # By default Spark writes milliseconds.
+    # Spark's default truncates to milliseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
@@ -202,14 +202,14 @@ def payload(df: DataFrame) -> Column:
 
 
 def rejected(df: DataFrame, reason: Column, step: str) -> DataFrame:
-    """Rows on their way to the quarantine."""
+    """Rejected rows in the form of the quarantine: `payload`, `reason` and `step`."""
     return df.select(payload(df).alias("payload"), reason.alias("reason"), F.lit(step).alias("step"))
 
 
 ON_FAIL: dict[str, Callable[[DataFrame, s.Expect, Scope, Met, Column], DataFrame]] = {
     "fail": _fail,
-    "drop": _leave_out,
-    "quarantine": _set_aside,
+    "drop": _drop_failing,
+    "quarantine": _quarantine,
 }
 
 

@@ -1,4 +1,4 @@
-"""Which snapshots may go, for whom others stay, and how files are packed: over real tables, without a JVM."""
+"""Which snapshots may expire and for whom others stay, over real tables and without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from helios.catalog.spec import Catalog
 from helios.errors import CheckpointError, ConfigError, DeclarationError, InputError, RunError
 from helios.model.maintenance import Maintenance, maintenance
 from helios.table import maintenance as expiring
-from helios.table.compaction import DataFile, bins, off, pack
 from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
 from helios.table.snapshots import Table
 
@@ -254,7 +253,7 @@ def test_a_known_reader_keeps_its_snapshots(table: Table, tmp_path: Path) -> Non
         (Reader("copy", f"file://{folder}", third), (third, fourth))
     ]
     assert done.held[0].reader.name == f"copy (file://{folder})"
-    assert done.held[0].reader.place == f"stands at snapshot {third}"
+    assert done.held[0].reader.place == f"is at snapshot {third}"
 
 
 def test_a_reader_of_several_sources_stands_by_their_order(table: Table, tmp_path: Path) -> None:
@@ -475,83 +474,6 @@ def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError) as error:
         maintenance(**settings)
     assert error.value.where is not None
-
-
-# packing
-
-
-def files(count: int, size: int, rows: int, group: str = "") -> list[DataFile]:
-    return [DataFile(group, size, rows)] * count
-
-
-def test_few_files_are_packed_into_one() -> None:
-    way = pack(files(5, 1000, 10), 1_000_000)
-    assert way is not None
-    assert (way.files, way.rewritten, way.trial) == (1, 5, 0)
-    assert way.options()["min-input-files"] == "2"
-
-
-def test_nothing_is_done_for_what_is_well() -> None:
-    assert pack([], 1000) is None
-    assert pack(files(1, 10, 1), 1000) is None
-    assert pack(files(10, 1000, 10), 1000) is None
-    assert pack(files(3, 10, 1, "a") + files(1, 10, 1, "b"), 1000) is not None
-    assert pack(files(1, 10, 1, "a") + files(1, 10, 1, "b"), 1000) is None, "partitions are not packed together"
-
-
-def test_a_size_that_nobody_has_seen_is_tried_out() -> None:
-    way = pack(files(100, 1000, 10), 20_000)
-    assert way is not None
-    assert way.trial == 20
-    assert way.options()["max-files-to-rewrite"] == "20"
-
-
-def test_what_compresses_is_packed_tighter() -> None:
-    # 100 KB of overhead and 40 bytes a row: 500 KB of 10,000 rows, and a file of 200,000 rows has 8.1 MB.
-    known = [*files(200, 500_000, 10_000), DataFile("", 8_100_000, 200_000)]
-    way = pack(known, 10_000_000)
-    assert way is not None
-    assert (way.files, way.trial) == (9, 0)
-    assert off(way.files, way.bytes, 10_000_000) < 0.05
-    assert way.target > 11_000_000, "more is read than is to be written"
-
-
-def test_a_sparing_compaction_reads_no_more_than_it_must() -> None:
-    table = [*files(40, 10_000, 1000), DataFile("", 6000, 600), *files(8, 100, 10)]
-    sparing, whole = pack(table, 10_000, sparing=True), pack(table, 10_000)
-    assert sparing is not None
-    assert whole is not None
-    assert (sparing.rewritten, sparing.read) == (8, 800), "the half-filled file stays"
-    assert off(sparing.files, sparing.bytes, 10_000) <= 0.05
-    assert pack([*files(400, 10_000, 1000), *files(8, 100, 10)], 10_000, sparing=True) is None
-
-
-def test_what_cannot_be_packed_is_not_rewritten_for_nothing() -> None:
-    # Two files of 0.74 are about as far from the target size as one of 1.48.
-    table = [file for day in range(20) for file in files(2, 7_400, 740, f"day {day}")]
-    assert pack(table, 10_000, sparing=True) is None
-
-
-def test_repacking_mends_remainders() -> None:
-    table = [f for day in range(20) for f in (*files(2, 10_000, 1000, f"{day}"), DataFile(f"{day}", 2500, 250))]
-    assert off(len(table), sum(f.size for f in table), 10_000) > 0.3
-    assert pack(table, 10_000, sparing=True) is None, "one small file has nothing to be packed with"
-    way = pack(table, 10_000, sparing=True, repack=True)
-    assert way is not None
-    assert way.files == 40
-
-
-def test_bins_are_icebergs() -> None:
-    assert bins([5, 5, 5, 5], 10) == 2
-    assert bins([6, 6, 6], 10) == 3
-    assert bins([11, 1], 10) == 2, "what is too large has a bin of its own"
-    # Eleven bins are never open at once: the fullest is closed, and the last 1 finds room in another.
-    assert bins([9, *[8] * 10, 1], 10) == 11
-
-
-def test_distance_of_an_empty_table() -> None:
-    assert off(0, 0, 100) == 1.0
-    assert off(1, 0, 100) == 0.0
 
 
 def test_retention_is_read_once(table: Table) -> None:

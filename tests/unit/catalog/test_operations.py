@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from helios.catalog import connections, operations
+from helios.catalog import connections, contents
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import pyiceberg_properties
 from helios.catalog.keys import Key
@@ -241,7 +241,7 @@ def test_metadata_that_is_gone_or_broken(sales: Catalog) -> None:
     location = sales.load("sales.orders").iceberg.metadata_location
     file = Path(location.removeprefix("file://"))
     content = file.read_text()
-    operations._metadata.cache_clear()
+    contents._metadata.cache_clear()
     for break_it in (lambda: file.write_text("{"), file.unlink):
         break_it()
         with pytest.raises(RunError) as error:
@@ -263,7 +263,7 @@ def test_a_reader_waits_for_a_writer_and_says_when_it_gives_up(
         assert sales.exists("sales.orders")
         release.join()
         db.execute("BEGIN EXCLUSIVE")
-        monkeypatch.setattr(operations, "BUSY_SECONDS", 0.05)
+        monkeypatch.setattr(contents, "BUSY_SECONDS", 0.05)
         with pytest.raises(RunError) as error:
             sales.exists("sales.orders")
         assert error.value.what == f"catalog 'dev': {file} cannot be read: database is locked."
@@ -380,17 +380,17 @@ def test_metadata_of_a_server_is_cached_for_the_stated_time(
     served: Catalog, sales: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(operations.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(contents.time, "monotonic", lambda: now[0])
     assert served.load("sales.orders").snapshots() == []
     sales.load("sales.orders").iceberg.append(ids(1))
-    now[0] += operations.CACHE_SECONDS - 0.1
+    now[0] += contents.CACHE_SECONDS - 0.1
     assert served.load("sales.orders").snapshots() == []
     now[0] += 0.2
     assert len(served.load("sales.orders").snapshots()) == 1
     sales.load("sales.orders").iceberg.append(ids(2))
-    operations.forget_all(replace(served, name="other"))
+    contents.forget_all(replace(served, name="other"))
     assert len(served.load("sales.orders").snapshots()) == 1
-    operations.forget_all(served)  # as a pipeline of this process does when it has written
+    contents.forget_all(served)  # as a pipeline of this process does when it has written
     assert len(served.load("sales.orders").snapshots()) == 2
     served.drop_table("sales.orders")
     with pytest.raises(NotFound):

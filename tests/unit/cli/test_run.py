@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -25,14 +24,6 @@ def test_a_metrics_port_that_is_in_use_stops_the_run_before_it_begins(cli: Run) 
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert f"port {taken.port} of 127.0.0.1" in shown.stderr
     assert "Fix: pass another port, or 0 for a free one." in shown.stderr
-
-
-@pytest.mark.usefixtures("project")
-def test_metrics_without_their_extra_stop_the_run_before_it_begins(cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    shown = cli("run", "pipeline.py", "--once", "--metrics-port", "0")
-    assert (shown.exit_code, shown.stdout) == (1, "")
-    assert 'Fix: pip install "helios-iceberg[metrics]".' in shown.stderr
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])

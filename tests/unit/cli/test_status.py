@@ -117,6 +117,25 @@ def test_the_lag_is_told_by_the_record_where_no_checkpoint_is(cli: Run, shop: tu
     assert "2 snapshots, " in cli("status").output
 
 
+@pytest.mark.parametrize(
+    ("read", "place", "behind"),
+    [
+        (0, {}, 2),
+        (2, {}, 0),
+        (1, {"files": 1, "after": 0}, 2),  # the second commit is partly read
+        (0, {"files": 0, "state": True}, 3),  # of the first state nothing is
+    ],
+)
+def test_the_offset_of_the_record_counts(
+    cli: Run, shop: tuple[Table, Table], read: int, place: dict[str, Any], behind: int
+) -> None:
+    raw, orders = shop
+    snapshot = raw.snapshots()[read].id
+    entry = {"source": raw.name, "after": 1, "to": None, "place": {"snapshot_id": snapshot, **place}}
+    remember(orders, "local.shop.orders", 0, position={"sources": [entry], "pins": {}})
+    assert one(cli)["behind"] == behind
+
+
 def test_the_checkpoint_knows_of_batches_that_wrote_nothing(cli: Run, shop: tuple[Table, Table], folder: Path) -> None:
     raw, _ = shop
     newest = raw.iceberg.current_snapshot().snapshot_id

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 
-from helios.errors import EnvironmentProblem, InputError, RunError
+from helios.errors import InputError, RunError
 from helios.metrics import endpoint as module
 from helios.metrics.endpoint import Endpoint
 from helios.metrics.metrics import Metrics
@@ -258,12 +257,6 @@ def test_a_host_that_is_not_here_is_named() -> None:
 def test_a_port_that_cannot_be_is_refused(port: int) -> None:
     with pytest.raises(InputError, match=f"{port} is not a port"):
         Endpoint([], port=port)
-
-
-def test_without_prometheus_client_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(EnvironmentProblem, match=r'pip install "helios-iceberg\[metrics\]"'):
-        Endpoint([])
 
 
 # stopping

@@ -16,8 +16,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from helios.errors import InputError
+from helios.metrics.histogram import Histogram
 from helios.metrics.metrics import Counts, Figures, Metrics, MetricsSnapshot
-from helios.metrics.prometheus import Histogram
 
 SPEC_FIELDS = (
     "records_written", "records_failed", "bytes_written", "commits_success", "commits_failed", "commit_retries",
@@ -370,11 +370,11 @@ def test_labels_come_out_as_they_went_in(pipeline: str, table: str) -> None:
     assert sample.labels == {"pipeline": pipeline, "table": table}
 
 
-def test_the_text_needs_no_prometheus_client() -> None:
+def test_prometheus_client_is_loaded_only_for_its_text() -> None:
     code = (
-        "import sys; sys.modules['prometheus_client'] = None\n"
-        "from helios.metrics.metrics import Metrics\n"
-        "print(Metrics('p', 't').to_prometheus(), end='')"
+        "import sys; from helios.metrics.metrics import Metrics; metrics = Metrics('p', 't'); metrics.failed()\n"
+        "metrics.to_json(); before = 'prometheus_client' in sys.modules\n"
+        "metrics.to_prometheus(); print(before, 'prometheus_client' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == Metrics("p", "t").to_prometheus()
+    assert shown.split() == ["False", "True"]

@@ -36,7 +36,7 @@ from helios import (
 from helios.errors import DeclarationError, near_miss
 from helios.model import values
 from helios.model.maintenance import Maintenance
-from helios.model.modes import MODES, Append, Delete, Groups, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
 from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
@@ -165,12 +165,12 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: bucket(0, "a"), "needs a positive number"),
         (lambda: bucket("a", 4), "needs a positive number, then a column"),  # type: ignore[arg-type]
         (lambda: truncate(-1, "a"), "needs a positive number"),
-        (lambda: Files.source("data/x"), "the format cannot be told"),
+        (lambda: Files.source("data/x"), "the format is not clear"),
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),
         (lambda: Files.source("x.csv").incremental(max_files=0), "positive number"),
-        (lambda: Memory.source([]), "cannot tell the columns"),
-        (lambda: Memory.source([(1,)]), "cannot tell the columns"),
+        (lambda: Memory.source([]), "the columns are not clear from the rows"),
+        (lambda: Memory.source([(1,)]), "the columns are not clear from the rows"),
         (lambda: where(5), "where takes text"),  # type: ignore[arg-type]
         (select, "at least one column"),
         (drop, "at least one column"),
@@ -229,13 +229,14 @@ def test_builders_return_new_values() -> None:
 def test_write_modes(sink: IcebergSink, mode: Mode, text: str) -> None:
     assert sink.mode == mode
     assert sink.mode.text() == text
-    assert sink.mode.reruns == (not isinstance(mode, Append))
+    assert sink.mode.traits.reruns == (not isinstance(mode, Append))
     assert SINK.mode == Append()
 
 
 def test_every_mode_is_known() -> None:
     # A run makes the groups of a view's upsert.
-    assert {*MODES, Groups} == set(Mode.__subclasses__())
+    assert set(MODES) == set(Mode.__subclasses__())
+    assert all(callable(getattr(IcebergSink, mode.call)) for mode in MODES)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_fan_in_brings_other_flows() -> None:
         (lambda: where("a") >> SINK, "a sink needs a source first"),
         (lambda: SINK >> SINK, "a sink ends a pipeline"),
         (lambda: 5 >> SINK, "only a source or a stream flows into a sink"),
-        (lambda: 5 >> where("a"), "only a source, a stream or a step stands before a step"),
+        (lambda: 5 >> where("a"), "only a source, a stream or a step can come before a step"),
         (lambda: SOURCE >> SINK >> SINK, r"a pipeline is complete.*fan out with"),
         (lambda: (SOURCE >> [SINK]) >> SINK, "pipelines are complete"),
     ],

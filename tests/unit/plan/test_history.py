@@ -123,7 +123,7 @@ def test_what_is_not_there_any_more_is_no_matter_to_who_has_begun(world: World) 
         SOURCE.incremental().at_ref("v3"),
         SOURCE.incremental(start=7),
     ):
-        world.refused(source, Unsettled, "A pipeline that has begun goes on without it.")
+        world.refused(source, Unsettled, "A pipeline that has begun continues without it.")
 
 
 def test_an_empty_table(catalog: Catalog, world: World) -> None:
@@ -176,13 +176,18 @@ def test_expired_history(world: World) -> None:
     world.table.iceberg.refresh()
     expire(world.table, world.s[1])
     assert world.settle(SOURCE.at_ref("old")) == Settled(state=world.s[0], head=world.s[3])
-    gone = f"table local.a.t has no snapshot {world.s[1]}, or not any more"
+    gone = f"table local.a.t has no snapshot {world.s[1]}, or no longer"
     world.refused(SOURCE.at_snapshot(world.s[1]), NotFound, gone)
     world.refused(SOURCE.incremental(start=world.s[1]), Unsettled, gone, "retains 5 snapshots, from snapshot")
     gap = f"the commits between it and snapshot {world.s[2]}"
     world.refused(SOURCE.incremental().at_ref("old"), Unsettled, gap, 'start="earliest"')
     assert world.settle(SOURCE.incremental().at_ref("v2")).state == world.s[2]
-    world.refused(SOURCE.between("old", "main"), NotFound, f"the commits between snapshot {world.s[0]}", "not any more")
+    world.refused(
+        SOURCE.between("old", "main"),
+        NotFound,
+        f"the commits between snapshot {world.s[0]}",
+        "are missing or have expired",
+    )
     assert [snapshot.id for snapshot in history(world.table, world.s[3])] == [world.s[3], world.s[2]]
 
 
@@ -216,8 +221,8 @@ def test_a_reversed_span_says_how_it_is_swapped(world: World) -> None:
 
 
 def test_points_of_two_histories(world: World) -> None:
-    world.refused(SOURCE.between("vb", "main"), DeclarationError, "is no ancestor of", "different branches")
-    world.refused(SOURCE.between("v2", "b"), DeclarationError, "is no ancestor of")
+    world.refused(SOURCE.between("vb", "main"), DeclarationError, "is not an ancestor of", "different branches")
+    world.refused(SOURCE.between("v2", "b"), DeclarationError, "is not an ancestor of")
 
 
 def test_a_point_before_the_first_snapshot(world: World) -> None:

@@ -40,11 +40,11 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         # keys
         (ORDERS >> SINK.upsert("idd"), "upsert(idd): no column 'idd' in the stream. Did you mean 'id'?"),
         (ORDERS >> OLD.delete("nam"), "delete(nam): no column 'nam' in the stream. Did you mean 'name'?"),
-        (ROWS >> SINK.upsert("m"), "upsert(m): 'm' is map<string,int>, which is no key."),
-        (ROWS >> SINK.upsert("id", "s"), "upsert(s): 's' is struct<a:int>, which is no key."),
+        (ROWS >> SINK.upsert("m"), "upsert(m): 'm' is map<string,int>, which cannot be a key."),
+        (ROWS >> SINK.upsert("id", "s"), "upsert(s): 's' is struct<a:int>, which cannot be a key."),
         (
             ROWS >> select("id", "name", "ts") >> with_columns(k="array(id)") >> SINK.upsert("k"),
-            "upsert(k): 'k' is array<bigint>, which is no key.",
+            "upsert(k): 'k' is array<bigint>, which cannot be a key.",
         ),
         # the order and the deletes
         (ORDERS >> SINK.upsert("id", order_by="tss"), "order_by(tss): no column 'tss'. Did you mean 'ts'?"),
@@ -66,8 +66,8 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         (ORDERS >> SINK.overwrite_partitions(), "overwrite_partitions(): local.a.t is unpartitioned"),
         # tables that are not there
         (ORDERS >> SINK.delete("id"), "table a.t does not exist in catalog 'local'. "),
-        (ORDERS >> SINK.delete("id"), "delete() changes rows, and makes no table."),
-        (ORDERS >> SINK.merge_sql(BY_ID), "merge_sql() changes rows, and makes no table."),
+        (ORDERS >> SINK.delete("id"), "delete() changes rows, and creates no table."),
+        (ORDERS >> SINK.merge_sql(BY_ID), "merge_sql() changes rows, and creates no table."),
         (ORDERS >> Iceberg.sink("a.order").create(False), "Did you mean 'a.orders'?"),
         (ORDERS >> OLD.merge_sql(BY_ID.replace("batch.id", "batch.idd")), "no column 'idd' in 'batch'."),
         (ORDERS >> OLD.merge_sql(BY_ID.replace("target.id", "target.idd")), "no column 'idd' in 'target'."),
@@ -78,8 +78,11 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         (ORDERS >> SINK.audit({"a": "count(*) > 0"}).publish().route(by="name"), "audit() and route(): "),
         (ORDERS >> SINK.audit({"a": "max(idd) > 0"}).publish(), "audit(a=max(idd) > 0): no column 'idd'."),
         (ORDERS >> SINK.audit({"a": "count(*)"}).publish(), "audit(a=count(*)): this is bigint, not a condition."),
-        (ORDERS >> SINK.audit({"a": "id > 0"}).publish(), "audit(a=id > 0): 'id' stands in no aggregate"),
-        (ORDERS >> SINK.audit({"a": "id > max(id)"}).publish(), "audit(a=id > max(id)): 'id' stands in no aggregate"),
+        (ORDERS >> SINK.audit({"a": "id > 0"}).publish(), "audit(a=id > 0): 'id' is outside of any aggregate"),
+        (
+            ORDERS >> SINK.audit({"a": "id > max(id)"}).publish(),
+            "audit(a=id > max(id)): 'id' is outside of any aggregate",
+        ),
         (ORDERS >> SINK.audit({"a": "count(* > 0"}).publish(), "audit(a=count(* > 0): not understood"),
         # routes
         (ORDERS >> SINK.route(by="nam"), "route(nam): no column 'nam'. Did you mean 'name'?"),
@@ -100,7 +103,7 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         ),
         (
             ORDERS >> SINK.table_properties({"write.format.default": "parqet"}),
-            "'parqet' is no format of data files. Did you mean 'parquet'?",
+            "'parqet' is not a format of data files. Did you mean 'parquet'?",
         ),
         (ORDERS >> SINK.table_properties({"format-version": "3"}), "say different versions"),
         # evolution
@@ -113,7 +116,7 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
         (ORDERS >> expect({"p": "id >"}) >> SINK, "expect(p=id >): not understood as Spark SQL"),
         (
             ORDERS >> expect({"p": "id > 0"}, on_fail="quarantine") >> SINK,
-            "Iceberg.sink(a.t) has no quarantine for the rows that fail. Fix: add .quarantine(",
+            "Iceberg.sink(a.t) has no quarantine for rejected rows. Fix: add .quarantine(",
         ),
         (
             FOLLOWED
@@ -121,14 +124,14 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
             >> watermark("ts", "1h")
             >> window("ts", "1h").agg(n="count(*)")
             >> SINK.quarantine("a.q"),
-            'out of which no rows can be set aside. Fix: write on_fail="drop", or split the pipeline',
+            'from which no rows can be quarantined. Fix: write on_fail="drop", or split the pipeline',
         ),
         (ORDERS >> SINK.quarantine("a.t"), "quarantine(a.t): this is the target itself, local.a.t."),
         (ORDERS >> SINK.quarantine("nope.a.q"), "catalog 'nope' is not declared"),
         # bounds and demands
         (
             Files.source("x", "csv", schema="id bigint").incremental() >> SINK.flush(rows=10),
-            "flush(rows=) cannot bound a file source",
+            "flush(rows=) cannot bound Files.source(x, csv)",
         ),
         (
             ORDERS >> SINK.upsert("id", order_by="uuid()").exactly_once(),

@@ -34,7 +34,7 @@ TOGETHER = [
     (FOLLOWED.changes("id").on_overwrite("skip"), "row by row"),
     (ORDERS.changes_between("main", "main", "id").on_overwrite("skip"), "row by row"),
     (ORDERS.on_expired("rebootstrap"), "on_expired() is about a table that is followed"),
-    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not tell what was deleted"),
+    (FOLLOWED.changes("id").on_expired("rebootstrap"), "does not show what was deleted"),
 ]
 
 
@@ -117,11 +117,11 @@ def test_changes_have_three_columns_more(planned: Any, filled: Table) -> None:
         (FOLLOWED.changes("idd"), "changes(keys=idd): no column 'idd' in local.a.orders. Did you mean 'id'?"),
         (ORDERS.changes_between("main", "main", ["id", "x"]), "changes_between(keys=x): no column 'x'"),
         (FOLLOWED.changes("id").select("name"), "changes(keys=id): select() leaves 'id' out"),
-        (FOLLOWED.changes("id").select("id", "_change_type"), "the change columns are always there"),
+        (FOLLOWED.changes("id").select("id", "_change_type"), "the change columns always follow the others"),
         (
             FOLLOWED.changes("id").where("id > 1 AND _change_type = 'INSERT'"),
-            "_change_type is no column of the table, and the source's where() is pushed into its scan. Fix: put the "
-            "condition behind the source, as a step",
+            "_change_type is not a column of the table, and the source's where() is pushed into its scan. Fix: put the "
+            "condition after the source, as a step",
         ),
     ],
     ids=lambda value: "" if isinstance(value, str) else value.label(),
@@ -142,7 +142,7 @@ def test_keys_are_plain_and_change_columns_free(problems: Any, catalog: Catalog)
     catalog.create_table("a.nested", nested)
     found = problems(Iceberg.source("a.nested").incremental().changes("id") >> SINK)
     assert "local.a.nested has a column _change_type of its own" in found[0]
-    assert "changes(keys=id): 'id' is array<bigint>, which is no key" in found[1]
+    assert "changes(keys=id): 'id' is array<bigint>, which cannot be a key" in found[1]
 
 
 def test_random_predicates_break_what_exactly_once_demands(problems: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helios.spark.session.user_code import _reachable
+from helios.spark.session.user_code import reachable
 
 FILES = {
     "pipeline.py": "import os, helios, rules\n",
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reached(folder: Path) -> set[str]:
-    return {file.relative_to(folder).as_posix() for file in _reachable(folder / "pipeline.py", folder)}
+    return {file.relative_to(folder).as_posix() for file in reachable(folder / "pipeline.py", folder)}
 
 
 def test_what_a_script_may_import_is_found_through_its_modules(folder: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.spark.sources.offsets import Place, Range, Unit, between, lag, step
+from helios.spark.sources.offsets import SnapshotDelta, advance, lag
+from helios.table.offsets import IcebergOffset, SnapshotRange, between
+from helios.table.positions import Lag
 
 
 @dataclass(frozen=True)
@@ -19,10 +21,10 @@ class Snapshot:
         return self.id
 
 
-def history(sizes: list[list[int]], *, state: bool) -> list[Unit]:
+def history(sizes: list[list[int]], *, state: bool) -> list[SnapshotDelta]:
     """Units of files with these rows; the first one is a state, or all are appends."""
     return [
-        Unit(
+        SnapshotDelta(
             snapshot=number + 1,
             state=state and number == 0,
             after=number if number else None,
@@ -34,7 +36,7 @@ def history(sizes: list[list[int]], *, state: bool) -> list[Unit]:
     ]
 
 
-def ahead(units: list[Unit], place: Place) -> list[Unit]:
+def ahead(units: list[SnapshotDelta], place: IcebergOffset) -> list[SnapshotDelta]:
     """As `place.ahead` finds them in a table."""
     begun = place.files is not None
     after = place.after if begun and not place.state else place.snapshot
@@ -42,7 +44,7 @@ def ahead(units: list[Unit], place: Place) -> list[Unit]:
     return [u for u in units if u.state and begun and place.state and u.snapshot == place.snapshot] + found
 
 
-def files(units: list[Unit], span: Range) -> list[tuple[int, int]]:
+def files(units: list[SnapshotDelta], span: SnapshotRange) -> list[tuple[int, int]]:
     """The files of a range, by the snapshot and the number of each."""
     parts = [u for u in units if u.state and u.snapshot == span.state]
     parts += [u for u in units if not u.state and (span.after or 0) < u.snapshot <= (span.to or 0)]
@@ -64,10 +66,10 @@ def test_every_file_is_read_once(
 ) -> None:
     units = history(sizes, state=state)
     newest = Snapshot(units[-1].snapshot)
-    place = Place(snapshot=1, files=0, state=True) if state else Place()
+    place = IcebergOffset(snapshot=1, files=0, state=True) if state else IcebergOffset()
     read: list[tuple[int, int]] = []
     for _ in range(100):
-        end = step(
+        end = advance(
             place,
             ahead(units, place),
             newest,
@@ -75,7 +77,7 @@ def test_every_file_is_read_once(
             max_files=max_files,
             rows_of=lambda unit: sizes[unit.snapshot - 1],
         )
-        assert Place.parse(end.as_json()) == end
+        assert IcebergOffset.parse(end.as_json()) == end
         if end == place:
             break
         batch = files(units, between(place, end))
@@ -83,44 +85,52 @@ def test_every_file_is_read_once(
         assert max_rows is None or len(batch) == 1 or sum(sizes[s - 1][f] for s, f in batch) <= max_rows
         read += batch
         place = end
-    assert place == Place(snapshot=newest.id)
+    assert place == IcebergOffset(snapshot=newest.id)
     assert read == [(unit.snapshot, file) for unit in units for file in range(unit.files)]
 
 
 @pytest.mark.parametrize(
     ("before", "end", "span"),
     [
-        (Place(), Place(), Range()),
-        (Place(snapshot=3), Place(snapshot=3), Range()),
-        (Place(), Place(snapshot=3), Range(to=3)),
-        (Place(snapshot=1), Place(snapshot=3), Range(after=1, to=3)),
-        (Place(snapshot=1, files=0, state=True), Place(snapshot=3), Range(state=1, after=1, to=3)),
+        (IcebergOffset(), IcebergOffset(), SnapshotRange()),
+        (IcebergOffset(snapshot=3), IcebergOffset(snapshot=3), SnapshotRange()),
+        (IcebergOffset(), IcebergOffset(snapshot=3), SnapshotRange(to=3)),
+        (IcebergOffset(snapshot=1), IcebergOffset(snapshot=3), SnapshotRange(after=1, to=3)),
         (
-            Place(snapshot=1, files=2, state=True),
-            Place(snapshot=1, files=4, state=True),
-            Range(state=1, after=1, to=1, skipped=2, taken=4),
+            IcebergOffset(snapshot=1, files=0, state=True),
+            IcebergOffset(snapshot=3),
+            SnapshotRange(state=1, after=1, to=3),
         ),
-        (Place(snapshot=2, files=2, after=1), Place(snapshot=3), Range(after=1, to=3, skipped=2)),
-        (Place(snapshot=1), Place(snapshot=2, files=1, after=1), Range(after=1, to=2, taken=1)),
+        (
+            IcebergOffset(snapshot=1, files=2, state=True),
+            IcebergOffset(snapshot=1, files=4, state=True),
+            SnapshotRange(state=1, after=1, to=1, skipped=2, taken=4),
+        ),
+        (
+            IcebergOffset(snapshot=2, files=2, after=1),
+            IcebergOffset(snapshot=3),
+            SnapshotRange(after=1, to=3, skipped=2),
+        ),
+        (IcebergOffset(snapshot=1), IcebergOffset(snapshot=2, files=1, after=1), SnapshotRange(after=1, to=2, taken=1)),
     ],
 )
-def test_what_lies_between_two_places(before: Place, end: Place, span: Range) -> None:
+def test_what_lies_between_two_places(before: IcebergOffset, end: IcebergOffset, span: SnapshotRange) -> None:
     assert between(before, end) == span
 
 
 def test_a_state_that_is_read_anew_replaces_what_lay_between() -> None:
-    whole = Place(snapshot=9, state=True, since=40, rows=90)
-    assert between(Place(snapshot=3, rows=40), whole) == Range(state=9, after=9, to=9, since=40)
-    part = Place(snapshot=9, files=2, state=True, since=40)
-    assert between(Place(snapshot=3, rows=40), part) == Range(state=9, after=9, to=9, taken=2, since=40)
-    assert between(part, whole) == Range(state=9, after=9, to=9, skipped=2, since=40)
-    assert between(whole, Place(snapshot=10)) == Range(after=9, to=10)
-    assert between(Place(snapshot=1, files=3, state=True), part).skipped == 0
+    whole = IcebergOffset(snapshot=9, state=True, since=40, rows=90)
+    assert between(IcebergOffset(snapshot=3, rows=40), whole) == SnapshotRange(state=9, after=9, to=9, since=40)
+    part = IcebergOffset(snapshot=9, files=2, state=True, since=40)
+    assert between(IcebergOffset(snapshot=3, rows=40), part) == SnapshotRange(state=9, after=9, to=9, taken=2, since=40)
+    assert between(part, whole) == SnapshotRange(state=9, after=9, to=9, skipped=2, since=40)
+    assert between(whole, IcebergOffset(snapshot=10)) == SnapshotRange(after=9, to=10)
+    assert between(IcebergOffset(snapshot=1, files=3, state=True), part).skipped == 0
 
 
 def test_the_lag_counts_what_has_files() -> None:
     units = history([[1], [], [2, 3]], state=False)
-    waiting, seconds = lag(units)
-    assert waiting == 2
-    assert seconds > 0
-    assert lag([]) == (0, 0.0)
+    behind = lag(units)
+    assert behind.snapshots == 2
+    assert behind.seconds > 0
+    assert lag([]) == Lag(0, 0.0)

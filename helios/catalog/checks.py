@@ -1,0 +1,137 @@
+"""Checks of a declared catalog: its name, its settings, its storage, its warehouse and its properties."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.conf import own_keys
+from helios.catalog.keys import Pairs, Setting, problem
+from helios.catalog.storage import Storage
+from helios.catalog.storages import STORAGES, kind_of
+from helios.errors import DeclarationError, near_miss
+from helios.model.values import Secret, is_secret
+
+if TYPE_CHECKING:
+    from helios.catalog.rows import CatalogRow
+    from helios.catalog.spec import Catalog
+
+RESERVED_NAME = "spark_catalog"
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+
+
+def name_problem(name: object) -> str | None:
+    """What is wrong with a catalog's name; None if nothing is.
+
+    Examples:
+        >>> name_problem("prod-eu")
+        "'prod-eu' is not a catalog name: use letters, digits and '_'."
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        return f"{name!r} is not a catalog name: use letters, digits and '_'."
+    if name == RESERVED_NAME:
+        return f"{name!r} is Spark's own catalog: use another name."
+    return None
+
+
+def not_a_type(kind: object) -> str:
+    """What may be meant by the unknown type of a catalog.
+
+    Examples:
+        >>> not_a_type("s3")
+        "'s3' is a storage: declare [storages.NAME], and name it as the catalog's storage."
+    """
+    if kind in STORAGES:
+        return f"{kind!r} is a storage: declare [storages.NAME], and name it as the catalog's storage."
+    return near_miss(str(kind), CATALOGS)
+
+
+def checked_row(catalog: Catalog) -> CatalogRow:
+    """The row of a catalog's type, when its name, settings and storage fit it.
+
+    Raises:
+        DeclarationError: They do not.
+    """
+    wrong_name = name_problem(catalog.name)
+    if wrong_name:
+        raise DeclarationError(wrong_name, where=catalog.origin)
+    row = CATALOGS.get(catalog.type)
+    if row is None:
+        what = f"catalog type {catalog.type!r} is unknown. {not_a_type(catalog.type)}"
+        raise DeclarationError(what, where=catalog.origin)
+    wrong = problem(row.keys, dict(catalog.options)) or row.fault(dict(catalog.options))
+    if wrong:
+        raise DeclarationError(f"catalog {catalog.name!r}: {wrong[1]}", where=catalog.origin)
+    if catalog.storage is not None and not isinstance(catalog.storage, Storage):
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: storage must be a Storage, not {type(catalog.storage).__name__}.",
+            where=catalog.origin,
+            fix="write storage=Storage.s3(...) or another kind; a name is for helios.toml.",
+        )
+    if catalog.storage is not None and catalog.storage.type not in row.storages:
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: a {catalog.type} catalog takes no {catalog.storage.type} storage. "
+            f"{near_miss(catalog.storage.type, row.storages)}",
+            where=catalog.origin,
+        )
+    return row
+
+
+def check_warehouse(catalog: Catalog, row: CatalogRow) -> None:
+    """Refuses a warehouse that is missing, malformed, or not on the catalog's storage."""
+    place, storage = catalog.option("warehouse"), catalog.storage
+    kind = kind_of(str(place)) if place else None
+    wrong = (
+        STORAGES[kind].misplaced(urlsplit(str(place)), storage if storage and storage.type == kind else None)
+        if kind
+        else None
+    )
+    if kind and wrong:
+        shown = "" if "password" in wrong else f" {place}"
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: its warehouse{shown} {wrong}.",
+            where=catalog.origin,
+            fix=f"write it as {STORAGES[kind].example}.",
+        )
+    if storage is not None and kind not in (None, storage.type):
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: its warehouse {place} is not on its {storage.type} storage.",
+            where=catalog.origin,
+            fix=f"name a warehouse on it ({STORAGES[storage.type].example}), or another storage.",
+        )
+    if row.placed and not row.warehouse(catalog):
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: it needs warehouse.",
+            where=catalog.origin,
+            fix=f"say where tables are put: {STORAGES[storage.type if storage else row.storages[0]].example}.",
+        )
+    if row.placed and place and kind not in row.storages:
+        raise DeclarationError(
+            f"catalog {catalog.name!r}: its warehouse {place} is on no storage that a {catalog.type} catalog takes.",
+            where=catalog.origin,
+            fix=f"write {' or '.join(STORAGES[kind].example for kind in row.storages)}.",
+        )
+
+
+def checked_properties(catalog: Catalog) -> Pairs:
+    """The extra properties, sorted, with secrets wrapped; those that Helios sets itself are refused."""
+    own = own_keys(catalog)
+    checked: list[tuple[str, Setting]] = []
+    for key, value in sorted(dict(catalog.properties).items(), key=lambda pair: str(pair[0])):
+        if not isinstance(key, str) or not isinstance(value, (str, Secret)):
+            raise DeclarationError(
+                f"catalog {catalog.name!r}: property {key!r} must be text, not {type(value).__name__}.",
+                where=catalog.origin,
+                fix='write properties={"key": "value"}.',
+            )
+        if key in own:
+            raise DeclarationError(
+                f"catalog {catalog.name!r}: property {key!r} is set by Helios for a {catalog.type} catalog.",
+                where=catalog.origin,
+                fix="leave it out.",
+            )
+        hidden = isinstance(value, str) and is_secret(key, value)
+        checked.append((key, Secret(value) if hidden and isinstance(value, str) else value))
+    return tuple(checked)

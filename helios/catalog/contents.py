@@ -1,0 +1,236 @@
+"""What a catalog holds: its namespaces and tables, read from SQLite or through PyIceberg's client."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.conf import pyiceberg_properties
+from helios.catalog.connections import ask, client, lock_of
+from helios.catalog.embedded import BUSY_SECONDS
+from helios.catalog.spec import Catalog
+from helios.errors import RunError
+from helios.model.values import Identifier
+
+if TYPE_CHECKING:
+    import pyiceberg.catalog
+    import pyiceberg.table
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+    PyCatalog = pyiceberg.catalog.Catalog
+    PyTable = pyiceberg.table.Table
+
+Name = tuple[str, ...]
+
+CACHE_SECONDS = 5.0
+"""How old the metadata of a table of a catalog server may be. Embedded catalogs are always read afresh."""
+
+
+class Reader(Protocol):
+    """Reads the names and tables of one catalog."""
+
+    def namespaces(self) -> set[Name]: ...
+
+    def tables(self, namespace: Name) -> list[str] | None: ...
+
+    def exists(self, table: Name) -> bool: ...
+
+    def load(self, table: Name) -> PyTable | None: ...
+
+
+def reader(catalog: Catalog) -> Reader:
+    """The fastest reader of a catalog: its SQLite file, where it has one."""
+    index = CATALOGS[catalog.type].index
+    return _SqliteReader(catalog, index(catalog)) if index else _ClientReader(catalog)
+
+
+class _SqliteReader:
+    """Reads a SQLite catalog without SQLAlchemy, whose import alone is half of what `helios plan` may take."""
+
+    def __init__(self, catalog: Catalog, file: Path) -> None:
+        self._catalog = catalog
+        self._file = file
+
+    def namespaces(self) -> set[Name]:
+        named = [row["namespace"] for row in self._rows("SELECT DISTINCT namespace FROM iceberg_namespace_properties")]
+        used = [row["table_namespace"] for row in self._rows("SELECT DISTINCT table_namespace FROM iceberg_tables")]
+        levels = {tuple(text.split(".")) for text in (*named, *used)}
+        return {name[:depth] for name in levels for depth in range(1, len(name) + 1)}
+
+    def tables(self, namespace: Name) -> list[str] | None:
+        rows = self._tables("table_namespace = ?", ".".join(namespace))
+        plain = tuple(".".join(namespace).split("."))
+        return [row["table_name"] for row in rows] if rows or plain in self.namespaces() else None
+
+    def exists(self, table: Name) -> bool:
+        return bool(self._find(table))
+
+    def load(self, table: Name) -> PyTable | None:
+        rows = self._find(table)
+        if not rows:
+            return None
+        location = str(rows[0]["metadata_location"])
+        parts = urlsplit(location)
+        if parts.scheme not in ("", "file"):
+            return _ClientReader(self._catalog).load(table)
+        from pyiceberg.exceptions import ValidationError
+
+        try:
+            metadata = _metadata(parts.path)
+        except (OSError, ValueError, ValidationError) as error:
+            name = Identifier((self._catalog.name, *table))
+            raise RunError(
+                f"table {name}: its metadata cannot be read from {location}: {error}.",
+                fix="restore the file, or take the table out of the catalog with .drop_table().",
+            ) from error
+        return _open(self._catalog, table, metadata, location)
+
+    def _find(self, table: Name) -> list[sqlite3.Row]:
+        return self._tables("table_namespace = ? AND table_name = ?", ".".join(table[:-1]), table[-1])
+
+    def _tables(self, condition: str, *values: str) -> list[sqlite3.Row]:
+        rows = self._rows(f"SELECT * FROM iceberg_tables WHERE {condition}", *values)
+        # Files made before schema V1 have no iceberg_type, and rows from then have no value.
+        return [row for row in rows if "iceberg_type" not in row.keys() or row["iceberg_type"] in (None, "TABLE")]  # noqa: SIM118
+
+    def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
+        if not self._file.exists():
+            return []
+        glue = "AND" if "WHERE" in query else "WHERE"
+        # mode=rw never creates the file, and unlike ro it can roll back what a killed writer left.
+        uri = f"{self._file.as_uri()}?mode=rw"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
+                db.row_factory = sqlite3.Row
+                return db.execute(f"{query} {glue} catalog_name = ?", (*values, self._catalog.name)).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise self._unreadable(error) from error
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: sqlite3.Error) -> RunError:
+        return RunError(
+            f"catalog {self._catalog.name!r}: {self._file} cannot be read: {error}.",
+            fix="see that it is a SQLite file which you may write and no other process holds, or give another path=.",
+        )
+
+
+class _ClientReader:
+    """Reads a catalog through PyIceberg's own client."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def namespaces(self) -> set[Name]:
+        return ask(self._catalog, lambda connection: set(_below(connection, ())))
+
+    def tables(self, namespace: Name) -> list[str] | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError
+
+        try:
+            return [name[-1] for name in ask(self._catalog, lambda connection: connection.list_tables(namespace))]
+        except NoSuchNamespaceError:
+            return None
+
+    def exists(self, table: Name) -> bool:
+        key = (os.getpid(), self._catalog, table)
+        # Only that a table is there is remembered: it is waited for, and then it must be seen at once.
+        if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
+            return True
+        found = ask(self._catalog, lambda connection: connection.table_exists(table))
+        if found:
+            _SEEN[key] = (time.monotonic(), None)
+        return found
+
+    def load(self, table: Name) -> PyTable | None:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        key = (os.getpid(), self._catalog, table)
+        # One thread asks, those that want the same table meanwhile wait for its answer.
+        with lock_of(key):
+            cached = _LOADED.get(key)
+            if cached is not None and _fresh(cached):
+                return cached[1]
+            try:
+                loaded = ask(self._catalog, lambda connection: connection.load_table(table))
+            except NoSuchTableError:
+                forget(self._catalog, table)
+                return None
+            _LOADED[key] = (time.monotonic(), loaded)
+            return loaded
+
+
+_LOADED: dict[tuple[int, Catalog, Name], tuple[float, PyTable]] = {}
+_SEEN: dict[tuple[int, Catalog, Name], tuple[float, None]] = {}
+
+
+def _fresh(entry: tuple[float, object] | None) -> bool:
+    return entry is not None and time.monotonic() - entry[0] < CACHE_SECONDS
+
+
+def forget(catalog: Catalog, table: Name) -> None:
+    """Drops what is remembered of a table."""
+    for remembered in (_LOADED, _SEEN):
+        remembered.pop((os.getpid(), catalog, table), None)
+
+
+def forget_all(catalog: Catalog) -> None:
+    """Drops what is remembered of a catalog's tables: another client in this process has written some of them."""
+    for remembered in (_LOADED, _SEEN):
+        for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
+            remembered.pop(key, None)
+
+
+def _below(connection: PyCatalog, namespace: Name) -> Iterator[Name]:
+    for child in connection.list_namespaces(namespace):
+        yield child
+        if len(child) > len(namespace):
+            yield from _below(connection, child)
+
+
+# PyIceberg's tables, opened lazily
+
+
+@lru_cache(maxsize=64)
+def _metadata(path: str) -> TableMetadata:
+    # A metadata file never changes, so its name is all that a cache needs.
+    from pyiceberg.serializers import Compressor, FromByteStream
+
+    with open(path, "rb") as stream:
+        return FromByteStream.table_metadata(cast(Any, stream), compression=Compressor.get_compressor(path))
+
+
+def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str) -> PyTable:
+    from pyiceberg.table import Table as Opened
+
+    def file_io() -> FileIO:
+        from pyiceberg.io import load_file_io
+
+        return load_file_io({**pyiceberg_properties(catalog), **metadata.properties}, location)
+
+    # Reading metadata needs neither pyarrow's file system nor SQLAlchemy, and both are slow to import.
+    io = cast("FileIO", _Later(file_io))
+    return Opened(table, metadata, location, io, cast("PyCatalog", _Later(lambda: client(catalog))))
+
+
+class _Later:
+    """Stands for an object that is made when an attribute of it is first asked for."""
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        self.__dict__["_made"] = cache(make)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__dict__["_made"](), name)

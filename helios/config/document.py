@@ -1,0 +1,125 @@
+"""A configuration file, and where in it things stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helios.catalog.home import CONFIG_FILE
+from helios.config.tree import KeyPath, Tree
+from helios.errors import ConfigError, Origin
+
+
+@dataclass(frozen=True)
+class Document:
+    """A configuration file.
+
+    Attributes:
+        file: helios.toml or pyproject.toml; None where there is none.
+        tree: Its settings, of pyproject.toml those of `[tool.helios]`.
+        lines: The line of each table and key.
+        profile: The profile whose keys count before those of the base.
+    """
+
+    file: Path | None
+    tree: Tree
+    lines: Mapping[KeyPath, int]
+    profile: str | None = None
+
+    @classmethod
+    def read(cls, file: Path | None) -> Document:
+        """Reads a file.
+
+        Raises:
+            ConfigError: It cannot be read, or is not TOML.
+        """
+        if file is None:
+            return cls(None, {}, {})
+        try:
+            text = file.read_bytes().decode("utf-8-sig")
+            tree = tomllib.loads(text)
+        except OSError as error:
+            raise ConfigError(f"{_shown(file)} cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{_shown(file)} is not UTF-8: {error.reason}.", fix="save it as UTF-8.") from error
+        except tomllib.TOMLDecodeError as error:
+            told = re.search(r"\(at line (\d+)", str(error))
+            line = int(told[1]) if told else text.count("\n") + 1
+            raise ConfigError(f"not TOML: {error}.", where=Origin(_shown(file), line)) from error
+        prefix: KeyPath = () if file.name == CONFIG_FILE else ("tool", "helios")
+        for key in prefix:
+            tree = tree[key]
+        document = cls(file, tree, _lines(text, prefix))
+        if not isinstance(tree, dict):
+            raise document.error((), "tool.helios must be a table.")
+        return document
+
+    def for_profile(self, name: str | None) -> Document:
+        """The same file, seen by a profile."""
+        return Document(self.file, self.tree, self.lines, name)
+
+    def origin(self, path: KeyPath) -> Origin | None:
+        """The line of a key: the profile's before the base's, else of the nearest table around it."""
+        if self.file is None:
+            return None
+        while path:
+            for candidate in (("profiles", self.profile or "", *path), path):
+                if candidate in self.lines:
+                    return Origin(_shown(self.file), self.lines[candidate])
+            path = path[:-1]
+        return None
+
+    def error(self, path: KeyPath, what: str, fix: str | None = None) -> ConfigError:
+        """The error about a key, with its line."""
+        where = self.origin(path)
+        place = f"{_shown(self.file)}: " if self.file and where is None else ""
+        key = f"{'.'.join(path)}: " if path else ""
+        return ConfigError(f"{place}{key}{what}", where=where, fix=fix)
+
+
+def _shown(file: Path) -> str:
+    relative = os.path.relpath(file)
+    return str(file) if relative.startswith("..") else relative
+
+
+def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
+    """The line of each table and key, as far as a look at each line alone can tell; tomllib itself does not say."""
+    found: dict[KeyPath, int] = {}
+    above: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    inside: str | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if inside is not None:
+            inside = None if line.count(inside) % 2 else inside
+            continue
+        header = re.match(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$", line)
+        assignment = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w\-. \t])+?)\s*=""", line)
+        if header:
+            table = _key_path(header[1])
+            found.setdefault(table, number)
+            for depth in range(1, len(table)):
+                above.setdefault(table[:depth], number)
+        elif assignment:
+            path = (*table, *_key_path(f"{assignment[1]} = 0"))
+            for depth in range(len(table) + 1, len(path) + 1):
+                found.setdefault(path[:depth], number)
+        inside = next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), None)
+    size = len(prefix)
+    return {path[size:]: number for path, number in {**above, **found}.items() if path[:size] == prefix}
+
+
+def _key_path(statement: str) -> KeyPath:
+    try:
+        tree: Any = tomllib.loads(statement)
+    except tomllib.TOMLDecodeError:
+        return ()
+    path: list[str] = []
+    while isinstance(tree, dict) and tree:
+        key, tree = next(iter(tree.items()))
+        path.append(key)
+    return tuple(path)

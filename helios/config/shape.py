@@ -1,0 +1,130 @@
+"""The shape of a configuration: which tables, keys and kinds of values it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.checks import name_problem, not_a_type
+from helios.catalog.keys import problem
+from helios.catalog.rows import CatalogRow, StorageRow
+from helios.catalog.storages import STORAGES
+from helios.config.document import Document
+from helios.config.tree import KeyPath, Tree, merge
+from helios.errors import near_miss
+
+_SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
+
+
+def shape(document: Document) -> tuple[Tree, dict[str, Tree]]:
+    """The base and the profiles, with every table known to be a table and free-form tables flattened."""
+    _known(document, (), document.tree, (*_SECTIONS, "profiles"))
+    profiles = _table(document, ("profiles",), document.tree.get("profiles", {}))
+    base = {key: value for key, value in document.tree.items() if key != "profiles"}
+    shaped = _sections(document, (), base)
+    overrides = {}
+    for name, value in profiles.items():
+        path = ("profiles", name)
+        _known(document, path, _table(document, path, value), _SECTIONS)
+        overrides[name] = _sections(document, path, value)
+    return merge({"catalogs": {"local": {"type": "local"}}}, shaped), overrides
+
+
+def _sections(document: Document, at: KeyPath, tree: Tree) -> Tree:
+    shaped: Tree = {}
+    if "default_catalog" in tree:
+        shaped["default_catalog"] = _text(document, (*at, "default_catalog"), tree["default_catalog"])
+    for section in ("catalogs", "storages"):
+        entries = _table(document, (*at, section), tree.get(section, {}))
+        for name, entry in entries.items():
+            path = (*at, section, name)
+            wrong = name_problem(name) if section == "catalogs" else None
+            if wrong:
+                raise document.error(path, wrong)
+            settings = dict(_table(document, path, entry))
+            for key in ("type", "storage"):
+                if key in settings:
+                    _text(document, (*path, key), settings[key])
+            if section == "catalogs" and "properties" in settings:
+                settings["properties"] = _flat(document, (*path, "properties"), settings["properties"])
+            shaped.setdefault(section, {})[name] = settings
+    if "spark" in tree:
+        path = (*at, "spark")
+        spark = dict(_table(document, path, tree["spark"]))
+        _known(document, path, spark, ("master", "conf"))
+        if "master" in spark:
+            _text(document, (*path, "master"), spark["master"])
+        if "conf" in spark:
+            spark["conf"] = _flat(document, (*path, "conf"), spark["conf"])
+        shaped["spark"] = spark
+    return shaped
+
+
+def _flat(document: Document, path: KeyPath, value: object, prefix: str = "") -> Tree:
+    # `spark.sql.x = 1` is three nested tables to TOML, and one key to Spark.
+    flat: Tree = {}
+    for key, inner in _table(document, path, value).items():
+        name = f"{prefix}{key}"
+        if isinstance(inner, dict):
+            flat.update(_flat(document, (*path, key), inner, f"{name}."))
+        elif isinstance(inner, bool):
+            flat[name] = str(inner).lower()
+        elif isinstance(inner, (str, int, float)):
+            flat[name] = str(inner)
+        else:
+            raise document.error((*path, key), f"must be text, a number or a boolean, not {_kind(inner)}.")
+    return flat
+
+
+def check_rows(document: Document, tree: Tree, *, required: bool) -> None:
+    """Checks every catalog and storage against its row; without `required` also where `${NAME}` is not known yet."""
+    rows: tuple[tuple[str, Mapping[str, Any], tuple[str, ...]], ...] = (
+        ("catalogs", CATALOGS, ("type", "storage", "properties")),
+        ("storages", STORAGES, ("type",)),
+    )
+    for section, known, common in rows:
+        for name, settings in tree.get(section, {}).items():
+            path = (section, name)
+            kind = settings.get("type")
+            if kind is None:
+                if required:
+                    raise document.error(path, "it needs a type.", fix=f"add type = one of {', '.join(sorted(known))}.")
+                continue
+            if kind not in known:
+                if not required and "${" in kind:
+                    continue
+                meant = not_a_type(kind) if section == "catalogs" else near_miss(kind, known)
+                raise document.error((*path, "type"), f"type {kind!r} is unknown. {meant}")
+            row: CatalogRow | StorageRow = known[kind]
+            _known(document, path, settings, (*common, *(key.name for key in row.keys)))
+            given = {k: v for k, v in settings.items() if k not in common}
+            wrong = problem(row.keys, given, required) or (row.fault(given) if required else None)
+            if wrong:
+                raise document.error((*path, wrong[0]) if wrong[0] else path, wrong[1])
+
+
+def _known(document: Document, path: KeyPath, tree: Tree, known: Iterable[str]) -> None:
+    names = tuple(known)
+    for key in tree:
+        if key not in names:
+            raise document.error((*path, key), f"unknown key {key!r}. {near_miss(key, names)}")
+
+
+def _table(document: Document, path: KeyPath, value: object) -> Tree:
+    if not isinstance(value, dict):
+        raise document.error(path, f"must be a table, not {_kind(value)}.", fix=f"write [{'.'.join(path)}].")
+    return value
+
+
+def _text(document: Document, path: KeyPath, value: object) -> str:
+    if not isinstance(value, str):
+        raise document.error(path, f"must be text, not {_kind(value)}.")
+    if not value.strip():
+        raise document.error(path, "must not be empty.")
+    return value
+
+
+def _kind(value: object) -> str:
+    names = {bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table", str: "text"}
+    return names.get(type(value), f"a {type(value).__name__}")

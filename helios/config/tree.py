@@ -1,0 +1,71 @@
+"""Trees of settings: a profile laid over the base, and `${NAME}` variables replaced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from helios.errors import ConfigError
+
+KeyPath: TypeAlias = tuple[str, ...]
+Tree: TypeAlias = dict[str, Any]
+
+_VARIABLE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_BODY = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-.*)?", re.DOTALL)
+
+
+def merge(base: Tree, overrides: Tree) -> Tree:
+    """A profile over the base: tables are merged key by key, everything else is replaced.
+
+    A table that changes its `type` is replaced whole: the settings of another type mean nothing to it.
+
+    Examples:
+        >>> merge({"spark": {"master": "local[*]", "conf": {"a": "1"}}}, {"spark": {"conf": {"b": "2"}}})
+        {'spark': {'master': 'local[*]', 'conf': {'a': '1', 'b': '2'}}}
+    """
+    kind = overrides.get("type")
+    if isinstance(kind, str) and base.get("type", kind) != kind:
+        return overrides
+    merged = dict(base)
+    for key, value in overrides.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def expand(value: Any, env: Mapping[str, str], error: Callable[..., ConfigError], path: KeyPath = ()) -> Any:
+    """Replaces `${NAME}` and `${NAME:-default}` in every text; `$${` stands for `${`.
+
+    As in a shell, the default also stands for an empty variable. What is put in is not looked at again.
+
+    Raises:
+        ConfigError: A variable that is not set, or a `${` that is no variable.
+    """
+    if isinstance(value, dict):
+        return {key: expand(inner, env, error, (*path, key)) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [expand(inner, env, error, path) for inner in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return "${"
+        body = _BODY.fullmatch(match["body"])
+        if not match["end"] or body is None or "${" in (body["default"] or ""):
+            raise error(
+                path, "holds a '${' that is no variable.", fix="write ${NAME} or ${NAME:-default}; $${ is a plain ${."
+            )
+        name, default = body["name"], body["default"]
+        if default is not None:
+            return env.get(name) or default.removeprefix(":-")
+        if name not in env:
+            raise error(
+                path,
+                f"the environment variable {name!r} is not set.",
+                fix=f"set {name}, or give a default: ${{{name}:-value}}.",
+            )
+        return env[name]
+
+    return _VARIABLE.sub(replace, value)

@@ -1,0 +1,50 @@
+"""Checks of the arguments of a sink's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.values import caller
+
+
+def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
+    """Keys and values that must both be text, and not Helios's own keys."""
+    for key, value in properties.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise DeclarationError(
+                f"{what}: {key!r}: {value!r} must both be text.", where=caller(), fix=f'write {{"{key}": "{value}"}}.'
+            )
+        if key.startswith("helios."):
+            raise DeclarationError(f"{what}: {key!r} is kept by Helios.", where=caller(), fix="use another key.")
+    return tuple(properties.items())
+
+
+def text(value: str, what: str) -> str:
+    """A text that must not be empty."""
+    if not isinstance(value, str) or not value.strip():
+        raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
+    return value
+
+
+def flag(value: bool, what: str) -> bool:
+    """A value that must be true or false."""
+    if not isinstance(value, bool):
+        raise DeclarationError(f"{what} takes True or False, not {value!r}.", where=caller())
+    return value
+
+
+def one_of(value: str, known: Iterable[str], what: str) -> str:
+    """A name that must be one of the known ones."""
+    names = tuple(known)
+    if value not in names:
+        raise DeclarationError(f"{what}({value!r}) is unknown. {near_miss(str(value), names)}", where=caller())
+    return value
+
+
+def key_columns(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Key columns: at least one, each once."""
+    named = tuple(text(key, what) for key in keys)
+    if not named or len({key.lower() for key in named}) != len(named):
+        raise DeclarationError(f"{what} needs key columns, each once.", where=caller(), fix=f'write {what}("id").')
+    return named

@@ -1,0 +1,89 @@
+"""Data files of an Iceberg sink: their size, compression, order and distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from helios.errors import DeclarationError
+from helios.model.arguments import one_of, text
+from helios.model.flow import Sink
+from helios.model.values import caller, size
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `.tune` stands for: rows of a batch, seconds between batches, bytes of a data file."""
+
+    rows: int
+    every: float
+    file_size: int
+
+
+PROFILES = {
+    "low_latency": Profile(1_000, 10.0, 32 << 20),
+    "balanced": Profile(10_000, 60.0, 128 << 20),
+    "high_throughput": Profile(100_000, 300.0, 512 << 20),
+}
+DEFAULT_FILE_SIZE = 128 << 20
+CODECS = ("none", "snappy", "gzip", "lz4", "zstd", "brotli")
+DISTRIBUTIONS = ("none", "hash", "range")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFiles(Sink):
+    """A sink with settings of its data files; what is not set is left to the table."""
+
+    tuning: str | None = None
+    file_size: int | None = None
+    codec: str | None = None
+    codec_level: int | None = None
+    sort: tuple[str, ...] = ()
+    distributes: str | None = None
+
+    def tune(self, profile: str) -> Self:
+        """Sets rows, rhythm and file size together; an explicit call wins.
+
+        Args:
+            profile: "low_latency" (1,000 rows, 10 s, 32 MB), "balanced" (10,000, 60 s, 128 MB) or "high_throughput"
+                (100,000, 300 s, 512 MB).
+        """
+        return replace(self, tuning=one_of(profile, PROFILES, "tune"))
+
+    def target_file_size(self, bytes: int | str) -> Self:
+        """The size at which a data file is ended: `target_file_size("256MB")`; the default is 128 MB."""
+        return replace(self, file_size=size(bytes, "target_file_size"))
+
+    def compression(self, codec: str, level: int | None = None) -> Self:
+        """The codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
+
+        Args:
+            codec: Its name; one that this writer has no code for is refused by `check`.
+            level: Of gzip (1 to 9) and zstd (1 to 22).
+        """
+        if level is not None and (isinstance(level, bool) or not isinstance(level, int)):
+            raise DeclarationError(
+                f"compression(level={level!r}) must be a whole number.",
+                where=caller(),
+                fix='write compression("zstd", 9).',
+            )
+        return replace(self, codec=one_of(codec, CODECS, "compression"), codec_level=level)
+
+    def sort_by(self, *columns: str) -> Self:
+        """The order of rows in data files: `sort_by("country", "ts desc")`."""
+        if not columns:
+            raise DeclarationError("sort_by() needs at least one column.", where=caller(), fix='write sort_by("ts").')
+        return replace(self, sort=tuple(text(column, "sort_by") for column in columns))
+
+    def distribution(self, mode: str) -> Self:
+        """How rows are brought to writers: "none", "hash" (by partition) or "range" (by partition and order)."""
+        return replace(self, distributes=one_of(mode, DISTRIBUTIONS, "distribution"))
+
+    @property
+    def profile(self) -> Profile | None:
+        return PROFILES[self.tuning] if self.tuning else None
+
+    @property
+    def bytes_per_file(self) -> int | None:
+        """The target file size that was asked for; None leaves an existing table's own."""
+        return self.file_size or (self.profile.file_size if self.profile else None)

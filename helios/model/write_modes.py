@@ -1,0 +1,110 @@
+"""Write modes of an Iceberg sink: how the rows of a batch change the table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Self
+
+from helios.errors import DeclarationError
+from helios.model.arguments import flag, key_columns, one_of, text
+from helios.model.flow import Sink
+from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
+from helios.model.values import caller, duration
+
+ROW_CHANGES = ("merge-on-read", "copy-on-write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteModes(Sink):
+    """A sink with a write mode; appends by default."""
+
+    mode: Mode = field(default_factory=Append)
+    row_changes: str | None = None
+
+    def append(self) -> Self:
+        """Adds rows and changes none: the default."""
+        return replace(self, mode=Append())
+
+    def overwrite(self, filter: str | None = None) -> Self:
+        """Replaces the whole table, from a batch source; or the rows that a filter names.
+
+        Args:
+            filter: SQL condition on the table's columns: `overwrite("d = DATE '2026-01-01'")`. Every row of the batch
+                must meet it. Commits of others that the run has not seen are not erased: it fails.
+        """
+        return replace(self, mode=Overwrite(filter=text(filter, "overwrite") if filter is not None else None))
+
+    def overwrite_partitions(self) -> Self:
+        """Replaces the partitions that a batch touches, and leaves the others."""
+        return replace(self, mode=OverwritePartitions())
+
+    def upsert(
+        self,
+        *keys: str,
+        order_by: str | None = None,
+        delete_when: str | None = None,
+        tombstones: float | str | timedelta = "7d",
+        history: bool = False,
+    ) -> Self:
+        """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
+
+        Args:
+            keys: The key columns; a null key is refused, or goes to the quarantine.
+            order_by: SQL expression by which the newest row is told; ties go to the later source position. Without it
+                a later batch wins, and two rows of a key in one batch are an error.
+            delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
+            tombstones: How long a delete is remembered, so that an older row does not bring the key back.
+            history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current
+                one); needs `order_by`.
+
+        Columns that serve only `order_by` and `delete_when` are not stored, unless the table has them.
+
+        Raises:
+            DeclarationError: No key, a key twice, or `history` without `order_by`.
+        """
+        if history and order_by is None:
+            raise DeclarationError(
+                "upsert(history=True) needs an order, from which valid_from comes.",
+                where=caller(),
+                fix='write upsert("id", order_by="updated_at", history=True).',
+            )
+        mode = Upsert(
+            keys=key_columns(keys, "upsert"),
+            order_by=text(order_by, "order_by") if order_by is not None else None,
+            delete_when=text(delete_when, "delete_when") if delete_when is not None else None,
+            tombstones=duration(tombstones, "tombstones"),
+            history=flag(history, "upsert(history=)"),
+        )
+        return replace(self, mode=mode)
+
+    def delete(self, *keys: str) -> Self:
+        """Deletes every row whose key arrives, as for erasure requests; the keys are not kept.
+
+        Raises:
+            DeclarationError: No key, or a key twice.
+        """
+        return replace(self, mode=Delete(keys=key_columns(keys, "delete")))
+
+    def merge_sql(self, query: str) -> Self:
+        """Runs your own MERGE for every batch, once: `merge_sql("MERGE INTO target USING batch ON ...")`.
+
+        The table is called `target` in it, and the rows of the batch `batch`.
+
+        Raises:
+            DeclarationError: The text is no MERGE into `target`.
+        """
+        if [word.lower() for word in text(query, "merge_sql").split()[:3]] != ["merge", "into", "target"]:
+            raise DeclarationError(
+                "merge_sql takes a MERGE INTO target.",
+                where=caller(),
+                fix='write merge_sql("MERGE INTO target USING batch ON target.id = batch.id WHEN ...").',
+            )
+        return replace(self, mode=MergeSql(query=query))
+
+    def write_mode(self, mode: str) -> Self:
+        """How changed rows are stored: "merge-on-read" (what tables that Helios creates get) or "copy-on-write".
+
+        An existing table keeps its own property; this pipeline's commits follow what is said here.
+        """
+        return replace(self, row_changes=one_of(mode, ROW_CHANGES, "write_mode"))

@@ -1,0 +1,53 @@
+"""What compiling needs beside the pipelines themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+
+from helios.catalog.names import TableName
+from helios.catalog.spec import Catalog
+from helios.config import Config, resolve
+from helios.errors import Origin
+from helios.model.values import Identifier
+
+
+@dataclass(frozen=True)
+class Context:
+    """The configuration and the catalogs that names are resolved with.
+
+    Attributes:
+        config: The configuration that applies to the script.
+        catalogs: The catalogs that the script declares, by name.
+        offline: Whether catalogs may not be read.
+    """
+
+    config: Config
+    catalogs: Mapping[str, Catalog] = field(default_factory=dict)
+    offline: bool = False
+
+    def resolve(self, name: Identifier, catalog: Catalog | str | None, where: Origin) -> TableName:
+        """The table that a name means.
+
+        Args:
+            name: The name as it was written.
+            catalog: The catalog that was given with it.
+            where: The line that wrote the name.
+
+        Raises:
+            NotFound: The catalog is not declared.
+        """
+        return resolve(name, catalog, self.catalogs, self.config, where)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What describing a source needs beside the source.
+
+    Attributes:
+        context: The configuration and the catalogs.
+        produced: The tables that pipelines of the same call write, which may not exist yet.
+    """
+
+    context: Context
+    produced: Container[TableName] = frozenset()

@@ -1,0 +1,65 @@
+"""Iceberg tables as sources: the table that is read, the snapshots, the columns, and what is wrong with any of them."""
+
+from __future__ import annotations
+
+from helios.catalog.names import TableName
+from helios.catalog.operations import missing_table
+from helios.errors import HeliosError, InputError
+from helios.model.source import IcebergSource
+from helios.plan.checks.sources import change_problems, column_problems, columns_of, contradictions
+from helios.plan.context import Surroundings
+from helios.plan.history import Settled, settle
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.schema import from_pyiceberg
+
+
+def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    """How an Iceberg table is read, and the problems with that.
+
+    Raises:
+        RunError: The catalog is away.
+    """
+    contradictory = contradictions(source)
+    try:
+        read, problems = _describe(source, around, settles=not contradictory)
+    except InputError as problem:
+        read, problems = ReadPlan(source=source), [problem]
+    return read, [*contradictory, *problems]
+
+
+def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    table = around.context.resolve(*source.reference, source.origin)
+    if around.context.offline:
+        return ReadPlan(source=source, table=table), []
+    if not table.catalog.exists(table.within):
+        if table in around.produced:
+            return ReadPlan(source=source, table=table), []
+        raise missing_table(table.catalog, table.within, source.origin)
+    return _existing(source, table, settles=settles)
+
+
+def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    """How a table that exists is read; calls that contradict each other name no snapshot to settle."""
+    loaded = table.catalog.load(table.within)
+    metadata = loaded.iceberg.metadata
+    settled = Settled(head=metadata.current_snapshot_id)
+    problems: list[HeliosError] = []
+    if settles:
+        try:
+            settled = settle(source, loaded)
+            problems += change_problems(source, loaded, settled)
+        except InputError as problem:
+            problems.append(problem)
+    columns = from_pyiceberg(loaded.iceberg.schema())
+    read = ReadPlan(
+        source=source,
+        table=table,
+        uuid=str(metadata.table_uuid),
+        snapshot=settled.head,
+        schema=columns_of(source, columns),
+        branch=settled.branch,
+        state=settled.state,
+        span=settled.span,
+        format_version=metadata.format_version,
+    )
+    return read, [*problems, *column_problems(source, table.text, columns)]

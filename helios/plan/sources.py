@@ -1,0 +1,120 @@
+"""The kinds of sources: one row each, with what the compiler and the run need to know about the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from helios.errors import DeclarationError, HeliosError
+from helios.model.files import FilesSource
+from helios.model.flow import Source
+from helios.model.memory import MemorySource
+from helios.model.source import IcebergSource
+from helios.plan import iceberg_source
+from helios.plan.context import Surroundings
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.schema import Schema, from_arrow, from_ddl, from_rows
+
+Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
+"""How a source is read, and the problems with that."""
+
+WHY_SPANS = "stateless: each batch reads the new spans of its sources as batches"
+
+
+def describe(source: Source, around: Surroundings) -> Described:
+    """A source whose columns are declared, or known only at run.
+
+    Raises:
+        InputError: The declared columns do not parse.
+    """
+    return ReadPlan(source=source, schema=_declared(source)), []
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRow:
+    """A kind of source.
+
+    Attributes:
+        reader: The class that reads it on Spark, as "module:Class"; a `helios.spark.sources.protocol.Source`.
+        describe: How it is read, and the problems with that; may raise a single problem as an `InputError`.
+        jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
+        spans: Whether a batch is read from its span, so that a replay is exact and several can be followed by one
+            stateless pipeline; otherwise Spark's own stream delivers the rows.
+        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
+        counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
+        why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
+    """
+
+    reader: str
+    describe: Callable[[Any, Surroundings], Described] = describe
+    jars: tuple[str, ...] = ()
+    spans: bool = True
+    rereadable: bool = True
+    counts_rows: bool = True
+    why: str = WHY_SPANS
+
+
+def _declared(source: Source) -> Schema | None:
+    return from_ddl(source.declared_schema, source.origin) if source.declared_schema is not None else None
+
+
+def _files(source: FilesSource, around: Surroundings) -> Described:
+    schema = _declared(source)
+    if schema is None and source.format == "parquet":
+        schema = _first_parquet(source.path)
+    return ReadPlan(source=source, schema=schema), []
+
+
+def _first_parquet(path: str) -> Schema | None:
+    """The columns of the first parquet file under a local path; None when there is none yet."""
+    if urlsplit(path).scheme not in ("", "file"):
+        return None
+    import glob
+    import os
+
+    path = path.removeprefix("file://")
+    hits = sorted(glob.glob(path))
+    first = next((h for h in hits if os.path.isfile(h)), None) or next(
+        (f for h in hits for f in sorted(glob.glob(os.path.join(h, "**", "*.parquet"), recursive=True))), None
+    )
+    if first is None or "=" in os.path.relpath(first, os.path.dirname(path)):
+        return None  # folders such as day=2026-01-01 add columns that only Spark knows
+    import pyarrow.parquet
+
+    return from_arrow(pyarrow.parquet.read_schema(first))
+
+
+def _memory(source: MemorySource, around: Surroundings) -> Described:
+    return ReadPlan(source=source, schema=_declared(source) or from_rows(source.columns, source.rows)), []
+
+
+SOURCES: dict[type[Source], SourceRow] = {
+    IcebergSource: SourceRow(
+        reader="helios.spark.sources.iceberg:IcebergReader",
+        describe=iceberg_source.describe,
+        why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
+    ),
+    FilesSource: SourceRow(
+        reader="helios.spark.sources.files:FilesReader", describe=_files, spans=False, counts_rows=False
+    ),
+    MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
+}
+"""By the type of the declared source."""
+
+
+def row_of(source: Source) -> SourceRow:
+    """The row of a source.
+
+    Raises:
+        DeclarationError: Its kind is unknown.
+    """
+    row = SOURCES.get(type(source))
+    if row is None:
+        raise DeclarationError(
+            f"{type(source).__name__} is no kind of source that Helios knows.",
+            where=source.origin,
+            fix=f"use one of {', '.join(sorted(kind.kind for kind in SOURCES))}.",
+        )
+    return row

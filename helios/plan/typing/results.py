@@ -1,0 +1,71 @@
+"""The type of a function's result, by the types of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from helios.plan.typing.decimals import bounded
+from helios.plan.typing.fixed import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
+from helios.plan.typing.types import INTEGRAL, MAX_PRECISION, NUMERIC, UNKNOWN, SparkType, decimal
+
+DATETIMES = ("date", "timestamp", "timestamp_ntz")
+_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOY", "HOUR", "MINUTE")
+
+
+def summed(kind: SparkType) -> SparkType:
+    """SUM.
+
+    Examples:
+        >>> str(summed(SparkType("int"))), str(summed(decimal(10, 2)))
+        ('bigint', 'decimal(20,2)')
+    """
+    if kind.name == "decimal":
+        return decimal(min(kind.numbers[0] + 10, MAX_PRECISION), kind.numbers[1])
+    return BIGINT if kind.name in INTEGRAL else DOUBLE if kind.name in ("float", "double") else UNKNOWN
+
+
+def averaged(kind: SparkType) -> SparkType:
+    """AVG."""
+    if kind.name == "decimal":
+        return decimal(*(min(n + 4, MAX_PRECISION) for n in kind.numbers))
+    return DOUBLE if kind.name in NUMERIC else UNKNOWN
+
+
+def rounded(kind: SparkType, digits: int) -> SparkType:
+    """ROUND of a decimal to some digits."""
+    precision, scale = kind.numbers
+    kept = min(scale, digits)
+    return bounded(precision - scale + 1 + kept, kept)
+
+
+def whole(kind: SparkType) -> SparkType:
+    """FLOOR and CEIL of a number."""
+    if kind.name != "decimal":
+        return BIGINT
+    precision, scale = kind.numbers
+    return decimal(precision - scale + 1, 0) if scale else kind
+
+
+def joined(kinds: Iterable[SparkType]) -> SparkType:
+    """CONCAT and ||."""
+    seen = set(kinds)
+    if len(seen) == 1 and next(iter(seen)).name in ("array", "binary"):
+        return seen.pop()
+    apart = any(k.name in ("array", "unknown") for k in seen) or not any(k.name not in ("binary", "void") for k in seen)
+    return UNKNOWN if apart else STRING
+
+
+def extracted(unit: str, kind: SparkType) -> SparkType:
+    """EXTRACT of a unit from a date or time."""
+    if kind.name not in DATETIMES:
+        return UNKNOWN
+    if unit.upper() in ("SECOND", "SECONDS", "SEC", "S"):
+        return decimal(8, 6)
+    return INT if unit.upper() in _UNITS else UNKNOWN
+
+
+def window_bound(kind: SparkType) -> SparkType:
+    """The type of a time window's start and end over a column of a type."""
+    if kind.name == "timestamp_ntz":
+        return kind
+    return TIMESTAMP if kind.name in ("timestamp", "date", "string") else UNKNOWN

@@ -1,0 +1,50 @@
+"""The names that an expression may use, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import UNKNOWN, SparkType, array
+
+Node: TypeAlias = Any
+"""An expression of sqlglot."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The names that an expression may use.
+
+    Args:
+        schema: The columns; None where only a run can tell.
+        qualifiers: The names, in lower case, that the rows have in a query.
+        aliases: Columns that stand further left in the same SELECT, by name in lower case.
+        variables: The variables of lambda functions.
+    """
+
+    schema: Schema | None
+    qualifiers: frozenset[str] = frozenset()
+    aliases: Mapping[str, SparkType] = field(default_factory=dict)
+    variables: Mapping[str, SparkType] = field(default_factory=dict)
+
+    def root(self, parts: list[str]) -> tuple[SparkType | None, list[str]]:
+        """The type of the column that a dotted name starts with, None if there is none, and the fields that follow."""
+        if self.schema is not None:
+            if len(parts) > 1 and parts[0].lower() in self.qualifiers and self.schema.get(parts[1]):
+                parts = parts[1:]
+            column = self.schema.get(parts[0])
+            if column is not None:
+                return column.kind, parts[1:]
+        return self.aliases.get(parts[0].lower()), parts[1:]
+
+
+def member(kind: SparkType, name: str) -> SparkType | None:
+    """What `kind.name` gives: a field of a struct, of every struct of an array, a value of a map; None if it is not."""
+    if kind.name == "struct":
+        return kind.field(name)
+    if kind.name == "array" and kind.parts[0].name == "struct":
+        inner = kind.parts[0].field(name)
+        return array(inner) if inner else None
+    return kind.parts[1] if kind.name == "map" else UNKNOWN

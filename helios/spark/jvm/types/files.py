@@ -1,0 +1,109 @@
+"""Iceberg's data files, the tasks that read them, and the scans that plan these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaObject
+
+if TYPE_CHECKING:
+    from helios.spark.jvm.types.iceberg import JavaTable
+
+
+class JavaExpression(JavaObject, Protocol):
+    """An `org.apache.iceberg.expressions.Expression`."""
+
+
+class JavaContentFile(JavaObject, Protocol):
+    """An `org.apache.iceberg.ContentFile` of a committed snapshot."""
+
+    def location(self) -> str: ...
+
+    def content(self) -> JavaEnum:
+        """DATA, POSITION_DELETES or EQUALITY_DELETES."""
+
+    def recordCount(self) -> int: ...
+
+    def specId(self) -> int: ...
+
+    def partition(self) -> JavaObject: ...
+
+    def dataSequenceNumber(self) -> int: ...
+
+
+class JavaDataFile(JavaContentFile, Protocol):
+    """An `org.apache.iceberg.DataFile`."""
+
+
+class JavaDeleteFile(JavaContentFile, Protocol):
+    """An `org.apache.iceberg.DeleteFile`."""
+
+    def referencedDataFile(self) -> str | None: ...
+
+    def contentOffset(self) -> int | None:
+        """Where a deletion vector begins in its file; None for other deletes."""
+
+
+class JavaManifestFile(JavaObject, Protocol):
+    """An `org.apache.iceberg.ManifestFile`."""
+
+    def hasAddedFiles(self) -> bool: ...
+
+    def hasExistingFiles(self) -> bool: ...
+
+    def length(self) -> int: ...
+
+
+class JavaInputFile(JavaObject, Protocol):
+    """An `org.apache.iceberg.io.InputFile`."""
+
+    def exists(self) -> bool: ...
+
+
+class JavaFileIO(JavaObject, Protocol):
+    """An `org.apache.iceberg.io.FileIO`."""
+
+    def newInputFile(self, location: str) -> JavaInputFile: ...
+
+    def deleteFile(self, location: str) -> None: ...
+
+
+# scans
+
+
+class JavaFileScanTask(JavaObject, Protocol):
+    """An `org.apache.iceberg.FileScanTask`: a data file with the deletes that apply to it."""
+
+    def file(self) -> JavaDataFile: ...
+
+    def deletes(self) -> JavaList[JavaDeleteFile]: ...
+
+
+class JavaScan(JavaObject, Protocol):
+    """An `org.apache.iceberg.Scan` of data files."""
+
+    def filter(self, expression: JavaExpression) -> Self: ...
+
+    def planFiles(self) -> JavaCloseableIterable[JavaFileScanTask]: ...
+
+
+class JavaTableScan(JavaScan, Protocol):
+    """An `org.apache.iceberg.TableScan` or `BatchScan`."""
+
+    def useSnapshot(self, snapshot: int) -> Self: ...
+
+
+class JavaIncrementalAppendScan(JavaScan, Protocol):
+    """An `org.apache.iceberg.IncrementalAppendScan`."""
+
+    def fromSnapshotExclusive(self, snapshot: int) -> Self: ...
+
+    def toSnapshot(self, snapshot: int) -> Self: ...
+
+
+class JavaScanTaskSetManager(JavaObject, Protocol):
+    """An `org.apache.iceberg.spark.ScanTaskSetManager`, which keeps staged tasks by table and id."""
+
+    def stageTasks(self, table: JavaTable, name: str, tasks: JavaList[JavaFileScanTask]) -> None: ...
+
+    def removeTasks(self, table: JavaTable, name: str) -> JavaList[JavaFileScanTask]: ...

@@ -1,0 +1,291 @@
+"""Iceberg's tables, snapshots and catalogs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, Self
+
+from helios.spark.jvm.types.files import (
+    JavaDataFile,
+    JavaDeleteFile,
+    JavaFileIO,
+    JavaIncrementalAppendScan,
+    JavaManifestFile,
+    JavaTableScan,
+)
+from helios.spark.jvm.types.java import JavaArray, JavaIterable, JavaList, JavaMap, JavaObject, JavaSet
+
+if TYPE_CHECKING:
+    from helios.spark.jvm.types.updates import (
+        JavaExpireSnapshots,
+        JavaManageSnapshots,
+        JavaReplaceSortOrder,
+        JavaTransaction,
+        JavaUpdatePartitionSpec,
+        JavaUpdateProperties,
+        JavaUpdateSchema,
+    )
+
+
+class JavaType(JavaObject, Protocol):
+    """An `org.apache.iceberg.types.Type`."""
+
+
+class JavaNestedField(JavaObject, Protocol):
+    """An `org.apache.iceberg.types.Types.NestedField`."""
+
+    def type(self) -> JavaType: ...
+
+
+class JavaSchema(JavaObject, Protocol):
+    """An `org.apache.iceberg.Schema`."""
+
+    def schemaId(self) -> int: ...
+
+    def findColumnName(self, field: int) -> str: ...
+
+    def findField(self, name: str) -> JavaNestedField: ...
+
+    def identifierFieldNames(self) -> JavaSet[str]: ...
+
+
+class JavaTransform(JavaObject, Protocol):
+    """An `org.apache.iceberg.transforms.Transform`."""
+
+    def isVoid(self) -> bool: ...
+
+
+class JavaPartitionField(JavaObject, Protocol):
+    """An `org.apache.iceberg.PartitionField`."""
+
+    def name(self) -> str: ...
+
+    def sourceId(self) -> int: ...
+
+    def transform(self) -> JavaTransform: ...
+
+
+class JavaPartitionSpec(JavaObject, Protocol):
+    """An `org.apache.iceberg.PartitionSpec`."""
+
+    def specId(self) -> int: ...
+
+    def fields(self) -> JavaList[JavaPartitionField]: ...
+
+    def partitionType(self) -> JavaType: ...
+
+
+class JavaPartitionSpecBuilder(JavaObject, Protocol):
+    """An `org.apache.iceberg.PartitionSpec.Builder`; a method of each transform adds a field."""
+
+    def caseSensitive(self, sensitive: bool) -> Self: ...
+
+    def build(self) -> JavaPartitionSpec: ...
+
+
+class JavaSortField(JavaObject, Protocol):
+    """An `org.apache.iceberg.SortField`."""
+
+    def sourceId(self) -> int: ...
+
+
+class JavaSortOrder(JavaObject, Protocol):
+    """An `org.apache.iceberg.SortOrder`."""
+
+    def fields(self) -> JavaList[JavaSortField]: ...
+
+    def sameOrder(self, other: JavaSortOrder) -> bool: ...
+
+
+class JavaSnapshot(JavaObject, Protocol):
+    """An `org.apache.iceberg.Snapshot`."""
+
+    def snapshotId(self) -> int: ...
+
+    def parentId(self) -> int | None: ...
+
+    def sequenceNumber(self) -> int:
+        """0 in tables of format v1."""
+
+    def timestampMillis(self) -> int: ...
+
+    def operation(self) -> str | None:
+        """append, replace, overwrite or delete; None in the oldest tables."""
+
+    def summary(self) -> JavaMap[str, str]:
+        """Null in the oldest tables."""
+
+    def schemaId(self) -> int | None: ...
+
+    def manifestListLocation(self) -> str: ...
+
+    def firstRowId(self) -> int | None:
+        """The first row id of format v3 that the snapshot gave away."""
+
+    def addedRows(self) -> int | None:
+        """How many row ids of format v3 the snapshot gave away."""
+
+    def allManifests(self, io: JavaFileIO) -> JavaList[JavaManifestFile]: ...
+
+    def deleteManifests(self, io: JavaFileIO) -> JavaList[JavaManifestFile]: ...
+
+    def addedDataFiles(self, io: JavaFileIO) -> JavaIterable[JavaDataFile]: ...
+
+    def removedDataFiles(self, io: JavaFileIO) -> JavaIterable[JavaDataFile]: ...
+
+    def addedDeleteFiles(self, io: JavaFileIO) -> JavaIterable[JavaDeleteFile]: ...
+
+    def removedDeleteFiles(self, io: JavaFileIO) -> JavaIterable[JavaDeleteFile]: ...
+
+
+class JavaSnapshotRef(JavaObject, Protocol):
+    """An `org.apache.iceberg.SnapshotRef`: a branch or a tag."""
+
+    def snapshotId(self) -> int: ...
+
+    def isBranch(self) -> bool: ...
+
+
+class JavaMetadataLogEntry(JavaObject, Protocol):
+    """An `org.apache.iceberg.TableMetadata.MetadataLogEntry`: an earlier metadata file."""
+
+    def file(self) -> str: ...
+
+    def timestampMillis(self) -> int: ...
+
+
+class JavaTableMetadata(JavaObject, Protocol):
+    """An `org.apache.iceberg.TableMetadata`."""
+
+    def uuid(self) -> str: ...
+
+    def metadataFileLocation(self) -> str | None:
+        """None where a server does not tell."""
+
+    def lastSequenceNumber(self) -> int: ...
+
+    def lastUpdatedMillis(self) -> int: ...
+
+    def previousFiles(self) -> JavaList[JavaMetadataLogEntry]: ...
+
+
+class JavaTableOperations(JavaObject, Protocol):
+    """An `org.apache.iceberg.TableOperations`."""
+
+    def current(self) -> JavaTableMetadata: ...
+
+    def refresh(self) -> JavaTableMetadata: ...
+
+    def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None: ...
+
+
+class JavaTable(JavaObject, Protocol):
+    """An `org.apache.iceberg.Table` that is a `HasTableOperations` too."""
+
+    def name(self) -> str: ...
+
+    def uuid(self) -> JavaObject:
+        """A `java.util.UUID`; `str()` of it is its text."""
+
+    def location(self) -> str: ...
+
+    def refresh(self) -> None: ...
+
+    def operations(self) -> JavaTableOperations: ...
+
+    def io(self) -> JavaFileIO: ...
+
+    # what it is
+
+    def properties(self) -> JavaMap[str, str]: ...
+
+    def schema(self) -> JavaSchema: ...
+
+    def schemas(self) -> JavaMap[int, JavaSchema]: ...
+
+    def spec(self) -> JavaPartitionSpec: ...
+
+    def specs(self) -> JavaMap[int, JavaPartitionSpec]: ...
+
+    def sortOrder(self) -> JavaSortOrder: ...
+
+    # what it holds
+
+    def currentSnapshot(self) -> JavaSnapshot | None: ...
+
+    def snapshot(self, snapshot: int | str) -> JavaSnapshot | None:
+        """A snapshot by its id, or by the name of a branch or tag."""
+
+    def snapshots(self) -> JavaIterable[JavaSnapshot]: ...
+
+    def refs(self) -> JavaMap[str, JavaSnapshotRef]: ...
+
+    def newScan(self) -> JavaTableScan: ...
+
+    def newBatchScan(self) -> JavaTableScan: ...
+
+    def newIncrementalAppendScan(self) -> JavaIncrementalAppendScan: ...
+
+    # changes
+
+    def newTransaction(self) -> JavaTransaction: ...
+
+    def updateProperties(self) -> JavaUpdateProperties: ...
+
+    def updateSchema(self) -> JavaUpdateSchema: ...
+
+    def updateSpec(self) -> JavaUpdatePartitionSpec: ...
+
+    def replaceSortOrder(self) -> JavaReplaceSortOrder: ...
+
+    def manageSnapshots(self) -> JavaManageSnapshots: ...
+
+    def expireSnapshots(self) -> JavaExpireSnapshots: ...
+
+
+# catalogs
+
+
+class JavaNamespace(JavaObject, Protocol):
+    """An `org.apache.iceberg.catalog.Namespace`."""
+
+    def levels(self) -> JavaArray[str]: ...
+
+
+class JavaTableIdentifier(JavaObject, Protocol):
+    """An `org.apache.iceberg.catalog.TableIdentifier`."""
+
+    def namespace(self) -> JavaNamespace: ...
+
+
+class JavaTableBuilder(JavaObject, Protocol):
+    """An `org.apache.iceberg.catalog.Catalog.TableBuilder`."""
+
+    def withPartitionSpec(self, spec: JavaPartitionSpec) -> Self: ...
+
+    def withSortOrder(self, order: JavaSortOrder) -> Self: ...
+
+    def withProperty(self, key: str, value: str) -> Self: ...
+
+    def create(self) -> JavaTable: ...
+
+
+class JavaCatalog(JavaObject, Protocol):
+    """An `org.apache.iceberg.catalog.Catalog` that is a `SupportsNamespaces` too."""
+
+    def loadTable(self, name: JavaTableIdentifier) -> JavaTable: ...
+
+    def tableExists(self, name: JavaTableIdentifier) -> bool: ...
+
+    def buildTable(self, name: JavaTableIdentifier, schema: JavaSchema) -> JavaTableBuilder: ...
+
+    def namespaceExists(self, namespace: JavaNamespace) -> bool: ...
+
+    def createNamespace(self, namespace: JavaNamespace) -> None: ...
+
+
+class JavaSnapshotUtil(Protocol):
+    """The static methods of `org.apache.iceberg.util.SnapshotUtil`."""
+
+    def latestSnapshot(self, table: JavaTable, branch: str | None) -> JavaSnapshot | None: ...
+
+    def isAncestorOf(self, table: JavaTable, snapshot: int, ancestor: int) -> bool: ...

@@ -1,0 +1,167 @@
+"""Iceberg's changes of a table: transactions, the operations that make snapshots, and updates of metadata."""
+
+from __future__ import annotations
+
+from typing import Protocol, Self
+
+from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.iceberg import (
+    JavaSnapshot,
+    JavaSortOrder,
+    JavaTable,
+    JavaType,
+)
+from helios.spark.jvm.types.java import JavaIterable, JavaList, JavaObject
+
+
+class JavaPendingUpdate(JavaObject, Protocol):
+    """An `org.apache.iceberg.PendingUpdate`."""
+
+    def commit(self) -> None: ...
+
+
+# operations, each of which makes a snapshot
+
+
+class AncestryCheck(Protocol):
+    """An `org.apache.iceberg.SnapshotAncestryValidator`, which Python implements."""
+
+    def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
+        """Whether a snapshot may be committed onto these, newest first."""
+
+    def errorMessage(self) -> str: ...
+
+
+class JavaSnapshotUpdate(JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.SnapshotUpdate`: append, overwrite, replace partitions, row delta, delete or rewrite."""
+
+    def set(self, key: str, value: str) -> Self:
+        """Sets an entry of the snapshot's summary."""
+
+    def toBranch(self, branch: str) -> Self: ...
+
+    def validateWith(self, check: AncestryCheck) -> Self: ...
+
+
+class JavaDeleteFiles(JavaSnapshotUpdate, Protocol):
+    """An `org.apache.iceberg.DeleteFiles`."""
+
+    def deleteFromRowFilter(self, expression: JavaExpression) -> Self: ...
+
+
+class JavaTransaction(JavaObject, Protocol):
+    """An `org.apache.iceberg.Transaction`."""
+
+    def table(self) -> JavaTable:
+        """The table with what the transaction has done so far."""
+
+    def newAppend(self) -> JavaSnapshotUpdate: ...
+
+    def newFastAppend(self) -> JavaSnapshotUpdate: ...
+
+    def newOverwrite(self) -> JavaSnapshotUpdate: ...
+
+    def newReplacePartitions(self) -> JavaSnapshotUpdate: ...
+
+    def newRowDelta(self) -> JavaSnapshotUpdate: ...
+
+    def newDelete(self) -> JavaDeleteFiles: ...
+
+    def updateProperties(self) -> JavaUpdateProperties: ...
+
+    def manageSnapshots(self) -> JavaManageSnapshots: ...
+
+    def commitTransaction(self) -> None: ...
+
+
+# updates of metadata
+
+
+class JavaUpdateProperties(JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.UpdateProperties`."""
+
+    def set(self, key: str, value: str) -> Self: ...
+
+    def remove(self, key: str) -> Self: ...
+
+
+class JavaUpdateSchema(JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.UpdateSchema`."""
+
+    def addColumn(self, parent: str | None, name: str, type: JavaType, doc: str | None, default: None) -> Self: ...
+
+    def updateColumn(self, name: str, type: JavaType) -> Self: ...
+
+    def makeColumnOptional(self, name: str) -> Self: ...
+
+    def renameColumn(self, name: str, to: str) -> Self: ...
+
+    def deleteColumn(self, name: str) -> Self: ...
+
+
+class JavaTerm(JavaExpression, Protocol):
+    """An `org.apache.iceberg.expressions.UnboundTerm`: a column or a transform of one."""
+
+
+class JavaUpdatePartitionSpec(JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.UpdatePartitionSpec`."""
+
+    def caseSensitive(self, sensitive: bool) -> Self: ...
+
+    def addField(self, term: JavaTerm) -> Self: ...
+
+    def removeField(self, name: str) -> Self: ...
+
+
+class JavaSortOrderBuilder(JavaObject, Protocol):
+    """An `org.apache.iceberg.SortOrderBuilder`."""
+
+    def caseSensitive(self, sensitive: bool) -> Self: ...
+
+    def asc(self, term: JavaTerm, nulls: JavaObject) -> Self: ...
+
+    def desc(self, term: JavaTerm, nulls: JavaObject) -> Self: ...
+
+
+class JavaNewSortOrder(JavaSortOrderBuilder, Protocol):
+    """An `org.apache.iceberg.SortOrder.Builder`."""
+
+    def build(self) -> JavaSortOrder: ...
+
+
+class JavaReplaceSortOrder(JavaSortOrderBuilder, JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.ReplaceSortOrder`."""
+
+
+class JavaManageSnapshots(JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.ManageSnapshots`."""
+
+    def createBranch(self, name: str, snapshot: int = ...) -> Self: ...
+
+    def createTag(self, name: str, snapshot: int) -> Self: ...
+
+    def removeBranch(self, name: str) -> Self: ...
+
+    def removeTag(self, name: str) -> Self: ...
+
+    def replaceBranch(self, name: str, snapshot: int) -> Self: ...
+
+    def fastForwardBranch(self, name: str, to: str) -> Self: ...
+
+    def setCurrentSnapshot(self, snapshot: int) -> Self: ...
+
+
+class JavaExpiry(JavaObject, Protocol):
+    """What an `org.apache.iceberg.ExpireSnapshots` and the Spark action of that name share."""
+
+    def expireOlderThan(self, millis: int) -> Self: ...
+
+    def retainLast(self, count: int) -> Self: ...
+
+    def expireSnapshotId(self, snapshot: int) -> Self: ...
+
+
+class JavaExpireSnapshots(JavaExpiry, JavaPendingUpdate, Protocol):
+    """An `org.apache.iceberg.ExpireSnapshots`."""
+
+    def apply(self) -> JavaList[JavaSnapshot]: ...

@@ -1,0 +1,79 @@
+"""The notes of a replay in the checkpoint folder, so that another process can resume it.
+
+<checkpoint>/helios/replay/
+  taken/              the rows that are removed from the quarantine
+  rejected/           those of them that now fail in another step, and are quarantined again
+  state.json          the replay's number, and the quarantine snapshot that it reads
+  helios/tables.json  the tables that rows were routed to
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.sinks.quarantine import COLUMNS, NAMES
+from helios.table.positions import Batch, Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A started replay: the fingerprint of its steps, and the number of rows that stay in the quarantine."""
+
+    pipeline: str
+    number: int
+    position: Mapping[str, Any]
+    steps: str
+    stayed: int
+
+    @property
+    def batch(self) -> Batch:
+        spans = tuple(Span(entry["source"], None, None, entry) for entry in self.position["sources"])
+        return Batch(self.number, spans, replayed=True)
+
+
+class Notes:
+    """Reads and writes the notes of a replay."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint) -> None:
+        self.checkpoint = Checkpoint(spark, f"{checkpoint.location}/helios/replay")
+        self._spark = spark
+        self._files = self.checkpoint.files
+
+    @property
+    def started(self) -> bool:
+        return self._files.read("state.json") is not None
+
+    def state(self) -> State | None:
+        text = self._files.read("state.json")
+        return State(**json.loads(text)) if text else None
+
+    def begin(self, state: State) -> None:
+        self._files.write("state.json", json.dumps(asdict(state)))
+
+    def take(self, rows: DataFrame) -> None:
+        self._write("taken", rows.select(*NAMES))
+
+    def taken(self) -> DataFrame:
+        return self._read("taken", COLUMNS)
+
+    def reject(self, rows: DataFrame) -> None:
+        self._write("rejected", rows)
+
+    def rejected(self) -> DataFrame:
+        return self._read("rejected", "payload string, reason string, step string")
+
+    def clear(self) -> None:
+        for name in ("state.json", "rejected", "taken"):
+            self._files.delete(name)
+
+    def _write(self, name: str, rows: DataFrame) -> None:
+        rows.write.mode("overwrite").parquet(f"{self._files.root}/{name}")
+
+    def _read(self, name: str, columns: str) -> DataFrame:
+        return self._spark.read.schema(columns).parquet(f"{self._files.root}/{name}")

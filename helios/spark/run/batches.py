@@ -1,0 +1,150 @@
+"""Running batches: `run_batch`, and the bounded, incremental and stateful schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helios.plan.nodes import ReadPath
+from helios.plan.sources import row_of
+from helios.spark.iceberg.failures import engine_failure
+from helios.spark.iceberg.scan_metrics import collect_scan_metrics
+from helios.spark.iceberg.scan_tasks import scan_task_scope
+from helios.spark.run.job import Job
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Found
+from helios.spark.sources.micro_batch import MicroBatchStream
+from helios.table.positions import Batch
+
+
+def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
+    """Runs a batch: finds it in the target, or reads, stages and commits it exactly once.
+
+    Args:
+        job: The pipeline.
+        batch: The batch.
+        emitted: The DataFrame of Spark's stream; None for a pipeline that reads once.
+
+    Returns:
+        The commit; None if the batch changes nothing.
+
+    Raises:
+        HeliosError: The batch cannot be read, staged or committed; the message says what the target holds of it.
+    """
+    job.lease.verify()
+    outcome = job.sink.find(batch)
+    if isinstance(outcome, Found):
+        if job.stateful and emitted is not None:
+            # The rows are committed already, but Spark must run the batch to rebuild its state.
+            emitted.write.format("noop").mode("overwrite").save()
+        return outcome.commit
+    batch = job.pin(batch)
+    rows = job.rows(batch, emitted)
+    if rows is None:
+        return None
+    with job.sink.stage(batch, rows) as staged:
+        return job.sink.commit(staged)
+
+
+def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
+    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it."""
+    with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
+        commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
+        for source in job.followed.values():  # what Spark itself read, in another thread
+            metrics.add(source.scanned())
+    job.run.scanned(metrics)
+    if commit is not None:
+        for done in job.sink.maintain():
+            job.run.maintained(done)
+    return commit
+
+
+def run_bounded(job: Job, df: DataFrame) -> None:
+    """Runs one batch over the current state of all sources, which identifies the batch across runs."""
+    spans = tuple(source.current() for source in job.sources.values())
+    # An earlier process may have written the batch.
+    execute(job, Batch(job.sink.number(spans), spans, replayed=True))
+
+
+def run_incremental(job: Job, df: DataFrame) -> None:
+    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans.
+
+    A source that Spark reads itself gives its rows instead.
+    """
+    followed = job.followed
+    if all(row_of(source.read_plan.source).spans for source in followed.values()):
+        job.begin()
+        replan_lost(job)
+        ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in followed.values()]
+        _follow(job, reduce(DataFrame.union, ticks))
+    else:
+        [source] = followed.values()
+        _follow(job, source.stream())
+
+
+def run_stateful(job: Job, df: DataFrame) -> None:
+    """Runs the batches that Spark emits from the whole pipeline, with Spark's own state."""
+    job.begin()
+    _follow(job, df)
+
+
+def replan_lost(job: Job) -> None:
+    """Re-plans an uncommitted batch whose snapshots expired."""
+    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
+    if not planned or planned[-1] in committed:
+        return
+    batch = replace(job.batch(planned[-1]), replayed=True)
+    lost = any(source.lost(span) for source, span in zip(job.followed.values(), batch.spans, strict=True))
+    if lost and not isinstance(job.sink.find(batch), Found):
+        job.checkpoint.forget(planned[-1])
+
+
+def _follow(job: Job, df: DataFrame) -> None:
+    """Runs a streaming query that executes its batches one after the other.
+
+    Raises:
+        HeliosError: The error that stopped it.
+    """
+    failure: list[BaseException] = []
+
+    def on_batch(emitted: DataFrame, number: int) -> None:
+        try:
+            batch = job.batch(number)
+            execute(job, batch, emitted)
+            job.report_progress(batch)
+        except BaseException as error:
+            failure.append(error)
+            raise
+
+    plan = job.plan
+    assert plan.trigger is not None
+    writer = (
+        df.writeStream.outputMode(plan.output_mode)
+        .foreachBatch(on_batch)
+        .option("checkpointLocation", job.checkpoint.location)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if job.run.once
+        else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
+    )
+    try:
+        job.run.follow(writer.start())
+    except StreamingQueryException as error:
+        # Spark passes on only the text of a Python error; this is the error itself.
+        found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
+        raise (found[0] if found else engine_failure(error, plan)) from error
+
+
+SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
+    ReadPath.BATCH: run_bounded,
+    ReadPath.RANGES: run_incremental,
+    ReadPath.MICRO_BATCHES: run_incremental,
+    ReadPath.STREAM: run_stateful,
+}
+"""The scheduler of each read path."""

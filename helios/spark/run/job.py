@@ -1,0 +1,236 @@
+"""The job of a started pipeline: its checkpoint, sources and sink, and the rows of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.errors import HeliosError
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.plan.sources import row_of
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.observer import Observer
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Sink
+from helios.spark.sources.protocol import Source
+from helios.spark.steps import materialized_view
+from helios.spark.steps.build import Built, build
+from helios.spark.steps.steps import POSITION_KEEPING
+from helios.table.positions import Batch, Position, Span, recorded
+
+
+class Stopped(Exception):
+    """Ends a batch that started after a stop request."""
+
+
+class Run(Observer, Protocol):
+    """What a job needs of the run that it belongs to."""
+
+    once: bool
+
+    def batch(self, number: int, work: Callable[[], Commit | None]) -> Commit | None:
+        """Runs the work of a batch, counts it and emits its event.
+
+        Raises:
+            Stopped: A stop was requested.
+        """
+
+    def follow(self, query: StreamingQuery) -> None:
+        """Waits for a streaming query, and stops it between batches on request."""
+
+
+class StreamingQuery(Protocol):
+    """What a run needs of `pyspark.sql.streaming.StreamingQuery`."""
+
+    def awaitTermination(self, timeout: Any = None) -> bool | None: ...
+
+    def stop(self) -> None: ...
+
+    @property
+    def lastProgress(self) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A pipeline that holds its lease.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        run: The run, which observes its batches.
+        checkpoint: Its checkpoint.
+        lease: Its lease on the checkpoint.
+        sources: Its sources, by their number in the plan.
+        sink: Its sink.
+        planned: The last batch that an earlier process may have written; -1 for none.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    run: Run
+    checkpoint: Checkpoint
+    lease: Lease
+    sources: Mapping[int, Source]
+    sink: Sink
+    planned: int
+
+    @cached_property
+    def followed(self) -> dict[int, Source]:
+        return {index: source for index, source in self.sources.items() if self._read(index).source.streaming}
+
+    @property
+    def stateful(self) -> bool:
+        """Whether Spark runs the whole pipeline, with its own state."""
+        return self.plan.path is ReadPath.STREAM
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The names of the source tables."""
+        return frozenset(read.name for read in self.plan.reads if read.table is not None)
+
+    def _read(self, index: int) -> ReadPlan:
+        return self.plan.reads[index]
+
+    # what a batch reads
+
+    def begin(self) -> None:
+        """Resolves and stores the starting positions at the first start; later starts use the stored ones."""
+        spanned = [source for index, source in self.followed.items() if row_of(self._read(index).source).spans]
+        known = self.checkpoint.start()
+        if known is None:
+            self.checkpoint.write_start([source.begin() for source in spanned])
+            return
+        for entry, source in zip(known, spanned, strict=True):
+            source.resume(entry)
+
+    def batch(self, number: int) -> Batch:
+        """A batch of a streaming pipeline, as planned in Spark's offset log.
+
+        Raises:
+            CheckpointError: The log is damaged.
+        """
+        ends = self.checkpoint.offsets(number)
+        starts = self.checkpoint.offsets(number - 1) if number > 0 else [None] * len(ends)
+        spans = [self._span(*one) for one in zip(self.followed.items(), starts, ends, strict=True)]
+        return Batch(number, tuple(spans), pins={}, replayed=number <= self.planned)
+
+    def _span(self, numbered: tuple[int, Source], start: Position | None, end: Position | None) -> Span:
+        index, source = numbered
+        read = self._read(index)
+        if not self.stateful:
+            if start is None and row_of(read.source).spans:
+                start = source.start()
+            return source.span(start, end)
+        branch = {"branch": read.branch} if read.branch else {}
+        return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
+
+    def pin(self, batch: Batch) -> Batch:
+        """The batch with the snapshots of its joined tables; a replay gets the same ones."""
+        pinned = {i: s for i, s in self.sources.items() if s.pinned and i not in self.followed}
+        if not self.plan.streaming or self.stateful or not pinned:
+            return batch
+        pins = self.checkpoint.pins(batch.number)
+        if pins is None or not all(source.exists(pins[str(i)]) for i, source in pinned.items()):
+            pins = {str(i): source.pin() for i, source in pinned.items()}
+            self.checkpoint.pin(batch.number, pins)
+        return replace(batch, pins=pins)
+
+    # its rows
+
+    def rows(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
+        """The rows of a batch after all steps; None if it adds none.
+
+        Args:
+            batch: The batch.
+            emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, for a source
+                that Spark reads itself its rows, else a tick with the batch's session; None for a bounded pipeline.
+        """
+        if emitted is None:
+            return self._bounded_rows(batch)
+        if self.stateful:
+            return self._emitted_rows(emitted)
+        if self._spanned:
+            return self._span_rows(emitted.sparkSession, batch)
+        return self._delivered_rows(emitted, batch)
+
+    def _bounded_rows(self, batch: Batch) -> Built:
+        spans = dict(zip(self.sources, batch.spans, strict=True))
+        return build(self.plan, lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index])))
+
+    def _emitted_rows(self, emitted: DataFrame) -> Built:
+        for source in self.followed.values():
+            source.verify_stream()
+        return Built(emitted)
+
+    def _delivered_rows(self, delivered: DataFrame, batch: Batch) -> Built:
+        """The steps over the rows that Spark read of the one followed source."""
+        spark = delivered.sparkSession
+        return build(
+            self.plan, lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch)
+        )
+
+    def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
+        """The steps over the rows of the spans."""
+        spans = dict(zip(self.followed, batch.spans, strict=True))
+        parts = {
+            index: self.sources[index].read(spark, span, positioned=self._positioned) for index, span in spans.items()
+        }
+        if all(part is None for part in parts.values()):
+            return None
+        if self.plan.view is not None:
+            [part] = parts.values()
+            [entry] = recorded(batch.position)
+            assert entry.offset is not None
+            return materialized_view.recomputed(
+                spark, self.plan, self.plan.view, _not_none(part), entry.offset.snapshot
+            )
+
+        def of(index: int, read: ReadPlan) -> DataFrame:
+            if index not in parts:
+                return self._joined(spark, index, batch)
+            part = parts[index]
+            return part if part is not None else self.sources[index].nothing(spark)
+
+        return build(self.plan, of)
+
+    def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
+        """A source that is read once per batch: a pinned one at its pin, any other in its current state."""
+        source = self.sources[index]
+        return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
+
+    @property
+    def _spanned(self) -> bool:
+        """Whether all followed sources are read by spans."""
+        return all(row_of(source.read_plan.source).spans for source in self.followed.values())
+
+    @property
+    def _positioned(self) -> bool:
+        """Whether the rows' source positions are needed for their order, and all steps keep them."""
+        ordered = self.plan.write.mode.order_by is not None
+        return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
+
+    # after a batch
+
+    def report_progress(self, batch: Batch) -> None:
+        """Reports the committed positions to the sources, and the lag to the run."""
+        for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
+            if span.end is not None:
+                source.committed(span.end)
+            elif not row_of(source.read_plan.source).spans:
+                continue  # Spark has no offset for it yet
+            with suppress(HeliosError, Py4JError):  # the next batch raises the same error
+                lag = source.lag(span.end if span.end is not None else source.start())
+                if lag is not None:
+                    self.run.lagging(index, lag)
+
+
+def _not_none(rows: DataFrame | None) -> DataFrame:
+    assert rows is not None  # a state has columns, if no rows
+    return rows

@@ -1,0 +1,76 @@
+"""The context that all sinks of one run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from helios.catalog.names import TableName
+from helios.plan.checks.merge import inserts_only
+from helios.plan.nodes import Plan
+from helios.plan.properties import SERIALIZABLE, presented
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.checkpoint.upsert_state import UpsertState
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.observer import Observer, Silent
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.options import CommitOptions
+from helios.table.refs import LEDGER
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkContext:
+    """What the sinks of one run share.
+
+    Attributes:
+        plan: The pipeline.
+        spark: The session.
+        checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
+        lease: The lease on it, verified before each commit.
+        observer: Receives commits and counts of rejected rows.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    checkpoint: Checkpoint
+    checkpoint_id: str = ""
+    lease: Lease | None = None
+    observer: Observer = field(default_factory=Silent)
+
+    def verify(self) -> None:
+        """Raises if the lease was lost."""
+        if self.lease is not None:
+            self.lease.verify()
+
+    @property
+    def ledger_key(self) -> str:
+        """The property of a target that holds the pipeline's record."""
+        return LEDGER + self.plan.pipeline
+
+    def ledger(self, table: JavaTable, branch: str | None = None) -> Ledger:
+        return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch)
+
+    def options(self) -> CommitOptions:
+        """How a batch of the pipeline is committed."""
+        plan, sink = self.plan, self.plan.write.sink
+        traits = sink.mode.traits
+        return CommitOptions(
+            stamps=dict(sink.stamps),
+            sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
+            properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
+            retry=sink.retrying,
+            # A batch pipeline numbers its runs by the record, and its upsert state by that number.
+            counts_empty=traits.upserts and not plan.streaming,
+            exclusive=traits.erases or (sink.mode.query is not None and inserts_only(sink.mode.query)),
+            retries_conflicts=not traits.erases,
+            verify=self.verify,
+            observer=self.observer,
+        )
+
+    def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
+        """The upsert state of a table, or of one branch of it."""
+        return UpsertState(
+            self.checkpoint, f"{name.text}@{branch}" if branch else name.text, self.plan.write.mode.tombstones
+        )

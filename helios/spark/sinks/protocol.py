@@ -1,0 +1,105 @@
+"""The `Sink` protocol: find a batch, stage its rows, commit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from helios.spark.iceberg.transaction import Transaction
+from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.sinks.options import Commit
+from helios.spark.steps.build import Built
+from helios.table.ledger import Record
+from helios.table.positions import Batch, Span
+
+Write: TypeAlias = Callable[[Transaction], None]
+"""Writes a batch into a transaction on its table; called again on a retry."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """The sink holds nothing of the batch."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The sink holds a part of the batch; `stage` and `commit` write the rest.
+
+    Attributes:
+        tables: The tables or branches that hold their part.
+    """
+
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The sink holds the batch.
+
+    Attributes:
+        commit: Its commit.
+    """
+
+    commit: Commit
+
+
+Outcome: TypeAlias = Absent | Partial | Found
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A batch that is ready to be committed.
+
+    Attributes:
+        batch: The batch.
+        rows: Its rows.
+        write: Writes it into one table; None if there are `parts`.
+        parts: The parts of several tables, each found or staged at its commit.
+        adds: Whether it adds rows, and not only removes some.
+    """
+
+    batch: Batch
+    rows: Built
+    write: Write | None = None
+    parts: Sequence[Part] = ()
+    adds: bool = True
+
+
+class Part(Protocol):
+    """The part of a batch for one table."""
+
+    def commit(self) -> Commit | None: ...
+
+
+class Sink(Protocol):
+    """The target of a pipeline's batches.
+
+    `find` is the only exactly-once decision: a batch that it finds is not written again.
+    """
+
+    transactional: bool
+    """Whether a batch and its record are committed together, or not at all."""
+
+    def number(self, spans: Sequence[Span]) -> int:
+        """The number of a batch pipeline's next batch; identical inputs keep the last number, unless they are rerun."""
+
+    def find(self, batch: Batch) -> Outcome:
+        """Looks a batch up.
+
+        Raises:
+            HeliosError: The outcome cannot be determined, or the target was changed and must not be written.
+        """
+
+    def stage(self, batch: Batch, rows: Built) -> AbstractContextManager[Staged]:
+        """Validates a batch and writes its rejected rows; its rows may be persisted until the context ends."""
+
+    def commit(self, staged: Staged) -> Commit | None:
+        """Commits a staged batch with its stamps and its record; None if it changes nothing."""
+
+    def last(self) -> Record | None:
+        """The record of the last batch; None if there is none, or several tables have one each."""
+
+    def maintain(self) -> list[Upkeep]:
+        """Runs the maintenance that is due between two batches; returns its results."""

@@ -1,0 +1,25 @@
+"""The context that all sources of one run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import Plan
+from helios.spark.observer import Observer, Silent
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceContext:
+    """What the sources of one run share.
+
+    Attributes:
+        plan: The pipeline, whose `reads` number the sources.
+        spark: The session.
+        observer: Receives the lag each time a source is checked.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    observer: Observer = field(default_factory=Silent)

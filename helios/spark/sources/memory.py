@@ -1,0 +1,31 @@
+"""The source of rows in memory, for tests."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from helios.model.memory import MemorySource
+from helios.spark.sources.spans import SpanSource
+from helios.table.positions import Span
+
+
+class MemoryReader(SpanSource):
+    """Rows in memory as a `Source`, read once."""
+
+    @property
+    def _source(self) -> MemorySource:
+        assert isinstance(self.read_plan.source, MemorySource)
+        return self.read_plan.source
+
+    def current(self) -> Span:
+        source = self._source
+        digest = hashlib.sha256(repr((source.columns, source.rows)).encode()).hexdigest()[:32]
+        name = source.ledger_name
+        return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
+        schema: Any = self._source.declared_schema or list(self._source.columns)
+        return spark.createDataFrame(list(self._source.rows), schema)

@@ -1,0 +1,133 @@
+"""The `Source` protocol: positions, the spans between them, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.plan.nodes import ReadPlan
+from helios.plan.sources import row_of
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.sources.context import SourceContext
+from helios.table.positions import Lag, Position, Span
+
+
+class Source(Protocol):
+    """One source of a running pipeline.
+
+    A followed source gives spans between positions; a source that is read once gives its current state as a span.
+    """
+
+    context: SourceContext
+    read_plan: ReadPlan
+    ordering: str | None
+    """The hidden column that orders rows with equal keys; None if the source has no order."""
+    pinned: bool
+    """Whether a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
+
+    # followed sources
+
+    def begin(self) -> StartEntry:
+        """Resolves the starting position at a pipeline's first start.
+
+        Returns:
+            The entry of `helios/start.json`: `declared`, `place` and what identifies the source.
+        """
+
+    def resume(self, entry: StartEntry) -> None:
+        """Uses the starting position that the first start has stored.
+
+        Raises:
+            HeliosError: The source was replaced, or the script declares another start.
+        """
+
+    def start(self) -> Position:
+        """The position before the first batch."""
+
+    def latest(self, after: Position) -> Position:
+        """The end of the batch after a position, within the plan's limits; `after` itself if nothing is new."""
+
+    def freeze(self) -> None:
+        """Caps `latest` at the source's current end, for `--once`."""
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        """The span between two positions; None is the starting position."""
+
+    def lost(self, span: Span) -> bool:
+        """Whether a planned span can no longer be read, and the source may restart from its current state."""
+
+    def lag(self, at: Position) -> Lag | None:
+        """The lag of a position; None if unknown."""
+
+    def committed(self, position: Position) -> None:
+        """Called when the target holds everything up to a position: the source may delete older data."""
+
+    # sources that are read once
+
+    def current(self) -> Span:
+        """The current state; two states with equal entries hold equal rows."""
+
+    def pin(self) -> int | None:
+        """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""
+
+    def exists(self, pin: int | None) -> bool:
+        """Whether the state at a pin can still be read."""
+
+    def at_pin(self, pin: int | None) -> Span:
+        """The state at a pin."""
+
+    # rows
+
+    def schema(self) -> StructType:
+        """The columns of a followed source, before its own predicates and columns are applied."""
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        """The rows of a span; None if it adds none.
+
+        Args:
+            spark: The session of the batch.
+            span: The span; None for the current state.
+            positioned: Whether each row carries its position in the hidden column `POSITION`.
+        """
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        """An empty DataFrame with the columns of `read`."""
+
+    def stream(self) -> DataFrame:
+        """The source as a streaming DataFrame; its offsets are positions of the source, or Spark's own."""
+
+    def verify_stream(self) -> None:
+        """Checks that Spark's own stream would not skip anything.
+
+        Raises:
+            RunError: It would; names what.
+        """
+
+    def scanned(self) -> ScanMetrics:
+        """Scan metrics of Spark's own stream since the last call."""
+
+    error: BaseException | None
+    """The error that stopped Spark's own stream, which keeps only its text."""
+
+
+def open_source(context: SourceContext, index: int) -> Source:
+    """Opens a source of the plan by its number, with the reader of its kind.
+
+    Raises:
+        DeclarationError: Its kind is unknown.
+    """
+    module, _, name = row_of(context.plan.reads[index].source).reader.partition(":")
+    reader: Callable[[SourceContext, int], Source] = getattr(import_module(module), name)
+    return reader(context, index)
+
+
+def current_rows(context: SourceContext, index: int) -> DataFrame:
+    """All current rows of a source."""
+    rows = open_source(context, index).read(context.spark, None)
+    assert rows is not None
+    return rows

@@ -1,0 +1,137 @@
+"""The snapshot reader: the data files of a followed table's snapshots, and Iceberg's scan tasks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import ReadPlan
+from helios.spark.iceberg import filters, partitions
+from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
+from helios.spark.iceberg.scan_tasks import plan_tasks
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaScan
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.spark.sources import offsets
+from helios.spark.sources.offsets import SnapshotDelta
+from helios.table.offsets import SnapshotRange
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file of a delta, with its scan task; no task is kept for deltas with many files."""
+
+    location: str
+    rows: int
+    task: JavaFileScanTask | None = field(compare=False)
+
+
+@dataclass(kw_only=True)
+class SnapshotReader:
+    """Reads the snapshot deltas of one followed table.
+
+    Attributes:
+        spark: The session.
+        read: The source.
+        predicates: Conditions on its rows, by which files are skipped.
+    """
+
+    spark: SparkSession
+    read: ReadPlan
+    predicates: Sequence[str] = ()
+    _listed: tuple[SnapshotDelta, list[File]] | None = None
+    _resolved: tuple[int, JavaExpression | None] | None = None
+
+    def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
+        """The row count of each part of a delta: of each file, or of all changes of a commit together."""
+        if offsets.follows_changes(self.read):
+            return [delta.rows]
+        return [file.rows for file in self.files(table, delta)]
+
+    def files(self, table: JavaTable, delta: SnapshotDelta) -> list[File]:
+        """The data files of a delta, always in the same order."""
+        if self._listed is None or self._listed[0] != delta:
+            kept = counts_partitions(delta.files)
+            files = [
+                File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
+                for task in plan_tasks(self.spark, self._scan(table, delta))
+            ]
+            self._listed = delta, sorted(files, key=lambda file: file.location)
+        return self._listed[1]
+
+    def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], ScanMetrics]:
+        """The scan tasks of a range as a Java list, and their scan metrics."""
+        jvm = classes()
+        chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+        parts = self.parts(table, span)
+        total = 0
+        for delta, first, last in parts:
+            found = plan_tasks(self.spark, self._filtered_scan(table, delta))
+            if first or last is not None:
+                part = {file.location for file in self.files(table, delta)[first:last]}
+                total += len(part)
+                for task in found:
+                    if str(task.file().location()) in part:
+                        chosen.add(task)
+            else:
+                total += delta.files
+                chosen.addAll(found)
+        size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
+        seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
+        if counts_partitions(sum(delta.files for delta, _, _ in parts)):
+            seen.parts = (lambda: partitions.count(table, chosen),)
+            seen.whole = (lambda: partitions.count(table, self._all_tasks(table, parts)),)
+        return chosen, seen
+
+    def _all_tasks(
+        self, table: JavaTable, parts: list[tuple[SnapshotDelta, int, int | None]]
+    ) -> JavaList[JavaFileScanTask]:
+        """The scan tasks of all files of some parts, without the predicates, as a Java list."""
+        jvm = classes()
+        found: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+        for delta, first, last in parts:
+            if first or last is not None:
+                for file in self.files(table, delta)[first:last]:
+                    if file.task is not None:
+                        found.add(file.task)
+            else:
+                found.addAll(plan_tasks(self.spark, self._scan(table, delta)))
+        return found
+
+    def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
+        """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""
+        deltas = list(offsets.appends(table, self.read, span.after, span.to))
+        if span.whole and span.state is None and deltas:  # one scan for all of them
+            return [(replace(deltas[0], after=span.after, files=sum(delta.files for delta in deltas)), 0, None)]
+        if span.state is not None:
+            deltas.append(offsets.state(table, self.read, span.state))
+        deltas.reverse()
+        last = len(deltas) - 1
+        return [
+            (delta, span.skipped if i == 0 else 0, span.taken if i == last else None) for i, delta in enumerate(deltas)
+        ]
+
+    def _scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
+        if delta.state:
+            return table.newScan().useSnapshot(delta.snapshot)
+        scan = table.newIncrementalAppendScan().toSnapshot(delta.snapshot)
+        return scan.fromSnapshotExclusive(delta.after) if delta.after is not None else scan
+
+    def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
+        """A scan of the files that may hold rows that meet the predicates."""
+        scan, condition = self._scan(table, delta), self._condition(table)
+        # A scan of an older state binds the filter to the schema of that time.
+        made = table.snapshot(delta.snapshot) if delta.state else None
+        older = made is not None and made.schemaId() != table.schema().schemaId()
+        return scan.filter(condition) if condition is not None and not older else scan
+
+    def _condition(self, table: JavaTable) -> JavaExpression | None:
+        """The predicates as an Iceberg expression, cached per schema."""
+        schema = int(table.schema().schemaId())
+        if self.predicates and (self._resolved is None or self._resolved[0] != schema):
+            assert self.read.table is not None
+            self._resolved = schema, filters.expression(self.spark, self.read.table.sql, self.predicates)
+        return self._resolved[1] if self._resolved is not None else None

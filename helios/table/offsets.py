@@ -1,0 +1,140 @@
+"""Offsets in the history of an Iceberg table, and the snapshot range between two of them; no JVM is needed.
+
+A followed table is a sequence of units: the state that the reader begins with, then what each append adds. An offset is
+behind so many files of one unit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+NO_SNAPSHOT = -1
+"""The snapshot id of an offset in a table without snapshots."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IcebergOffset:
+    """How far a reader has read a table.
+
+    Attributes:
+        snapshot: The last snapshot of which it has read anything; None in a table without snapshots.
+        files: How many files of that snapshot's unit are read; None when all are.
+        state: Whether that unit is the state at the snapshot, rather than what the snapshot added.
+        after: The snapshot before that unit, when the unit is an append that is partly read.
+        rows: The first row id of format v3 that no row had then; None where the table has none.
+        live: How many rows the table had then; None where that is not known.
+        since: Of a state that is read again, the row id from which on its rows are new; None when all count.
+
+    Examples:
+        >>> IcebergOffset.parse({"snapshot_id": 7, "files": 2, "state": True})
+        IcebergOffset(snapshot=7, files=2, state=True, after=None, rows=None, live=None, since=None)
+        >>> IcebergOffset().as_json()
+        {'snapshot_id': -1}
+    """
+
+    snapshot: int | None = None
+    files: int | None = None
+    state: bool = False
+    after: int | None = None
+    rows: int | None = None
+    live: int | None = None
+    since: int | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether the last unit is only partly read."""
+        return self.files is not None
+
+    def as_json(self) -> dict[str, Any]:
+        """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has `snapshot_id` too."""
+        fields = {k: v for k, v in asdict(self).items() if k != "snapshot" and v is not None and v is not False}
+        return {"snapshot_id": NO_SNAPSHOT if self.snapshot is None else self.snapshot, **fields}
+
+    def text(self) -> str:
+        return json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, entry: Mapping[str, Any]) -> IcebergOffset:
+        """An offset from the JSON of an offset log.
+
+        Raises:
+            KeyError: It names no snapshot.
+            TypeError: It is no JSON object, or the snapshot no number.
+            ValueError: The snapshot is no number.
+        """
+        known = {key: entry[key] for key in ("files", "state", "after", "rows", "live", "since") if key in entry}
+        snapshot = int(entry["snapshot_id"])
+        return cls(snapshot=None if snapshot == NO_SNAPSHOT else snapshot, **known)
+
+    @classmethod
+    def of(cls, value: object) -> IcebergOffset | None:
+        """An offset from JSON that may hold anything: an offset, or a mere snapshot id; None for everything else.
+
+        Examples:
+            >>> IcebergOffset.of(7) == IcebergOffset.of({"snapshot_id": 7}) == IcebergOffset(snapshot=7)
+            True
+            >>> IcebergOffset.of({"logOffset": 3})
+        """
+        if isinstance(value, Mapping) and isinstance(value.get("snapshot_id"), int):
+            return cls.parse(value)
+        return cls.parse({"snapshot_id": value}) if isinstance(value, int) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotRange:
+    """What one batch reads: the state at `state`, then the commits in `(after, to]`.
+
+    Attributes:
+        state: The snapshot whose state comes first; None where none does.
+        after: The last snapshot that earlier batches have read; None when there is none.
+        to: The last snapshot that is read; None when nothing is.
+        skipped: How many files of the first unit earlier batches have read.
+        taken: Up to which file the last unit is read; None when it is read whole.
+        since: Of the state, the row id from which on rows are read.
+    """
+
+    state: int | None = None
+    after: int | None = None
+    to: int | None = None
+    skipped: int = 0
+    taken: int | None = None
+    since: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it consists of whole units."""
+        return not self.skipped and self.taken is None
+
+    def as_json(self) -> dict[str, Any]:
+        """The range as the ledger keeps it."""
+        parts = {} if self.whole else {"skipped": self.skipped, "taken": self.taken}
+        since = {} if self.since is None else {"since": self.since}
+        return {"state": self.state, "after": self.after, "to": self.to, **parts, **since}
+
+
+def between(before: IcebergOffset, end: IcebergOffset) -> SnapshotRange:
+    """The snapshot range between two offsets.
+
+    Examples:
+        >>> between(IcebergOffset(snapshot=1), IcebergOffset(snapshot=3)).as_json()
+        {'state': None, 'after': 1, 'to': 3}
+    """
+    if end.snapshot is None or end == before:
+        return SnapshotRange()
+    if end.state and not (before.state and before.partial and before.snapshot == end.snapshot):
+        # The state is read again: what lay between is lost.
+        return SnapshotRange(state=end.snapshot, after=end.snapshot, to=end.snapshot, taken=end.files, since=end.since)
+    if before.partial and before.state:
+        return SnapshotRange(
+            state=before.snapshot,
+            after=before.snapshot,
+            to=end.snapshot,
+            skipped=before.files or 0,
+            taken=end.files,
+            since=before.since,
+        )
+    after = before.after if before.partial else before.snapshot
+    return SnapshotRange(after=after, to=end.snapshot, skipped=before.files or 0, taken=end.files)

@@ -1,0 +1,122 @@
+"""Positions of sources, the spans between them, and batches: one vocabulary for the plan, the ledger and the run.
+
+A position is JSON, as a source writes it into Spark's offset log. The ledger and the snapshot summary keep what a batch
+read as `{"sources": [entry, ...], "pins": {...}}`, one entry per source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from helios.table.offsets import IcebergOffset
+
+Position: TypeAlias = Mapping[str, Any]
+"""How far a source is read, as JSON values."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one batch reads of one source: what lies in `(start, end]`.
+
+    Attributes:
+        source: The source's name in the ledger.
+        start: Where earlier batches ended; None for the whole state.
+        end: Where this batch ends; None where nothing is read yet.
+        entry: The span as the ledger keeps it.
+    """
+
+    source: str
+    start: Position | None
+    end: Position | None
+    entry: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of a pipeline.
+
+    Attributes:
+        number: Its number in the checkpoint.
+        spans: What it reads of each source; of a streaming pipeline, of each followed one.
+        pins: The snapshots at which joined tables are read, by the source's number in the plan; None for a pipeline
+            that is read once.
+        replayed: Whether an earlier process may have written it already.
+    """
+
+    number: int
+    spans: tuple[Span, ...]
+    pins: Mapping[str, Any] | None = None
+    replayed: bool = False
+
+    @property
+    def sources(self) -> list[Mapping[str, Any]]:
+        """What tells two batches of one number apart: the entries of its spans."""
+        return [span.entry for span in self.spans]
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """The batch as `helios.position` and the ledger keep it."""
+        return {"sources": self.sources} | ({"pins": dict(self.pins)} if self.pins is not None else {})
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far a pipeline is behind its sources.
+
+    Attributes:
+        snapshots: How many snapshots wait.
+        seconds: The age of the oldest of them.
+    """
+
+    snapshots: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """A source's entry in a recorded position.
+
+    Attributes:
+        source: The source's name.
+        branch: The branch that was read; None for main.
+        changes: Whether row-level changes were read.
+        offset: Where the batch ended in a table; None where the entry names no snapshot.
+    """
+
+    source: str
+    branch: str | None = None
+    changes: bool = False
+    offset: IcebergOffset | None = None
+
+
+def same_sources(position: Position | None, batch: Batch) -> bool:
+    """Whether a recorded position read what a batch reads."""
+    return position is not None and position.get("sources") == batch.sources
+
+
+def recorded(position: Position | None) -> Iterator[Recorded]:
+    """The entries of a recorded position.
+
+    Examples:
+        >>> [entry] = recorded({"sources": [{"source": "local.a.s", "to": 7}]})
+        >>> entry.source, entry.offset.snapshot
+        ('local.a.s', 7)
+    """
+    for entry in (position or {}).get("sources") or ():
+        if isinstance(entry, dict) and isinstance(entry.get("source"), str):
+            branch = entry.get("branch")
+            yield Recorded(
+                source=entry["source"],
+                branch=str(branch) if branch else None,
+                changes=bool(entry.get("changes")),
+                offset=_offset(entry),
+            )
+
+
+def _offset(entry: Mapping[str, Any]) -> IcebergOffset | None:
+    """Where an entry ends: an offset, or the snapshot that a source which is read once was read at."""
+    return IcebergOffset.of(
+        next((entry[key] for key in ("place", "to", "snapshot") if entry.get(key) is not None), None)
+    )

@@ -1,0 +1,24 @@
+"""A toy source, as a user declares it: numbers that count up by the hour, or up to an end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from helios.model.flow import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class CounterSource(Source):
+    """The numbers from 1 to `end`, with the file whose text is how far they go."""
+
+    kind: ClassVar[str] = "counter"
+
+    path: str
+    declared_schema: str | None = "id bigint"
+
+    def incremental(self, poll: float = 1, *, max_rows: int | None = None) -> Self:
+        return replace(self, poll=poll, max_rows=max_rows)
+
+    def label(self) -> str:
+        return f"Counter.source({self.path})"

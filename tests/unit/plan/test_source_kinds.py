@@ -1,0 +1,123 @@
+"""A kind of source is one row: what plans, stamps and positions call it, its jars, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+import pytest
+
+from helios import Files, Iceberg, Memory, select, union, where
+from helios.errors import DeclarationError
+from helios.model.flow import Source
+from helios.model.values import duration
+from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
+from helios.plan.sources import SOURCES, SourceRow, row_of
+
+SINK = Iceberg.sink("a.t")
+ORDERS = Iceberg.source("a.orders").incremental() >> select("id AS n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counter(Source):
+    """A toy: the numbers from 0 on."""
+
+    kind: ClassVar[str] = "counter"
+
+    def incremental(self, poll: float | str | timedelta = 60, *, max_rows: int | None = None) -> Self:
+        return replace(self, poll=duration(poll, "poll"), max_rows=max_rows)
+
+    def label(self) -> str:
+        return "Counter()"
+
+
+COUNTER = Counter(declared_schema="n bigint")
+
+
+@pytest.fixture
+def row(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives the toy its row."""
+    return lambda **fields: monkeypatch.setitem(SOURCES, Counter, SourceRow(reader="toy:Reader", **fields))
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "name", "ledger_name"),
+    [
+        (Iceberg.source("a.orders"), "iceberg", "local.a.orders", "local.a.orders"),
+        (Files.source("in/*.csv", schema="id bigint"), "files", "in/*.csv", "in/*.csv"),
+        (Memory.source([{"id": 1}, {"id": 2}]), "memory", "Memory.source(2 rows)", "memory"),
+    ],
+)
+def test_what_plans_stamps_and_positions_call_a_source(
+    planned: Any, source: Source, kind: str, name: str, ledger_name: str
+) -> None:
+    """Stamps and checkpoints of earlier versions have these names."""
+    (read,) = planned(source >> SINK).reads
+    assert (read.kind, read.name, read.ledger_name) == (kind, name, ledger_name)
+    (tree,) = json.loads(planned(source >> SINK).to_json())["sources"]
+    assert (tree["kind"], tree["name"]) == (kind, name)
+
+
+def test_a_source_without_a_table_says_nothing_of_one(planned: Any) -> None:
+    (tree,) = planned(Memory.source([{"id": 1}]) >> SINK).as_json()["sources"]
+    assert sorted(tree) == ["followed", "kind", "name", "pushed", "schema", "snapshot", "uuid"]
+
+
+def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
+    plans, problems = compile_pipelines([COUNTER.incremental() >> where("x > 1") >> Iceberg.sink("nope.a.t")], context)
+    assert plans == []
+    told = " ".join(map(str, problems))
+    assert "Counter is no kind of source that Helios knows. Fix: use one of files, iceberg, memory." in told
+    assert "catalog 'nope' is not declared" in told
+    with pytest.raises(DeclarationError, match="Counter is no kind of source"):
+        row_of(COUNTER)
+    assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
+
+
+def test_one_row_makes_a_kind_of_source(row: Callable[..., None], planned: Callable[[Any], Plan]) -> None:
+    row(jars=("kafka",))
+    plan = planned(COUNTER.incremental(poll=5, max_rows=7) >> where("n > 1") >> SINK)
+    assert (plan.path, plan.components) == (ReadPath.RANGES, ("iceberg", "sqlite", "kafka"))
+    assert plan.schema is not None
+    assert plan.schema.names == ("n",)
+    assert plan.trigger is not None
+    assert (plan.trigger.every, plan.trigger.max_rows, plan.trigger.bound) == (5.0, 7, "incremental(max_rows=)")
+    assert (plan.reads[0].kind, plan.reads[0].name, plan.pushed(0)) == ("counter", "Counter()", ())
+    assert "path      snapshot ranges: stateless: each batch reads the new spans of its sources" in str(plan)
+    assert plan.as_json()["sources"][0]["kind"] == "counter"
+
+
+def test_the_jars_of_a_kind_are_known_ahead(row: Callable[..., None], context: Context) -> None:
+    row(jars=("kafka",))
+    assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
+
+
+@pytest.mark.parametrize(
+    ("spans", "other", "path"),
+    [
+        (True, ORDERS, ReadPath.RANGES),
+        (True, Files.source("x", "csv", schema="n bigint").incremental(), ReadPath.STREAM),
+        (False, ORDERS, ReadPath.STREAM),
+    ],
+)
+def test_several_followed_sources_are_stateless_where_all_are_read_by_spans(
+    row: Callable[..., None], planned: Callable[[Any], Plan], spans: bool, other: Any, path: ReadPath
+) -> None:
+    row(spans=spans)
+    plan = planned(COUNTER.incremental() >> union(other) >> SINK)
+    assert plan.path is path
+    assert (planned(COUNTER.incremental() >> SINK).path is ReadPath.RANGES) is spans
+
+
+def test_rows_that_are_not_counted_bound_no_batch(
+    row: Callable[..., None], planned: Callable[[Any], Plan], problems: Any
+) -> None:
+    row(counts_rows=False)
+    trigger = planned(COUNTER.incremental() >> SINK.tune("balanced")).trigger
+    assert trigger is not None
+    assert trigger.max_rows is None
+    (problem,) = problems(COUNTER.incremental() >> SINK.flush(rows=5))
+    assert "flush(rows=) cannot bound Counter(), whose rows are not counted before they are read" in problem

@@ -1,0 +1,51 @@
+"""The retries of a commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from helios.model.sink import Retry
+from helios.spark.iceberg import commit
+from helios.spark.iceberg.commit import CommitRetries
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    found: list[float] = []
+    monkeypatch.setattr(commit.time, "sleep", found.append)
+    return found
+
+
+def test_by_default_a_sink_retries_after_100_200_and_400_ms(waits: list[float]) -> None:
+    told: list[int] = []
+    retries = CommitRetries(Retry().retries, Retry().backoff, lambda: told.append(1))
+    while retries.wait():
+        pass
+    assert waits == pytest.approx([0.1, 0.2, 0.4])
+    assert retries.used == len(told) == 3
+
+
+def test_its_own_default_is_that_of_a_sink(waits: list[float]) -> None:
+    retries = CommitRetries()
+    while retries.wait():
+        pass
+    assert waits == pytest.approx([0.1, 0.2, 0.4])
+
+
+def test_two_loops_share_one_budget(waits: list[float]) -> None:
+    retries = CommitRetries(retries=3, backoff=1.0)
+    tries = 0
+    outer = True
+    while outer:
+        inner = True
+        while inner:
+            tries += 1
+            inner = retries.wait()
+        outer = retries.wait()
+    assert tries == 4
+    assert waits == [1.0, 2.0, 4.0]
+
+
+def test_without_retries_nothing_waits(waits: list[float]) -> None:
+    assert CommitRetries(0).wait() is False
+    assert waits == []

@@ -1,0 +1,15 @@
+"""The configuration of a session before it starts."""
+
+from __future__ import annotations
+
+from helios.spark.session import session
+
+
+def test_the_jvms_log_configuration_lies_beside_the_session() -> None:
+    assert "rootLogger.level = ${sys:helios.log" in session.LOG_CONFIG.read_text()
+
+
+def test_a_failed_start_is_told_by_the_jvms_own_line() -> None:
+    log = ["WARNING: incubator modules", "Error: Could not create the Java Virtual Machine."]
+    assert session.cause(RuntimeError("Java gateway process exited"), log) == log[1]
+    assert session.cause(RuntimeError("Java gateway process exited"), []) == "Java gateway process exited"
