@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 JARS := .venv/.jars
 SERVERS := .venv/.servers
-COVERAGE := build/coverage
+COVERAGE := $(CURDIR)/build/coverage
 # --strict-skips in CI: a skip that tests/suite/skips.py does not name is a failure.
 STRICT ?=
 
@@ -40,13 +40,13 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 
 # Marks choose: tests/suite/short.py. Both runs together are all tests, and no test is in both.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
-	@$(WITH_JAVA) COVERAGE_FILE=$(COVERAGE)/test $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
 		--durations=15 --durations-min=5 --cov --cov-report=
 
 # pytest prints the coverage of both runs, then its own summary, last.
 test-all: $(JARS) $(SERVERS) ## All other tests, on real servers too, and the coverage of both runs
-	@scripts/coverage.sh $(COVERAGE)
-	@$(WITH_JAVA) COVERAGE_FILE=$(COVERAGE)/all $(BIN)/pytest -m "not short" -n 2 $(STRICT) \
+	@scripts/coverage.sh "$(COVERAGE)"
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/all" $(BIN)/pytest -m "not short" -n 2 $(STRICT) \
 		--durations=25 --durations-min=10 --cov --cov-append --cov-report=term --cov-fail-under=90
 
 conformance: $(READY) ## Every write mode through every failure
