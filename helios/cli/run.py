@@ -1,4 +1,4 @@
-"""`run`: a script's pipelines in one Spark session, until they end or are stopped."""
+"""The command `run`: runs the pipelines of a script in one Spark session until they end or are stopped."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ def run(
     if new_checkpoint and full_refresh:
         raise click.UsageError("--new-checkpoint keeps what the target holds and --full-refresh empties it: pass one.")
     loaded = _on_master(options.load(target, profile, values), master)
-    # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
+    # Before Spark starts, so that a used port fails early; it then shows a healthy run without pipelines.
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port) if metrics_port is not None else None
     shown = _progress(log_format, err=as_json)
     signals = Signals(shown)
     plans, session = _launched(loaded, shown, confirm=full_refresh)
-    signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
+    signals.install()  # again: SparkContext installs a SIGINT handler that kills the running batch
     from helios.spark.run.scheduler import Runner
 
     how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
-    runner = Runner(plans, session, tell=shown.tell, **how)
+    runner = Runner(plans, session, tell=shown.emit, **how)
     try:
         _open(shown, plans, endpoint)
         observed += runner.runs
@@ -115,7 +115,7 @@ def _launched(loaded: Loaded, shown: progress.Progress, *, confirm: bool) -> tup
 
     debug = options.settings().debug
     try:
-        # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
+        # The JVM takes seconds to start; the pipelines are compiled meanwhile. An error in them ends both.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
         plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
         if confirm:
@@ -150,7 +150,7 @@ def _progress(log_format: str, *, err: bool) -> progress.Progress:
 
 
 def _confirm(plans: list[Plan]) -> None:
-    """Has the user write the name of every target that is to be emptied."""
+    """Asks the user to type the name of every target that will be emptied."""
     for table in (plan.write.table.text for plan in plans):
         written = click.prompt(f"--full-refresh deletes every row of {table}. Write its name to confirm", err=True)
         if written.strip() != table:
@@ -158,7 +158,7 @@ def _confirm(plans: list[Plan]) -> None:
 
 
 class Launch:
-    """A Spark session on its way, in a thread of its own."""
+    """A Spark session that starts in a thread of its own."""
 
     def __init__(self, loaded: Loaded, components: Sequence[str], shown: progress.Progress, *, debug: bool) -> None:
         self._loaded = loaded
@@ -203,19 +203,19 @@ class Launch:
 
 
 def _conclude(runner: Runner, *, debug: bool) -> int:
-    """Tells of every failure, and returns the exit status."""
+    """Prints every failure, and returns the exit status."""
     failures = [one.error for one in runner.runs if one.error is not None]
-    told: set[str] = set()
+    printed: set[str] = set()
     for error in failures:
-        # Pipelines that share a source or a service fail for one reason.
+        # Pipelines that share a source or a service fail for the same reason.
         for problem in output.problems_of(error) if isinstance(error, HeliosError) else [error]:
             text = (
                 output.paragraph(problem)
                 if isinstance(problem, HeliosError)
                 else f"{type(problem).__name__}: {problem}"
             )
-            if text not in told:
-                told.add(text)
+            if text not in printed:
+                printed.add(text)
                 output.say_error(text)
         if debug:
             output.show_traceback(error)
@@ -225,7 +225,7 @@ def _conclude(runner: Runner, *, debug: bool) -> int:
 
 
 class Signals:
-    """SIGINT and SIGTERM: the first asks the run to stop, the next ends the process; before the run, the first does."""
+    """Handles SIGINT and SIGTERM: the first stops the run, the next (or any before the run) ends the process."""
 
     def __init__(self, shown: progress.Progress) -> None:
         self.stop: Callable[[], None] | None = None
@@ -239,7 +239,7 @@ class Signals:
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
-            # Ending Python closes the pipe by which Spark's JVM lives.
+            # Spark's JVM ends with the pipe that Python closes.
             with suppress(OSError):
                 if sys.stdout.isatty() or sys.stderr.isatty():
                     os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())

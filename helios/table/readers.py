@@ -1,7 +1,7 @@
-"""Who reads a table, and where each reader stands: told from checkpoints, without a JVM.
+"""Pipelines that follow a table and their positions, read from checkpoints without a JVM.
 
-A reader's next batch begins at the snapshot that its last committed batch ended at. It is found as Spark and Helios
-leave it (`helios.spark.checkpoint.files` writes it):
+A reader's next batch begins at the snapshot where its last committed batch ended. The files are those that Spark and
+Helios (`helios.spark.checkpoint.files`) write:
 
 <checkpoint>/
   helios/identity.json   the pipeline, how it reads, and the names of its followed sources in order
@@ -31,7 +31,7 @@ CHECKPOINTS = "_helios/checkpoints"
 """Where pipelines keep their checkpoints by default, beside the tables of a warehouse."""
 
 NO_SNAPSHOT = -1
-"""The snapshot of a place in a table without snapshots."""
+"""The snapshot id of a position in a table without snapshots."""
 
 VERSION = 1
 """The newest version of `identity.json` that is understood here."""
@@ -42,9 +42,9 @@ class Reader:
     """A pipeline that follows a table.
 
     Attributes:
-        pipeline: Its name; the location of a checkpoint that names none.
+        pipeline: Its name; the location of its checkpoint if it has none.
         location: Its checkpoint.
-        snapshot: The snapshot that it has read up to, or begins with; None when it has yet to read all there is.
+        snapshot: The snapshot up to which it has read, or where it begins; None if it has everything still to read.
     """
 
     pipeline: str
@@ -53,18 +53,18 @@ class Reader:
 
     @property
     def name(self) -> str:
-        """Who it is, as a message says it."""
+        """The reader in a message."""
         return self.pipeline if self.pipeline == self.location else f"{self.pipeline} ({self.location})"
 
     @property
     def place(self) -> str:
-        """Where it is, as a message says it."""
+        """Its position in a message."""
         return f"stands at snapshot {self.snapshot}" if self.snapshot is not None else "has read nothing yet"
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A place where checkpoints may lie.
+    """A warehouse that may hold checkpoints.
 
     Attributes:
         catalog: The name of its catalog.
@@ -78,14 +78,14 @@ class Warehouse:
 
 
 def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
-    """The warehouses of catalogs; those that only a server knows are left out, since no checkpoint is put there."""
+    """The warehouses of catalogs; those known only to a server are left out, since they hold no checkpoints."""
     from helios.catalog.conf import pyiceberg_properties, warehouse
 
     found = [(catalog, warehouse(catalog) or "") for catalog in catalogs]
     return [
         Warehouse(catalog.name, uri, pyiceberg_properties(catalog))
         for catalog, uri in found
-        if "://" in uri or uri.startswith("/")  # a server may know a warehouse by a mere name
+        if "://" in uri or uri.startswith("/")  # on some servers a warehouse is only a name
     ]
 
 
@@ -96,13 +96,13 @@ def readers_of(
 
     Args:
         table: The table's full name, catalog first.
-        snapshots: The ids of its retained snapshots; a reader that calls the catalog by another name is told by them.
+        snapshots: The ids of its retained snapshots; they identify a reader whose catalog has another name.
         places: Where to look for checkpoints.
         given: Locations of further checkpoints, which must be readers of this table.
 
     Raises:
         CheckpointError: A checkpoint cannot be read, or one that was given is not of a reader of this table.
-        RunError: A place or a checkpoint cannot be looked at.
+        RunError: A warehouse or a checkpoint cannot be reached.
     """
     places = list(places)
     found: dict[str, list[Reader]] = {}
@@ -120,7 +120,7 @@ def readers_of(
 
 
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
-    """Whether a checkpoint knows where its sources are first read from; False where nobody can tell."""
+    """Whether a checkpoint has recorded where its sources start; False where it cannot be read."""
     try:
         return _Folder(location, properties).text("helios/start.json") is not None
     except RunError:
@@ -128,7 +128,7 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
 
 
 def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[str, Any] | None:
-    """The place of a followed source in a checkpoint: where it stands, or begins; None where nobody can tell.
+    """The position of a followed source in a checkpoint, or its start; None if the checkpoint has neither.
 
     Args:
         location: The checkpoint.
@@ -137,7 +137,7 @@ def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
-        RunError: The storage cannot be looked at.
+        RunError: The storage cannot be reached.
     """
     folder = _Folder(location, properties)
     committed = folder.batches("commits")
@@ -152,14 +152,14 @@ def stands(location: str, properties: Mapping[str, str], index: int) -> Mapping[
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
-    """The snapshots that a reader needs: the one where it stands, and all that came after it.
+    """The snapshots that a reader needs: the one at its position, and all later ones.
 
     Args:
         reader: The reader.
         parents: The parent of each retained snapshot of the table.
 
     Returns:
-        Ids of retained snapshots; none when the reader's place is no longer in the history.
+        Ids of retained snapshots; none when the reader's position is no longer in the history.
     """
     if reader.snapshot is None:
         return frozenset(parents)
@@ -175,7 +175,7 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
 
 
 def _given(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
-    """The readers at a location that was named: it must hold some."""
+    """The readers of a checkpoint that the user named; there must be one."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
         return [_foreign(folder, table, snapshots)]
     identity = _identity(folder)
@@ -209,7 +209,7 @@ def _readers(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Re
 
 
 def _identity(folder: _Folder) -> dict[str, Any] | None:
-    """Whose checkpoint it is; None for a folder that no pipeline has used yet."""
+    """The identity of a checkpoint; None for a folder that no pipeline has used yet."""
     text = folder.text("helios/identity.json")
     if text is None:
         if folder.batches("offsets"):
@@ -231,7 +231,7 @@ def _identity(folder: _Folder) -> dict[str, Any] | None:
 
 
 def _stood(folder: _Folder, index: int, sources: int) -> int | None:
-    """The last snapshot of a source that is read, or the one it begins with; None when all is yet to be read."""
+    """The last snapshot of a source that was read, or its start; None when everything is still to be read."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
     starts = _starts(folder, sources)
@@ -269,7 +269,7 @@ def _starts(folder: _Folder, sources: int) -> list[int | None]:
 
 
 def _foreign(folder: _Folder, table: str, snapshots: Collection[int]) -> Reader:
-    """A stream of another program than Helios: its offsets name no table, but snapshots are unique."""
+    """The reader of a Spark stream that is not from Helios: its offsets name no table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
     known = [end["snapshot_id"] for end in ends if isinstance(end, dict) and end.get("snapshot_id") in snapshots]
@@ -287,7 +287,7 @@ def _unreadable(folder: _Folder, why: str) -> CheckpointError:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What file systems and their absence raise; Azure's client has a family of its own."""
+    """The errors of file systems, also of missing ones; Azure's client has its own."""
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -356,7 +356,7 @@ class _Folder:
             if isinstance(files, PyArrowFileIO):
                 return files.fs_by_scheme(scheme, netloc), path
             system = files.get_fs(scheme, urlsplit(self.location).hostname)
-            system.invalidate_cache()  # adlfs remembers what it listed
+            system.invalidate_cache()  # adlfs caches listings
             return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
         except _failures() as error:
             raise self._away(error) from error

@@ -1,4 +1,4 @@
-"""Functions whose value is another one each time that they are called."""
+"""Nondeterministic functions in SQL expressions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _CHANGING = re.compile(
     r"|unix_timestamp(?=\s*\(\s*\)))\s*\(|(current_timestamp|current_date|current_time|localtimestamp)\b)",
     re.IGNORECASE,
 )
-"""Spark's; those of the clock also stand without brackets."""
+"""Spark's nondeterministic functions; those of the clock are also called without brackets."""
 
 
 def changing(text: str) -> str | None:
-    """The first function of an expression whose value is another one each time; None where there is none.
+    """The first nondeterministic function in an expression; None if there is none.
 
     Examples:
         >>> changing("day = CURRENT_DATE"), changing("name = 'now()'"), changing("rand() < 0.1")

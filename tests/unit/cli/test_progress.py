@@ -44,8 +44,8 @@ def test_a_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Lines()
     shown.open(["a.b", "longer.name"])
     for event in (Event("a.b", "started"), BATCH, Event("a.b", "skipped", batch=3, snapshot=77)):
-        shown.tell(event)  # type: ignore[arg-type]
-    shown.tell(Event("longer.name", "failed", message="it broke"))  # type: ignore[arg-type]
+        shown.emit(event)  # type: ignore[arg-type]
+    shown.emit(Event("longer.name", "failed", message="it broke"))  # type: ignore[arg-type]
     shown.close([STATUS])
     out = capsys.readouterr().out
     assert re.match(r"\d\d:\d\d:\d\d a\.b", out)
@@ -63,7 +63,7 @@ def test_a_quiet_source_is_told_once(capsys: pytest.CaptureFixture[str]) -> None
     shown.open(["a.b"])
     quiet = Event("a.b", "idle", batch=4)
     for event in (quiet, quiet, quiet, BATCH, quiet):
-        shown.tell(event)  # type: ignore[arg-type]
+        shown.emit(event)  # type: ignore[arg-type]
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [line.split("  ")[1].split(":")[0] for line in lines(captured.err)] == ["batch 4", "batch 3", "batch 4"]
@@ -74,7 +74,7 @@ def test_json_lines_have_iso_times(capsys: pytest.CaptureFixture[str]) -> None:
     shown = JsonLines()
     shown.open(["a.b"])
     shown.note("starting")
-    shown.tell(BATCH)  # type: ignore[arg-type]
+    shown.emit(BATCH)  # type: ignore[arg-type]
     shown.close([STATUS])
     note, batch, summary = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert note["message"] == "starting"
@@ -88,14 +88,14 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     board.note("starting")
     board.open(["a.b", "waits.on_it"])
     for event in (Event("a.b", "started"), BATCH):
-        board.tell(event)  # type: ignore[arg-type]
+        board.emit(event)  # type: ignore[arg-type]
     text = StringIO()
     Console(file=text, width=120).print(board._table())
     row = next(line for line in text.getvalue().splitlines() if "a.b" in line)
     assert row.split()[:4] == ["a.b", "running", "3", "1,200"]
     assert row.split()[4] == "1,481"
     assert "waiting" in text.getvalue()
-    board.tell(Event("a.b", "finished"))  # type: ignore[arg-type]
+    board.emit(Event("a.b", "finished"))  # type: ignore[arg-type]
     board.note("stopping")
     board.close([STATUS])
     out = capsys.readouterr().out
