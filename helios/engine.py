@@ -1,4 +1,4 @@
-"""What `pipeline.check()`, `.plan()`, `.run()`, `stream.schema()` and `.preview()` do: the top of the layers."""
+"""The engine behind `pipeline.check()`, `.plan()`, `.run()`, `stream.schema()` and `.preview()`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def module_catalogs() -> dict[str, Catalog]:
 
 
 def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
-    """The plans, when nothing but doubts stands against them, about which the run itself has the last word.
+    """The plans, if all problems are doubts, which only the run itself can settle.
 
     Raises:
         CheckFailed: With the problems.
@@ -91,7 +91,7 @@ class DefaultEngine:
         from helios.model.iceberg import Iceberg
 
         context = self._flow_context(flow)
-        # A pipeline nobody runs: it lends the flow its reads and conf.
+        # This pipeline never runs: it only provides the reads and the conf.
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]

@@ -2,7 +2,7 @@
 
 HeliosError                 what happened, where in the script, the fix
 ├── InputError              the input is wrong: exit status 2, nothing was written
-│   ├── DeclarationError    a value or a `>>` that cannot be
+│   ├── DeclarationError    an invalid value or `>>`
 │   ├── ScriptError         a script that cannot be loaded, or holds no pipeline
 │   ├── ConfigError         helios.toml, a profile, a `${NAME}`
 │   ├── CheckFailed         everything that `helios check` found, at once
@@ -70,7 +70,7 @@ class InputError(HeliosError):
 
 
 class DeclarationError(InputError):
-    """A value or a composition that cannot be."""
+    """An invalid value or composition."""
 
 
 class ScriptError(InputError):
@@ -82,7 +82,7 @@ class ConfigError(InputError):
 
 
 class NotFound(InputError):
-    """A named thing that does not exist."""
+    """Something that is named and does not exist."""
 
 
 class CheckpointError(InputError):

@@ -1,4 +1,4 @@
-"""Loading a pipeline script: plain values, in which the pipelines are found."""
+"""Loads a pipeline script and finds the pipelines among its values."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _execute(file: Path) -> ModuleType:
 
 
 def _hint(error: Exception) -> str:
-    """The near miss of a name that is not there, or what is too early for Spark."""
+    """A hint about an unknown name, or about a call of Spark while the script loads."""
     if isinstance(error, ImportError) and error.name == "helios":
         missing = str(error).split("'")[1]
         return near_miss(missing, helios_names())

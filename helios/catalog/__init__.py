@@ -1,1 +1,1 @@
-"""Data about catalogs and storages, and catalog operations through PyIceberg; importing it imports neither engine."""
+"""Catalogs and storages as data, and catalog operations through PyIceberg, which loads at the first use."""

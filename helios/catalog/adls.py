@@ -17,7 +17,7 @@ _MSI = "org.apache.hadoop.fs.azurebfs.oauth2.MsiTokenProvider"
 
 
 def parts(connection_string: str) -> dict[str, str]:
-    """A connection string of the Azure portal, taken apart; empty if it is none.
+    """The settings in a connection string of the Azure portal; empty if it is not one.
 
     Examples:
         >>> parts("AccountName=lake;AccountKey=a2V5;EndpointSuffix=core.windows.net")["AccountName"]
@@ -28,7 +28,7 @@ def parts(connection_string: str) -> dict[str, str]:
 
 
 class Account:
-    """What the settings of a storage come to, however they were given."""
+    """An Azure storage account, from a storage's settings or its connection string."""
 
     def __init__(self, storage: Storage) -> None:
         given = storage.option("connection_string")
@@ -41,7 +41,7 @@ class Account:
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
-        """For clients that know an address of its own only so."""
+        """A connection string for clients that take an endpoint in no other way; None without an endpoint."""
         if not self.endpoint:
             return None
         pairs = {"BlobEndpoint": str(self.endpoint), "AccountName": self.name}
@@ -74,7 +74,7 @@ def _spark(storage: Storage) -> dict[str, Value]:
         "adls.auth.shared-key.account.name": account.name if account.key else None,
         "adls.auth.shared-key.account.key": account.key,
         f"adls.sas-token.{account.host}": account.sas,
-        # Iceberg calls the address of an account its connection string.
+        # Iceberg's connection string is the account's address.
         f"adls.connection-string.{account.host}": account.endpoint,
     }
     return conf({"io-impl": "org.apache.iceberg.azure.adlsv2.ADLSFileIO", **keys})
@@ -110,7 +110,7 @@ def _hadoop(storage: Storage, place: str) -> dict[str, Value]:
 
 
 def _at_endpoint(account: Account, host: str) -> dict[str, Setting | None]:
-    """Hadoop's driver at another address: a server of Blob Storage, since no emulator has ADLS's own protocol."""
+    """Settings of Hadoop's driver for an endpoint, as Blob Storage: no emulator has the ADLS protocol."""
     if not account.endpoint:
         return {}
     address = urlsplit(str(account.endpoint))

@@ -1,4 +1,4 @@
-"""The table of catalogs: a row is all that Helios knows of one type."""
+"""The table of catalog types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark, PyIceberg and the jar cache need to know of a catalog. Secrets are revealed only here."""
+"""The settings of a catalog for Spark, PyIceberg and the jar cache. Secrets are revealed only here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DEFAULTS = (
     "s3.connect-",
     "s3.request-",
 )
-"""How the patience of clients is called, which Helios only has another default of."""
+"""Prefixes of timeouts and retries, of which Helios only sets the defaults: users may set them."""
 
 
 def spark_conf(catalog: Catalog) -> dict[str, str]:
@@ -124,7 +124,7 @@ def own_keys(catalog: Catalog) -> frozenset[str]:
 
 
 def hadoop_uri(uri: str) -> str:
-    """A URI as Hadoop's file systems call it.
+    """A URI with the scheme of Hadoop's file system.
 
     Examples:
         >>> hadoop_uri("s3://bucket/lake"), hadoop_uri("/data/lake")

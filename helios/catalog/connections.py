@@ -1,4 +1,4 @@
-"""Connections to catalogs: one per catalog value and process, and the next replica when one is away."""
+"""Connections to catalogs: one per catalog value and process, with failover between replicas."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 
 def prepare(catalog: Catalog) -> None:
-    """Makes what must exist before a writer comes, such as an embedded catalog's folder; call it before Spark.
+    """Creates what a writer needs, such as an embedded catalog's folder; call it before Spark starts.
 
     Raises:
-        EnvironmentProblem: It cannot be made.
+        EnvironmentProblem: It cannot be created.
     """
     make = CATALOGS[catalog.type].prepare
     if make is not None:
@@ -36,7 +36,7 @@ def prepare(catalog: Catalog) -> None:
 
 
 def client(catalog: Catalog) -> PyCatalog:
-    """PyIceberg's own catalog, of the replica that answered last.
+    """PyIceberg's own catalog object, connected to the replica that answered last.
 
     Raises:
         RunError: It cannot be reached.
@@ -45,14 +45,14 @@ def client(catalog: Catalog) -> PyCatalog:
 
 
 def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[type[Exception], ...] = ()) -> T:
-    """Asks a catalog something; of several replicas the one that answered last, then each other one.
+    """Runs a call against a catalog: first on the replica that answered last, then on the others.
 
-    Another replica is asked only if the one before certainly never saw the question.
+    Another replica is tried only if the one before certainly never received the request.
 
     Args:
         catalog: The catalog.
-        question: What is asked of PyIceberg's client.
-        passing: Errors to pass on as they are, beside Helios's own and what PyIceberg says of names.
+        question: The call, given PyIceberg's client.
+        passing: Errors to raise unchanged, besides Helios's own and PyIceberg's about missing or existing names.
 
     Raises:
         RunError: No replica answered, or one failed; the message has the likely cause and the fix.
@@ -77,7 +77,7 @@ def ask(catalog: Catalog, question: Callable[[PyCatalog], T], passing: tuple[typ
 
 
 def failed(catalog: Catalog, error: BaseException, every: bool = False) -> ConfigError | RunError:
-    """The message for a failure of a catalog: the likely cause, what was said, the fix."""
+    """The error for a failure of a catalog, with its likely cause, the evidence and the fix."""
     address = _address(catalog, error)
     more = " (all replicas were tried)" if every else ""
     what = f"catalog {catalog.name!r} ({catalog.type}){f' at {address}' if address else ''} failed{more}"
@@ -85,7 +85,7 @@ def failed(catalog: Catalog, error: BaseException, every: bool = False) -> Confi
 
 
 def told(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
-    """A failure of a catalog or its storage as an error of the input or of the run, with cause and fix."""
+    """The error for a failure of a catalog or its storage: of the input or of the run, with cause and fix."""
     found, where = diagnose(error), where or catalog.origin
     if found is None:
         return RunError(f"{what}: {brief(error)}", where=where, fix=f"run `helios doctor --catalog {catalog.name}`.")
@@ -94,7 +94,7 @@ def told(catalog: Catalog, what: str, error: BaseException, where: Origin | None
 
 
 def lock_of(key: Hashable) -> threading.Lock:
-    """The lock of one thing that only one thread should make."""
+    """The lock of something that only one thread may create."""
     with _LOCK:
         return _LOCKS.setdefault(key, threading.Lock())
 
@@ -133,7 +133,7 @@ def _connect(catalog: Catalog) -> PyCatalog:
 
 
 def _names() -> tuple[type[Exception], ...]:
-    """What PyIceberg says of namespaces and tables that are there, or are not."""
+    """PyIceberg's errors about namespaces and tables that are missing, or already exist."""
     from pyiceberg import exceptions
 
     return (
@@ -145,13 +145,13 @@ def _names() -> tuple[type[Exception], ...]:
 
 
 def addresses(catalog: Catalog) -> tuple[str, ...]:
-    """The addresses of a catalog that its settings name: of its servers, and of the one that issues tokens."""
+    """The addresses in a catalog's settings: of its servers and of its token endpoint."""
     given = (catalog.option(name) or () for name in ("uri", "endpoint", "oauth2_server_uri"))
     return tuple(address for one in given for address in (one if isinstance(one, tuple) else (str(one),)))
 
 
 def _address(catalog: Catalog, error: BaseException) -> str:
-    """The addresses that an error speaks of; none of them if it is, say, of the storage."""
+    """The addresses that an error mentions; empty if it is about something else, such as the storage."""
     said = " ".join(map(str, chain(error)))
     return ", ".join(address for address in addresses(catalog) if _spoken_of(address, said))
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Name = tuple[str, ...]
 
 CACHE_SECONDS = 5.0
-"""How old the metadata of a table of a catalog server may be. Embedded catalogs are always read afresh."""
+"""How old the metadata of a table of a catalog server may be. Embedded catalogs are never cached."""
 
 
 class Reader(Protocol):
@@ -106,7 +106,7 @@ class _SqliteReader:
         if not self._file.exists():
             return []
         glue = "AND" if "WHERE" in query else "WHERE"
-        # mode=rw never creates the file, and unlike ro it can roll back what a killed writer left.
+        # mode=rw never creates the file, and unlike ro it can roll back a killed writer's transaction.
         uri = f"{self._file.as_uri()}?mode=rw"
         try:
             with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
@@ -145,7 +145,7 @@ class _ClientReader:
 
     def exists(self, table: Name) -> bool:
         key = (os.getpid(), self._catalog, table)
-        # Only that a table is there is remembered: it is waited for, and then it must be seen at once.
+        # Only existing tables are cached: a pipeline waits for a missing one, and must see it at once.
         if _fresh(_SEEN.get(key)) or _fresh(_LOADED.get(key)):
             return True
         found = ask(self._catalog, lambda connection: connection.table_exists(table))
@@ -157,7 +157,7 @@ class _ClientReader:
         from pyiceberg.exceptions import NoSuchTableError
 
         key = (os.getpid(), self._catalog, table)
-        # One thread asks, those that want the same table meanwhile wait for its answer.
+        # One thread loads a table; others that want it wait for the result.
         with lock_of(key):
             cached = _LOADED.get(key)
             if cached is not None and _fresh(cached):
@@ -180,13 +180,13 @@ def _fresh(entry: tuple[float, object] | None) -> bool:
 
 
 def forget(catalog: Catalog, table: Name) -> None:
-    """Drops what is remembered of a table."""
+    """Drops a table from the cache."""
     for remembered in (_LOADED, _SEEN):
         remembered.pop((os.getpid(), catalog, table), None)
 
 
 def forget_all(catalog: Catalog) -> None:
-    """Drops what is remembered of a catalog's tables: another client in this process has written some of them."""
+    """Drops all tables of a catalog from the cache: another client in this process has written some."""
     for remembered in (_LOADED, _SEEN):
         for key in [key for key in tuple(remembered) if key[:2] == (os.getpid(), catalog)]:
             remembered.pop(key, None)
@@ -225,7 +225,7 @@ def _open(catalog: Catalog, table: Name, metadata: TableMetadata, location: str)
 
 
 class _Later:
-    """Stands for an object that is made when an attribute of it is first asked for."""
+    """A proxy that creates its object when an attribute is first read."""
 
     def __init__(self, make: Callable[[], object]) -> None:
         self.__dict__["_made"] = cache(make)

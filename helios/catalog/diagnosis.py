@@ -1,4 +1,4 @@
-"""What a failed call of a catalog or a storage means: a symptom in the chain of its errors, the cause, the fix."""
+"""Diagnoses failed calls of catalogs and storages: a table from symptoms in the error chain to cause and fix."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """A row of the table.
+    """A symptom with its likely cause and its fix.
 
     Args:
-        name: What it is called, for programs.
-        symptom: A pattern of what the errors say, or of the names of their classes.
+        name: Its name, for programs.
+        symptom: A pattern in the messages of the errors, or in the names of their classes.
         cause: What is likely wrong, as the end of a sentence.
         fix: What to do about it, in the imperative.
-        unreached: Whether the server certainly never saw the request, so that another one may be asked.
-        settings: Whether the settings are wrong, so that trying again cannot help.
+        unreached: Whether the server certainly never received the request, so that another replica may be tried.
+        settings: Whether the settings are wrong, so that a retry cannot help.
     """
 
     name: str
@@ -35,7 +35,7 @@ def _row(
 
 
 def _status(number: str) -> str:
-    """An HTTP status in what an error says: a number that is no part of a name, an address or a port."""
+    """A pattern of an HTTP status in a message: a number that is not part of a name, an address or a port."""
     return rf"(?:(?<![\w.:/@=-])|status[ =:]|code[ =:])(?:{number})(?![\w@/-])"
 
 
@@ -258,11 +258,11 @@ DIAGNOSES = (
         settings=True,
     ),
 )
-"""First match wins: what is certain stands before what is vague."""
+"""The first match wins, so specific symptoms come before vague ones."""
 
 
 def diagnose(error: BaseException) -> Diagnosis | None:
-    """The likely cause of a failure; None if nobody can tell.
+    """The likely cause of a failure; None if it is unknown.
 
     Args:
         error: The failure. Its causes are looked at too, the innermost first.
@@ -276,7 +276,7 @@ def diagnose(error: BaseException) -> Diagnosis | None:
 
 
 def evidence(error: BaseException) -> str:
-    """What shows the cause of a failure, on one line: the shortest of the errors that say it."""
+    """The shortest error in the chain that shows the cause, on one line."""
     found = _found(error)
     return brief(found[1] if found else error)
 
@@ -291,7 +291,7 @@ def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, its causes, and the errors that libraries hand over as arguments."""
+    """An error, its causes, and the errors among its arguments."""
     pending: list[BaseException] = [error]
     seen: set[int] = set()
     while pending:
@@ -305,7 +305,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def brief(error: BaseException, length: int = 300) -> str:
-    """What an error says, on one line and without the addresses' credentials."""
+    """An error's message on one line, with credentials in URLs masked."""
     text = re.sub(r"//[^/@\s]+@", "//***@", " ".join(str(error).split()))
     text = re.sub(r"^When .+?: (?=AWS Error)|Unable to parse ExceptionName: ", "", text)
     text = re.split(r":?\s*(?:Content: )?<(?:\?xml|!DOCTYPE|html)", text, maxsplit=1)[0]

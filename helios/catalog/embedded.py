@@ -1,4 +1,4 @@
-"""The embedded catalogs: a SQLite file in a folder, which lasts, or goes with the process."""
+"""The embedded catalogs: a SQLite file in a folder, persistent or temporary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the configuration that holds for a script is found."""
+"""Finds the configuration file of a script."""
 
 from __future__ import annotations
 

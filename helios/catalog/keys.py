@@ -1,4 +1,4 @@
-"""What rows of catalogs and storages are made of: their settings, and what is wrong with some given ones."""
+"""Settings of catalogs and storages: their definitions and their checks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def problem(keys: Iterable[Key], given: Given, required: bool = True) -> Fault |
     Args:
         keys: The row's keys.
         given: The settings.
-        required: Whether all settings are there and final; otherwise `${NAME}` may still stand in them.
+        required: Whether all settings are given and final; otherwise they may still contain `${NAME}`.
 
     Examples:
         >>> problem([Key("path", "a folder")], {"pth": "/data"})

@@ -1,4 +1,4 @@
-"""Project Nessie, by its own protocol in both engines: its Iceberg REST shows a single snapshot of each table."""
+"""Project Nessie, by its own protocol: its Iceberg REST endpoint shows only one snapshot of each table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REF = re.compile(r"[A-Za-z](((?![.]{2})[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
 
 
 def _api(catalog: Catalog) -> Setting:
-    """The address of version 2 of the API, whichever of the server's addresses was given."""
+    """The address of version 2 of the API, from any address of the server."""
     base = re.sub(r"/(api/v\d+|iceberg(/[^/]*)?)?/*$", "", str(catalog.option("uri")))
     return f"{base}/api/v2"
 

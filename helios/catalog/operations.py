@@ -72,7 +72,7 @@ def load(catalog: Catalog, table: str) -> Table:
 
 
 def create_namespace(catalog: Catalog, namespace: str) -> None:
-    """Makes a namespace.
+    """Creates a namespace.
 
     Raises:
         InputError: It exists.
@@ -93,12 +93,12 @@ def create_namespace(catalog: Catalog, namespace: str) -> None:
 def create_table(
     catalog: Catalog, table: str, schema: pa.Schema | Schema, partition_by: Sequence[PartitionField | str] = ()
 ) -> Table:
-    """Makes an empty table.
+    """Creates an empty table.
 
     Raises:
         NotFound: The namespace, or a column of `partition_by`, does not exist.
         InputError: The table exists.
-        DeclarationError: A transform does not fit its column, or a type has no place in Iceberg.
+        DeclarationError: A transform does not fit its column, or Iceberg does not have a type.
     """
     from pyiceberg.exceptions import NoSuchNamespaceError, TableAlreadyExistsError
     from pyiceberg.schema import assign_fresh_schema_ids
@@ -128,7 +128,7 @@ def create_table(
 
 
 def drop_table(catalog: Catalog, table: str) -> None:
-    """Takes a table out of the catalog; its files stay.
+    """Removes a table from the catalog; its files stay.
 
     Raises:
         NotFound: There is no such table.
@@ -147,7 +147,7 @@ def drop_table(catalog: Catalog, table: str) -> None:
 
 
 def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
-    """The error for a table that is not there: the nearest one, or that its namespace is not there either."""
+    """The error for a missing table; it names the nearest one, or says that the namespace is missing too."""
     name = Identifier.parse(table, where).parts
     found = reader(catalog).tables(name[:-1])
     if found is None:
@@ -161,11 +161,11 @@ def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
 
 
 def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: str = "") -> NotFound:
-    """The error for a namespace that is not there."""
+    """The error for a missing namespace."""
     shown = _dotted(namespace)
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
-    elif what:  # somebody looks for a table in it
+    elif what:  # the caller looks for a table in it
         fix = f"see what there is with `helios tables {catalog.name}`."
     else:
         fix = f'make it with .create_namespace("{shown}").'

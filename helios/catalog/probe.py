@@ -1,4 +1,4 @@
-"""Whether the servers of a catalog and its storage answer, and with whose credentials: each look is bounded in time."""
+"""Probes of the servers of a catalog and its storage, each with a time limit, and which credentials they use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_SECONDS = 8.0
-"""What a server may take to answer one look."""
+"""The time limit of one probe."""
 CONNECT_SECONDS = 3.0
 _PATIENCE = {"s3.request-timeout": "5", "s3.retry-strategy-impl": "helios.catalog.clients.look.Once"}
 _PORTS = {"http": 80, "https": 443, "thrift": 9083}
@@ -37,11 +37,11 @@ _NO_PROOF = ("forbidden", "unauthorized", "no credentials", "no catalog")
 
 
 class TooLong(TimeoutError):
-    """A look that was given up."""
+    """A probe took longer than its limit."""
 
 
 def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
-    """What a look gives, which runs in a thread of its own and is given up when it takes too long.
+    """The result of a probe, which runs in a thread of its own and is abandoned after a time limit.
 
     Raises:
         TooLong: It took too long.
@@ -66,7 +66,7 @@ def bounded(look: Callable[[], T], seconds: float = LOOK_SECONDS) -> T:
 
 
 def reach(address: str) -> None:
-    """Connects to a server, and shakes hands where the address asks for TLS.
+    """Connects to a server, with a TLS handshake where the address is https.
 
     Raises:
         OSError: It cannot be reached.
@@ -77,13 +77,13 @@ def reach(address: str) -> None:
         return  # clients go through the proxy
     with socket.create_connection((host, port), CONNECT_SECONDS) as connection:
         if parts.scheme == "https":
-            # Whether the certificate is trusted is told by the clients, each with authorities of its own.
+            # Each client checks the certificate against authorities of its own.
             context = ssl._create_unverified_context()
             context.wrap_socket(connection, server_hostname=host).close()
 
 
 def storage_addresses(storage: Storage) -> tuple[str, ...]:
-    """The addresses of a storage as far as its settings tell."""
+    """The addresses of a storage that its settings name."""
     if storage.type == "adls":
         account = Account(storage)
         return (str(account.endpoint or f"https://{account.name}.blob.core.windows.net"),)
@@ -92,7 +92,7 @@ def storage_addresses(storage: Storage) -> tuple[str, ...]:
 
 
 def look(catalog: Catalog, place: str) -> None:
-    """Looks at a place with the credentials of a catalog's storage, without writing, where its settings hold any.
+    """Checks that the credentials of a catalog's storage can list a location, without writing.
 
     Raises:
         ConfigError: The settings of the storage are wrong.
@@ -119,12 +119,12 @@ def look(catalog: Catalog, place: str) -> None:
 
 
 def lends(catalog: Catalog) -> bool:
-    """Whether the catalog's server gives out the credentials of its storage."""
+    """Whether the catalog's server vends the credentials of its storage."""
     return catalog.type == "rest" and not (catalog.storage and _secrets(catalog.storage))
 
 
 def storage_failed(catalog: Catalog, place: str, error: BaseException) -> HeliosError:
-    """The message for a failure of a catalog's storage."""
+    """The error for a failure of a catalog's storage."""
     storage = storage_of(catalog)
     address = ", ".join(storage_addresses(storage)) if storage else ""
     what = f"catalog {catalog.name!r}: its storage {place}{f' at {address}' if address else ''} failed"
@@ -132,14 +132,14 @@ def storage_failed(catalog: Catalog, place: str, error: BaseException) -> Helios
 
 
 def file_io(catalog: Catalog, place: str) -> FileIO:
-    """PyIceberg's access to the files at a place, with the patience of a look."""
+    """PyIceberg's file access to a location, with short timeouts."""
     from pyiceberg.io import load_file_io
 
     return load_file_io({**pyiceberg_properties(catalog), **_PATIENCE}, place)
 
 
 def _list(io: FileIO, place: str) -> None:
-    """Lists a folder that is not there: unlike a look at one file, its refusal has a body that tells why."""
+    """Lists a folder that does not exist: unlike for a single file, a refusal has a body with the reason."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     parts = urlsplit(place)
@@ -157,11 +157,11 @@ def _list(io: FileIO, place: str) -> None:
             raise OSError(f"NoSuchBucket: {container} does not exist") from error
 
 
-# Where the server puts tables, if only it knows
+# Where the server puts tables, if only the server knows
 
 
 def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
-    """A folder in which tables of a catalog are, and the access to it; None if the catalog has none yet.
+    """A folder with tables of a catalog, and file access to it; None if the catalog has no table yet.
 
     Raises:
         RunError: The catalog is away.
@@ -175,7 +175,7 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
 def _told_by(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
     spaces = list(connection.list_namespaces())
     for name in (name for space in spaces for name in connection.list_tables(space)):
-        table = connection.load_table(name)  # with it come the credentials, if the server lends some
+        table = connection.load_table(name)  # the response has the credentials, if the server vends some
         return table.location(), table.io
     told = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
     told += [connection.load_namespace_properties(space).get("location") for space in spaces]
@@ -187,7 +187,7 @@ def _told_by(catalog: Catalog, connection: Any, known: str | None) -> tuple[str,
 
 
 def catalog_credentials(catalog: Catalog) -> str | None:
-    """Which credentials a catalog's client has, and from where; None where there is nothing to log in to."""
+    """Which credentials a catalog's client uses, and where they come from; None where it needs no login."""
     row = CATALOGS[catalog.type]
     if catalog.type == "glue":
         profile = catalog.option("profile")
@@ -199,7 +199,7 @@ def catalog_credentials(catalog: Catalog) -> str | None:
 
 
 def storage_credentials(catalog: Catalog) -> str | None:
-    """Which credentials a catalog's storage is opened with, and from where; None for local folders."""
+    """Which credentials a catalog's storage uses, and where they come from; None for local folders."""
     storage = storage_of(catalog)
     if storage is None or storage.type == "local":
         return "those that the server lends" if lends(catalog) and warehouse(catalog) is None else None

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def no_fault(given: Given) -> Fault | None:
-    """Settings of which every combination makes sense."""
+    """For rows where every combination of settings is valid."""
     return None
 
 
 def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
-    """What is wrong with the URI of a place that is in a bucket."""
+    """What is wrong with a URI that needs a bucket; None if nothing is."""
     if "@" in uri.netloc:
         return "must not hold a user or a password: it would be shown"
     return None if uri.netloc else "names no bucket"
@@ -40,11 +40,11 @@ class CatalogRow:
         storages: Kinds of storage that it takes.
         fault: What is wrong with a combination of settings.
         java: Java system properties of the driver that it needs, where its client takes no other setting.
-        prepare: Makes what must exist before a writer comes; idempotent.
+        prepare: Creates what a writer needs, such as a folder; idempotent.
         index: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
-        client: The class of its PyIceberg client as "module:Class", where PyIceberg's own lacks something.
+        client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
         placed: Whether its warehouse must be a URI on its storage.
-        temporary: Whether it is gone with the process, and the checkpoints of its pipelines too.
+        temporary: Whether it, and the checkpoints of its pipelines, are removed when the process ends.
         extra: The extra of helios-iceberg that installs its Python client.
         gaps: What it cannot do, for the docs.
     """
@@ -76,10 +76,10 @@ class StorageRow:
         pyiceberg: Its PyIceberg properties.
         hadoop: The conf of Hadoop's file system for a place (a bucket, or container@account), for checkpoints.
         example: What a warehouse on it looks like.
-        schemes: The schemes of its URIs, each with the one by which Hadoop calls it.
+        schemes: The schemes of its URIs, each with Hadoop's name of it.
         no_checkpoint: Why Hadoop cannot keep a checkpoint at a location on it; None if it can.
-        misplaced: What is wrong with a URI on it, told from the settings, if any; None if nothing is.
-        warehouse: The URI of a warehouse on it when the catalog names none; None if it cannot tell.
+        misplaced: What is wrong with a URI on it, given its settings; None if nothing is.
+        warehouse: The default warehouse on it, for catalogs that name none; None if there is no default.
         fault: What is wrong with a combination of settings.
         components: Jar components that it needs.
         checkpoints: Jar components that a checkpoint on it needs.

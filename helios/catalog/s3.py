@@ -1,4 +1,4 @@
-"""Amazon S3 and what speaks its protocol, such as MinIO."""
+"""Amazon S3 and compatible servers, such as MinIO."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _region(storage: Storage) -> Setting | None:
 
 
 def _path_style(storage: Storage) -> Setting | None:
-    """Whether the bucket stands in the path: what servers other than Amazon's mostly need."""
+    """Whether the bucket is in the path, as most servers other than Amazon's need."""
     given = storage.option("path_style")
     return given if given is not None else (True if storage.option("endpoint") else None)
 

@@ -1,4 +1,4 @@
-"""Catalogs as values: declared in a script or in helios.toml, connected to only when they are used."""
+"""Catalogs as frozen values, declared in a script or in helios.toml; they connect at the first use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Catalog:
     Equal values share one connection per process.
 
     Raises:
-        DeclarationError: The name, the type, a setting or a property that cannot be.
+        DeclarationError: The name, the type, a setting or a property is invalid.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Catalog:
 
     @staticmethod
     def memory(name: str, properties: Mapping[str, str] | None = None) -> Catalog:
-        """A catalog that is gone with the process, for tests.
+        """A temporary catalog for tests; it is removed when the process ends.
 
         Args:
             name: The catalog's name in table names; equal names in one process are one catalog.
@@ -113,16 +113,16 @@ class Catalog:
             name: The catalog's name in table names.
             uri: The server's address; a list for replicas of one catalog.
             warehouse: Which warehouse of the server: a name, or a URI.
-            credential: OAuth2 client credentials, "client_id:secret", with which tokens are asked for and renewed.
-            oauth2_server_uri: Where; by default the catalog's own `v1/oauth/tokens`.
-            scope: The scope that is asked for; by default "catalog".
-            token: A bearer token instead, which nobody renews.
-            storage: Where its tables are; without keys there, the server is asked for some.
+            credential: OAuth2 client credentials, "client_id:secret"; Helios requests and renews tokens with them.
+            oauth2_server_uri: The token endpoint; by default the catalog's own `v1/oauth/tokens`.
+            scope: The OAuth2 scope to request; by default "catalog".
+            token: A bearer token instead; it is not renewed.
+            storage: Where its tables are; without keys there, the server is asked for credentials.
             properties: Passed through to Iceberg.
-            allow_http: Whether `http://` may lead to other machines.
+            allow_http: Whether `http://` to other machines is allowed.
 
         Raises:
-            DeclarationError: `credential` beside `token`, `http://` to another machine, an address that is no URL.
+            DeclarationError: Both `credential` and `token`, `http://` to another machine, or an invalid URL.
 
         Examples:
             >>> Catalog.rest("prod", uri="https://catalog.example.com", credential="me:secret").options
@@ -152,10 +152,10 @@ class Catalog:
             region: The AWS region; by default the storage's, or that of the AWS configuration.
             catalog_id: The account whose catalog it is; by default one's own.
             profile: A profile of the AWS configuration.
-            endpoint: Another address.
+            endpoint: Another address of the service.
             storage: `Storage.s3(...)`; by default S3 with the default credential chain.
             properties: Passed through to Iceberg.
-            allow_http: Whether an endpoint with `http://` may lead to other machines.
+            allow_http: Whether an `http://` endpoint on another machine is allowed.
 
         Raises:
             DeclarationError: A setting, a storage or a warehouse that it does not take.
@@ -261,7 +261,7 @@ class Catalog:
         return operations().load(self, table)
 
     def create_namespace(self, namespace: str) -> None:
-        """Makes a namespace.
+        """Creates a namespace.
 
         Raises:
             InputError: It exists.
@@ -271,7 +271,7 @@ class Catalog:
     def create_table(
         self, table: str, schema: pa.Schema | Schema, partition_by: Sequence[PartitionField | str] = ()
     ) -> Table:
-        """Makes an empty table of format v2.
+        """Creates an empty table of format v2.
 
         Args:
             table: "namespace.table"; the namespace must exist.
@@ -281,7 +281,7 @@ class Catalog:
         Raises:
             NotFound: The namespace, or a column of `partition_by`, does not exist.
             InputError: The table exists.
-            DeclarationError: A transform does not fit its column, or a type has no place in Iceberg.
+            DeclarationError: A transform does not fit its column, or Iceberg does not have a type.
 
         Examples:
             >>> import pyarrow as pa
@@ -294,7 +294,7 @@ class Catalog:
         return operations().create_table(self, table, schema, partition_by)
 
     def drop_table(self, table: str) -> None:
-        """Takes a table out of the catalog; its files stay.
+        """Removes a table from the catalog; its files stay.
 
         Raises:
             NotFound: There is no such table.

@@ -1,4 +1,4 @@
-"""The table of storages: a row is all that Helios knows of one kind of storage."""
+"""The table of storage types."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ STORAGES: Mapping[str, StorageRow] = {
 """Every storage."""
 
 SPARKS_OWN_SCHEMES = ("file", "hdfs", "viewfs")
-"""File systems that pyspark's own jars can write, and so keep a stream's checkpoint on."""
+"""File systems that pyspark's own jars can write, and so can hold a checkpoint."""
 
 
 def kind_of(uri: str) -> str | None:

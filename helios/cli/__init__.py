@@ -1,4 +1,4 @@
-"""The command line. Engines, PyIceberg and rich are imported by the commands that use them: `--help` needs none."""
+"""The command line. Commands import engines, PyIceberg and rich when they run: `--help` needs none of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 class Helios(click.Group):
-    """Commands in the order of use, whose errors are told in one paragraph."""
+    """The command group: lists commands in the order of use, and prints each error as one paragraph."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

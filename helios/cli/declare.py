@@ -1,4 +1,4 @@
-"""`init`, `check`, `plan`, `graph`: what needs no JVM."""
+"""The commands that need no JVM: `init`, `check`, `plan` and `graph`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEMPLATE = {
     "helios.toml": "helios.toml",
     "orders.csv": "data/orders.csv",
 }
-"""Package data, and the file that `helios init` makes of it."""
+"""Package data, and the file that `helios init` writes from it."""
 IGNORED = ".helios/"
 
 
@@ -53,7 +53,7 @@ def init(folder: Path) -> None:
 
 
 def _ignore(file: Path) -> bool:
-    """Adds the catalog's folder to a .gitignore, which a repository may have already."""
+    """Adds the catalog's folder to .gitignore, creating the file if needed; whether anything was written."""
     text = file.read_text("utf-8") if file.exists() else ""
     if IGNORED in text.splitlines():
         return False
@@ -72,7 +72,7 @@ def _ignore(file: Path) -> bool:
 def check(target: Target, offline: bool, values: dict[str, str], profile: str | None, as_json: bool) -> None:
     """Find every problem of a script at once, without a JVM.
 
-    Each problem is told with its line and its fix. Catalogs are read unless --offline.
+    Each problem has its line and its fix. Catalogs are read unless --offline.
 
     \b
     Example:

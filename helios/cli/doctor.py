@@ -1,4 +1,4 @@
-"""`doctor` and `jars`: whether this machine and the catalogs are fit for a run."""
+"""The commands `doctor` and `jars`: check and prepare this machine and the catalogs for a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that the doctor looked at; `ok` is None for what could not be looked at."""
+    """One check of the doctor; `ok` is None where the check could not be made."""
 
     name: str
     ok: bool | None
@@ -142,13 +142,13 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
 
 
 def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | None = None) -> Check:
-    """Takes a look, and gives it up when it takes too long.
+    """Runs a check with a time limit.
 
     Args:
-        name: What is looked at.
-        look: The look; it returns what it saw.
-        where: The address or the place that it looks at.
-        otherwise: The fix of a failure whose cause nobody can tell.
+        name: What is checked.
+        look: The check; it returns the detail to show.
+        where: The address or location that it checks.
+        otherwise: The fix of a failure whose cause is unknown.
     """
     from helios.catalog.diagnosis import brief, diagnose, evidence
     from helios.catalog.probe import bounded
@@ -158,7 +158,7 @@ def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str |
     try:
         detail, ok = bounded(look), True
     except Exception as error:
-        # Storages and catalogs raise what their clients' libraries raise: there is no common root to name.
+        # Clients of storages and catalogs raise the errors of their libraries, which have no common root.
         ok = False
         cause = error.__cause__ if isinstance(error, HeliosError) else error
         found = diagnose(cause) if cause is not None else None
@@ -175,10 +175,10 @@ def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str |
 def _java() -> Check:
     from helios.environment.java import find_java
 
-    def told(java: Java) -> str:
+    def shown(java: Java) -> str:
         return f"{java.version} at {java.path}" + (f" ({java.notice})" if java.notice else "")
 
-    return _timed("java", lambda: told(find_java()))
+    return _timed("java", lambda: shown(find_java()))
 
 
 def _spark(catalogs: list[Catalog]) -> list[Check]:
@@ -213,7 +213,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
     reached = _addresses(name, addresses(catalog))
     checks = [*reached, *_credentials(name, lambda: probe.catalog_credentials(catalog))]
     away = [check for check in reached if not check.ok]
-    # Of several replicas one is enough.
+    # One reachable replica is enough.
     if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
         listed = Check(name, None, "not asked: see its address")
     else:
@@ -249,7 +249,7 @@ def _namespaces(catalog: Catalog) -> str:
 
 
 def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
-    """Puts, gets and deletes a small file in the warehouse, as PyIceberg does with the files of tables."""
+    """Puts, gets and deletes a small file in the warehouse, through PyIceberg."""
     from helios.catalog import probe
     from helios.catalog.conf import storage_of, warehouse
 
@@ -270,7 +270,7 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         found.extend([place] if place else [])
         return ""
 
-    client = _timed(name, connect)  # apart from put, whose time it would hide
+    client = _timed(name, connect)  # separate from put, so that put's time is its own
     if not client.ok:
         return [*checks, client]
     if not found:
@@ -284,7 +284,7 @@ def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
     content = secrets.token_bytes(64)
 
     def put() -> str:
-        # The name is new; to look whether it is taken would give refusals that do not say why.
+        # The name is new. A check whether it exists would fail without a reason where rights are missing.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(content)
         return place

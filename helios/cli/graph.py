@@ -1,4 +1,4 @@
-"""Pipelines as a graph, in mermaid or dot."""
+"""Draws pipelines as a graph, in mermaid or dot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`expire`, `rollback`, `tag`, `branch`, `compact`, `orphans`: what keeps a table in shape."""
+"""The commands that maintain a table: `expire`, `rollback`, `tag`, `branch`, `compact` and `orphans`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def expire(
     if as_json:
         output.to_json({"table": table.name, "dry_run": dry_run, **_as_json(plan), **done})
         return
-    _tell_expiry(table.name, plan, done, dry_run=dry_run)
+    _print_expiry(table.name, plan, done, dry_run=dry_run)
 
 
 def _as_json(plan: Expiry) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _as_json(plan: Expiry) -> dict[str, Any]:
     }
 
 
-def _tell_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bool) -> None:
+def _print_expiry(table: str, plan: Expiry, done: dict[str, Any], *, dry_run: bool) -> None:
     if not plan.snapshots:
         click.echo(f"{table}: nothing to expire.")
     elif dry_run:
@@ -155,7 +155,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
 
 
 def _ref_command(kind: str, about: str) -> click.Command:
-    """`tag` and `branch` differ in one word."""
+    """The command `tag` or `branch`: they differ only in this word."""
 
     @click.command(kind, help=about)
     @table_argument
@@ -288,7 +288,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     click.echo(f"{done.table}: {_count(len(done.files), 'orphan file')}{'' if dry_run else ' deleted'}.", err=True)
 
 
-# what they share
+# shared
 
 
 def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and the loading of the script that they name."""
+"""Arguments and options shared by commands, and loading the script that they name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Target:
-    """What `SCRIPT[:name]` means.
+    """A parsed `SCRIPT[:name]`.
 
     Examples:
         >>> Target.parse("missing.py:orders")
@@ -41,7 +41,7 @@ class Target:
         if Path(text).is_file():
             return cls(text)
         heads = [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] == ":"]
-        # A missing script is told by its own name, not by that of the pipeline.
+        # For a missing script, the error names the file without the pipeline.
         head = next((h for h in heads if Path(h).is_file()), None) or next(
             (h for h in heads if h.endswith(".py")), None
         )
@@ -117,7 +117,7 @@ def _values(ctx: click.Context, param: click.Parameter, given: Iterable[str]) ->
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> bool:
-    # Kept at the root, where errors of every command are told.
+    # Kept at the root context, which reports the errors of every command.
     if value:
         setattr(ctx.find_root().ensure_object(Settings), str(param.name).removeprefix("as_"), True)
     return value
@@ -140,10 +140,10 @@ _debug_option = click.option(
 
 
 def common(command: Command) -> Command:
-    """The options of every command that can fail for reasons of its input."""
+    """The options that all commands share."""
     return profile_option(_debug_option(command))
 
 
 def settings() -> Settings:
-    """What the running command was told about output."""
+    """The output settings of the running command."""
     return click.get_current_context().find_root().ensure_object(Settings)

@@ -1,4 +1,4 @@
-"""What commands print: errors as one paragraph, tables for eyes or for pipes, JSON."""
+"""Output of commands: errors as one paragraph, tables for terminals or pipes, JSON."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 @dataclass
 class Settings:
-    """How a command was asked to speak."""
+    """Output settings of a command."""
 
     json: bool = False
     debug: bool = False
 
 
 def to_json(value: Any) -> None:
-    """Prints a value as JSON; what JSON has no word for is told as text."""
+    """Prints a value as JSON; values without a JSON type are printed as text."""
     click.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
 
 
 def paragraph(error: HeliosError) -> str:
-    """An error as the user reads it: where, what, fix.
+    """An error for the user: where, what, fix.
 
     Examples:
         >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="mend it."))
@@ -46,17 +46,17 @@ def paragraph(error: HeliosError) -> str:
 
 
 def _printable(text: str) -> str:
-    # What a script or a server said may hold codes that a terminal would obey.
+    # Text from a script or a server may contain terminal control codes.
     return "".join(sign if sign.isprintable() or sign == "\n" else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
 def problems_of(error: HeliosError) -> list[HeliosError]:
-    """The error itself, or each problem that it stands for."""
+    """The error itself, or each problem of a failed check."""
     return list(error.problems) if isinstance(error, CheckFailed) else [error]
 
 
 def report(error: HeliosError, settings: Settings) -> None:
-    """Tells of an error: on standard error, or as JSON on standard output."""
+    """Prints an error: on standard error, or as JSON on standard output."""
     if settings.debug:
         show_traceback(error)
     if settings.json:
@@ -73,15 +73,15 @@ def as_json(error: HeliosError) -> dict[str, Any]:
 
 
 def report_bug(error: Exception, settings: Settings) -> None:
-    """Tells of an exception that nobody foresaw."""
-    told = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {told}" if told else type(error).__name__
+    """Prints an unexpected exception."""
+    message = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     fix = "this is a bug in Helios; run with --debug for the traceback."
     if settings.debug:
         show_traceback(error)
         fix = "this is a bug in Helios; report it with the traceback."
     if settings.json:
-        to_json({"error": type(error).__name__, "what": told, "where": None, "fix": fix})
+        to_json({"error": type(error).__name__, "what": message, "where": None, "fix": fix})
     else:
         say_error(f"{what}. {fix[0].upper()}{fix[1:]}")
 
@@ -108,7 +108,7 @@ def _coloured() -> bool:
 
 
 def _place(where: Origin | None) -> str | None:
-    # What was given on the command line has no line in a file: its caller is click.
+    # An argument of the command line has no line in a script: its caller is click.
     if where is None or os.path.abspath(where.file).startswith(_CLICK):
         return None
     return str(where)
@@ -120,7 +120,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[object]], numbers: Seq
     Args:
         headers: The names of the columns.
         rows: The cells.
-        numbers: The columns that stand at the right.
+        numbers: The columns to align right.
     """
     cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live table on a terminal, plain lines or JSON elsewhere."""
+"""Progress of a run: a live table on a terminal, plain lines or JSON elsewhere."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ENDS = ("finished", "stopped", "failed")
 
 
 class Progress(Protocol):
-    """Hears the events of a run, from its threads."""
+    """Receives the events of a run, from its threads."""
 
     def open(self, pipelines: Sequence[str]) -> None:
-        """The run begins, with these pipelines."""
+        """The run starts, with these pipelines."""
 
     def note(self, text: str) -> None:
-        """Something that is no event of a pipeline."""
+        """A message that is not an event of a pipeline."""
 
     def emit(self, event: Event) -> None:
-        """Something that a pipeline did."""
+        """An event of a pipeline."""
 
     def close(self, status: Sequence[dict[str, Any]]) -> None:
-        """The run is over; what `Runner.status()` says of it."""
+        """The run is over, with this `Runner.status()`."""
 
 
 def counted(number: int, noun: str) -> str:
@@ -56,8 +56,8 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-TOLD = ("maintained", "resumed")
-"""Events whose message is told as it is."""
+WITH_MESSAGE = ("maintained", "resumed")
+"""Events that are shown by their message."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Lines:
             return f"batch {event.batch}: no rows"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
-        if event.kind in TOLD:
+        if event.kind in WITH_MESSAGE:
             return event.message
         if event.kind == "failed" and len(self._names) > 1:
             return f"failed: {event.message}"  # the others go on, perhaps for days
@@ -139,7 +139,7 @@ class JsonLines:
 
 @dataclass
 class _Row:
-    """What the live table knows of one pipeline."""
+    """One pipeline's row of the live table."""
 
     state: str = "waiting"
     batch: int | None = None
@@ -151,7 +151,7 @@ class _Row:
 
 
 class Board:
-    """A table that lives on a terminal, one row per pipeline.
+    """A live table on a terminal, one row per pipeline.
 
     Args:
         err: Whether the terminal is standard error's.
@@ -182,7 +182,7 @@ class Board:
             self._spinner.start()
 
     def emit(self, event: Event) -> None:
-        if event.kind in ("waiting", *TOLD):
+        if event.kind in ("waiting", *WITH_MESSAGE):
             self.note(f"{event.pipeline}: {event.message}")
         with self._lock:
             row = self._rows[event.pipeline]
@@ -205,7 +205,7 @@ class Board:
             )
 
     def hide(self) -> None:
-        """Gives the terminal back as it was."""
+        """Restores the terminal."""
         self._spinner.stop()
         self._live.stop()
 

@@ -1,4 +1,4 @@
-"""`quarantine`: what was set aside, setting an audited batch aside, and replaying rows that were mended."""
+"""The command `quarantine`: shows rejected rows, discards an audited batch, replays rows through fixed steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SHOW = "show"
 SHOWN = 60
-"""Characters of a payload in a line."""
+"""How many characters of a payload are shown in a line."""
 
 
 class Quarantine(click.Group):
@@ -80,14 +80,14 @@ def show(
         raise click.UsageError("--pipeline goes with --batch.")
     config, found, table = _open(name, profile)
     if batch is not None:
-        _tell_aside(table, _set_aside(config, found, table, batch, pipeline), as_json)
+        _print_discarded(table, _set_aside(config, found, table, batch, pipeline), as_json)
     elif count is not None:
-        _tell_rows(table, count, as_json)
+        _print_rows(table, count, as_json)
     else:
-        _tell_groups(table, as_json)
+        _print_groups(table, as_json)
 
 
-def _tell_groups(table: Table, as_json: bool) -> None:
+def _print_groups(table: Table, as_json: bool) -> None:
     from helios.table.quarantine import groups, shown_time
 
     found = groups(table)
@@ -103,7 +103,7 @@ def _tell_groups(table: Table, as_json: bool) -> None:
         )
 
 
-def _tell_rows(table: Table, count: int, as_json: bool) -> None:
+def _print_rows(table: Table, count: int, as_json: bool) -> None:
     from helios.table.quarantine import rows, shown_time
 
     found = rows(table, count)
@@ -137,7 +137,7 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
         return aside
 
 
-def _tell_aside(table: Table, aside: Aside, as_json: bool) -> None:
+def _print_discarded(table: Table, aside: Aside, as_json: bool) -> None:
     if as_json:
         output.to_json({"table": table.name, **asdict(aside)})
         return
@@ -187,7 +187,7 @@ def replay(
     plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
     session = launch.session(plans)
     try:
-        done, failed = _replay_each(plans, session, step, tell=not as_json)
+        done, failed = _replay_each(plans, session, step, echo=not as_json)
     finally:
         session.stop()
     if as_json:
@@ -199,9 +199,9 @@ def replay(
 
 
 def _replay_each(
-    plans: list[Plan], session: SparkSession, step: str | None, *, tell: bool
+    plans: list[Plan], session: SparkSession, step: str | None, *, echo: bool
 ) -> tuple[list[Replayed], list[tuple[str, HeliosError]]]:
-    """Replays the quarantine of each pipeline: what was done, and by pipeline what failed."""
+    """Replays the quarantine of each pipeline; returns the results and the failures by pipeline."""
     from helios.spark.replay.replay import Replay
 
     done: list[Replayed] = []
@@ -212,12 +212,12 @@ def _replay_each(
         except HeliosError as error:
             failed.append((plan.pipeline, error))  # the others are pipelines of their own
             continue
-        if tell:
-            click.echo(_told(done[-1]))
+        if echo:
+            click.echo(_summary(done[-1]))
     return done, failed
 
 
-def _told(done: Replayed) -> str:
+def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
         return f"{done.pipeline}: {done.quarantine} holds nothing to replay."
     again = " by a replay that died" if done.resumed else ""
@@ -231,7 +231,7 @@ def _told(done: Replayed) -> str:
     return f"{'; '.join(parts)}."
 
 
-# what they share
+# shared
 
 
 def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:

@@ -1,4 +1,4 @@
-"""`status`: the last commit of each pipeline, how far it is behind, and its table's small files."""
+"""The command `status`: each pipeline's last commit, its lag, and the small files of its table."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _of_plan(plan: Plan, view: Any) -> list[Status]:
 
 
 def _targets(plan: Plan) -> Iterator[Table]:
-    """The target, or the tables that rows were routed into."""
+    """The target, or the tables of a routed sink."""
     catalog, within = plan.write.table.catalog, plan.write.table.within
     if plan.write.sink.routing is None:
         if catalog.exists(within):
@@ -118,7 +118,7 @@ def _of_catalogs(profile: str | None) -> tuple[list[Status], list[HeliosError]]:
             for table in _tables(catalog):
                 found += statuses(table, view)
         except HeliosError as error:
-            failed.append(error)  # one catalog that is away does not hide the others
+            failed.append(error)  # an unreachable catalog does not hide the others
     return found, failed
 
 
@@ -138,12 +138,12 @@ def _loader(catalogs: dict[str, Catalog]) -> Callable[[str], Table | None]:
         try:
             return catalogs[catalog].load(within)
         except HeliosError:
-            return None  # gone, away, or a path with a dot: how far behind it a pipeline is cannot be told
+            return None  # missing, unreachable, or a path with a dot: the lag is unknown
 
     return load
 
 
-# how it is shown
+# output
 
 
 def _row(one: Status) -> tuple[object, ...]:
@@ -171,7 +171,7 @@ def _behind(one: Status) -> str:
 
 
 def _age(seconds: float) -> str:
-    """A time in its largest unit.
+    """A duration in its largest unit.
 
     Examples:
         >>> _age(35.2), _age(150), _age(90_000)

@@ -1,4 +1,4 @@
-"""`tables`, `schema`, `snapshots`: what catalogs hold, read through PyIceberg."""
+"""The commands `tables`, `schema` and `snapshots`, which read catalogs through PyIceberg."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
 
 
 def _partitioning(table: Table) -> list[str]:
-    """The fields of the spec as `helios` writes them."""
+    """The partition fields, written as in `partition_by`."""
     columns = table.iceberg.schema()
     shown = []
     for field in table.iceberg.spec().fields:

@@ -1,1 +1,1 @@
-"""Java, the jars of a run and the class archive: what Spark starts with. Standard library and small helpers only."""
+"""The environment of Spark: Java, jars and the class archive. Standard library and small helpers only."""

@@ -1,8 +1,8 @@
-"""An archive of the JVM's classes, with which Spark starts in two thirds of the time.
+"""An archive of the JVM's classes that makes Spark start in two thirds of the time.
 
 Java loads and verifies some 20,000 classes for a first commit. It can keep them in a file that later starts map into
 memory (dynamic application class-data sharing, JEP 350). The archive is made once, beside the jars, by running a small
-pipeline; a JVM that finds it unfit says nothing and loads its classes as always.
+pipeline; a JVM that cannot use it loads its classes as usual, without a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 240
 QUIET = "-Xlog:disable -Xlog:all=off"
-"""The JVM otherwise tells on standard output of every class that it leaves out."""
+"""Otherwise the JVM prints every class that it leaves out."""
 
 
 def path(java: Java, spark_version: str) -> Path:
@@ -40,7 +40,7 @@ def options(java: Java, spark_version: str) -> str:
 
 
 def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lambda line: None) -> Path | None:
-    """The archive, made when it is missing; None when this Java cannot make one, which `progress` is told.
+    """The archive, created when it is missing; None when this Java cannot create one, which `progress` reports.
 
     Takes about half a minute, once. Two processes at once make one archive.
     """

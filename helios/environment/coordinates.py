@@ -1,4 +1,4 @@
-"""Which jars go together: one row per Spark version and component, as tried."""
+"""Which jars work together: one row per tested Spark version and component."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "aws": (_AWS,),
         "gcp": ("org.apache.iceberg:iceberg-gcp-bundle:1.11.0",),
         "azure": ("org.apache.iceberg:iceberg-azure-bundle:1.10.0",),
-        # The token provider at 4.1 is not everywhere to be had; 4.0.0 reads from a real broker beside 4.1.3.
+        # The token provider 4.1 is not in every registry; 4.0.0 works with 4.1.3 against a real broker.
         "kafka": (
             "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -47,7 +47,7 @@ NEWEST = max(COMPONENTS)
 
 
 class Coordinate(NamedTuple):
-    """A Maven coordinate, taken apart."""
+    """The parts of a Maven coordinate."""
 
     group: str
     artifact: str
@@ -67,7 +67,7 @@ class Coordinate(NamedTuple):
 
 
 def parse(text: str) -> Coordinate:
-    """Takes `group:artifact:version[:classifier]` apart.
+    """Parses `group:artifact:version[:classifier]`.
 
     Examples:
         >>> parse("org.xerial:sqlite-jdbc:3.47.1.0").artifact
@@ -83,7 +83,7 @@ def parse(text: str) -> Coordinate:
 
 
 def minor(spark_version: str) -> str:
-    """The part of a Spark version that decides about jars.
+    """Spark's major.minor version, which selects the jars.
 
     Examples:
         >>> minor("4.1.4"), minor("4.1"), minor("4.2.0.dev3")

@@ -115,7 +115,7 @@ def ensure(
         components: Names of rows in `helios.environment.coordinates.COMPONENTS`.
         spark_version: The Spark that will load them, such as "4.1.4".
         offline: Never fetch; HELIOS_OFFLINE=1 says the same.
-        progress: Told in one line each what is being waited for and what has arrived.
+        progress: Called with a line for each wait and each jar that arrives.
 
     Raises:
         EnvironmentProblem: A jar is missing and cannot be fetched; the message has the reason and the remedy.
@@ -127,7 +127,7 @@ def ensure(
 def fetch(
     wanted: Sequence[str], folder: Path, *, offline: bool = False, progress: Progress | None = None
 ) -> list[Path]:
-    """The jars of some coordinates in a folder, as `ensure` has those of components."""
+    """The jars of coordinates in a folder; otherwise like `ensure`."""
     lacking = absent(wanted, folder)
     if lacking:
         if offline or os.environ.get("HELIOS_OFFLINE", "").strip().lower() in _TRUE:
@@ -192,14 +192,14 @@ def _fetch(lacking: Sequence[str], folder: Path, progress: Progress) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes the working folders: one's own, and those of killed processes, as whoever holds the lock is alone."""
+    """Removes all working folders, also those of killed processes: only the holder of the lock works here."""
     for left in folder.glob(".fetch-*"):
         # An Ivy that outlived a `kill -9` may still write into its folder; the next sweep gets what it leaves.
         shutil.rmtree(left, ignore_errors=True)
 
 
 def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
-    """Runs Ivy until it ends or nothing moves any more; returns the likely cause of what did not arrive."""
+    """Runs Ivy until it ends or stalls; returns the likely cause of jars that are missing."""
     java = find_java()
     _, jars = installed_spark()
     ivy = next(iter(sorted(jars.glob("ivy-*.jar"))), None)
@@ -233,7 +233,7 @@ def _run_ivy(lacking: Sequence[str], work: Path, progress: Progress) -> str:
 
 
 def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Progress) -> bool:
-    """Waits for Ivy; true when it neither found nor received anything for too long."""
+    """Waits for Ivy; true when it stalled."""
     seen = -1
     moved = time.monotonic()
     told: set[str] = set()
@@ -254,7 +254,7 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
 
 
 def _weight(work: Path, log: Path) -> int:
-    """A number that changes with every file and byte, but not with what Ivy says about failures."""
+    """A number that changes with every file and byte that arrives, but not with the log."""
     total = 0
     for folder, _, names in os.walk(work):
         for name in names:
@@ -279,7 +279,7 @@ def _dependency(text: str) -> str:
 
 
 def _whole(path: Path) -> bool:
-    """Whether all of a jar can be read; done once, before it gets its name in the cache."""
+    """Whether a jar can be read to its end; checked once, before it enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None

@@ -45,7 +45,7 @@ class Java:
         path: The program.
         version: The feature version: 8, 11, 17, 21, ...
         home: What JAVA_HOME must be for it.
-        notice: What the user should hear about the choice: the Java that was asked for and does not fit.
+        notice: A note for the user that the Java they asked for does not fit; None if it does.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Java:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A place that was looked at, and why it does not do."""
+    """A candidate Java home, and why it does not fit."""
 
     origin: str
     place: Path
@@ -116,14 +116,14 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
 
 
 def environment(java: Java) -> dict[str, str]:
-    """The variables with which Spark's launcher starts this Java, whatever the user's JAVA_HOME says."""
+    """The environment variables that make Spark's launcher start this Java, whatever JAVA_HOME is."""
     folder = str(java.path.parent)
     rest = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part != folder]
     return {"JAVA_HOME": str(java.home), "PATH": os.pathsep.join([folder, *rest])}
 
 
 def _asked_for() -> Iterator[_Seen]:
-    """What the user's environment names; the second is looked at only when the first does not do."""
+    """The Java of JAVA_HOME, then that of PATH, which is looked up only if the first does not fit."""
     declared = os.environ.get("JAVA_HOME", "").strip()
     if declared:
         yield _look(Path(declared).expanduser(), "JAVA_HOME")
@@ -135,7 +135,7 @@ def _asked_for() -> Iterator[_Seen]:
 
 
 def _homes(well_known: Sequence[str]) -> list[Path]:
-    """Homes that match, each once: distributions link several names to one folder."""
+    """The existing homes that match, each once: distributions link several names to one folder."""
     expanded = (os.path.expandvars(os.path.expanduser(pattern)) for pattern in well_known)
     found: dict[Path, None] = {}
     for pattern in expanded:
@@ -169,14 +169,14 @@ def _release(home: Path) -> str:
 
 
 def _from_release(text: str, program: Path, home: Path) -> Java | None:
-    """The version as the home's own `release` file has it: 0.1 ms where a start costs 50 to 500."""
+    """The version from the home's `release` file: 0.1 ms, where starting Java takes 50 to 500 ms."""
     match = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
     version = parse_version(match.group(1)) if match else None
     return Java(program, version, home) if version is not None else None
 
 
 def _from_run(program: Path, home: Path) -> Java | None:
-    """The version by asking the program, which also tells the home behind a wrapper script."""
+    """The version from running Java, which also gives the home behind a wrapper script."""
     try:
         done = subprocess.run(
             [str(program), "-XshowSettings:properties", "-version"],

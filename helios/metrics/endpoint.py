@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a process: `/metrics` for Prometheus, and `/healthz` for whoever restarts it."""
+"""The HTTP endpoint of a process: `/metrics` for Prometheus and `/healthz` for supervisors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Answer: TypeAlias = tuple[str, str, str]
 
 
 class Observed(Protocol):
-    """A run, as far as the endpoint looks at it; the handle of `pipeline.run()` is one."""
+    """What the endpoint needs of a run; the handle of `pipeline.run()` has it."""
 
     def metrics(self) -> Figures: ...
 
@@ -42,13 +42,13 @@ class Endpoint:
     with the status of every run: 200, or 503 when one has used up its restarts, which is the state `failed`.
 
     Args:
-        runs: What to observe. It is looked at for every answer: runs that are added later are seen.
+        runs: The runs to observe; read for every request, so that runs may be added later.
         port: The port to listen on; 0 takes a free one.
-        host: The address to listen on. Nobody is asked for a password: beyond loopback, a network must protect it.
+        host: The address to listen on. There is no authentication: beyond loopback, the network must protect it.
 
     Raises:
         InputError: There is no such port.
-        RunError: The port is in use, or may not be taken.
+        RunError: The port is in use, or not permitted.
 
     Examples:
         >>> from urllib.request import urlopen
@@ -71,7 +71,7 @@ class Endpoint:
                 fix="pass another port, or 0 for a free one.",
             ) from error
         self._server.set_app(self._route)
-        # The interval is how long a stop may take.
+        # The interval bounds how long stop() takes.
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="helios-metrics", daemon=True
         )
@@ -116,7 +116,7 @@ class Endpoint:
 
 
 def _app(answer: Callable[[], Answer]) -> WSGIApplication:
-    """A page that is read, and nothing else."""
+    """A read-only page."""
 
     def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
@@ -138,7 +138,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__((host, port), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A client that goes away or keeps silent is no failure of the run, whose output this would be.
+        # A client that disconnects or times out is no failure of the run: keep it out of its output.
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

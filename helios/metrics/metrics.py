@@ -1,7 +1,7 @@
-"""What a run counts: the figures behind `handle.metrics()`. Standard library only.
+"""Counters of a run, behind `handle.metrics()`. Standard library only.
 
-Everything is summed twice: over the period at work, which fields and methods show and `snapshot_and_reset()` begins
-anew, and since the run was made, which only Prometheus sees and nothing resets.
+Everything is counted twice: for the current period, which fields and methods show and `snapshot_and_reset()` resets,
+and since the run was created, for Prometheus, which nothing resets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATI
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Sums over a time.
+    """Sums over a period.
 
     Attributes:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
@@ -27,21 +27,20 @@ class Counts:
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
-        commits_failed: Commits that were given up.
+        commits_failed: Commits that failed for good.
         commit_retries: Times that a commit was tried again.
         files_created: Data files in committed batches.
         batches_flushed: Batches whose data files were written, and then committed.
-        commit_latency_us: Time of the commits that went through, with their retries and pauses, in microseconds.
-        write_latency_us: Time of writing their data files, in every try, in microseconds.
+        commit_latency_us: Time of successful commits with their retries and pauses, in microseconds.
+        write_latency_us: Time of writing their data files, over all tries, in microseconds.
         batch_size_min: Rows of the smallest committed batch; 0 when there is none.
         batch_size_max: Rows of the largest committed batch; 0 when there is none.
         batch_size_sum: Rows of all committed batches.
         files_matched: Source files that scans opened.
         files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
         bytes_read: The size of the source files that scans opened.
-        partitions_matched: Source partitions of which scans opened a file.
-        partitions_skipped: Source partitions of which they opened none. Like the other it is not counted for sources
-            of more than 10,000 files.
+        partitions_matched: Source partitions with a file that scans opened.
+        partitions_skipped: Source partitions without one. Neither is counted for sources of more than 10,000 files.
     """
 
     records_written: int = 0
@@ -73,7 +72,7 @@ class Counts:
 
 
 class Figures(ABC):
-    """The methods of `Metrics` and of `MetricsSnapshot`. Each looks at all figures in one moment."""
+    """The methods of `Metrics` and `MetricsSnapshot`. Each reads all figures at one moment."""
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
@@ -177,7 +176,7 @@ class MetricsSnapshot(Counts, Figures):
 
 
 class _Live:
-    """A sum of the period at work, as an attribute that only recording changes."""
+    """A sum of the current period as a read-only attribute."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -207,7 +206,7 @@ class Metrics(Figures):
     Args:
         pipeline: The pipeline's identity.
         table: Its target.
-        clock: Seconds that never go back.
+        clock: A monotonic clock in seconds.
 
     Examples:
         >>> metrics = Metrics("orders", "local.sales.orders")
@@ -245,7 +244,7 @@ class Metrics(Figures):
         self.table = table
         self._clock = clock
         self._lock = threading.Lock()
-        # Values are replaced and never changed: whoever holds one may read it without the lock.
+        # Values are replaced and never changed, so that they can be read without the lock.
         self._period = self._total = Counts()
         self._histograms = NO_OBSERVATIONS
         self._ran = 0.0  # seconds of the period, up to the last end
@@ -299,7 +298,7 @@ class Metrics(Figures):
             **{one.name: getattr(self._period, one.name) for one in fields(Counts)},
         )
 
-    # what the run records
+    # recording
 
     def started(self) -> None:
         """The pipeline has begun to run: the time of the rates goes on."""

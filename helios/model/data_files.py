@@ -7,13 +7,12 @@ from typing import Self
 
 from helios.errors import DeclarationError
 from helios.model.arguments import one_of, text
-from helios.model.flow import Sink
 from helios.model.values import caller, size
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What `.tune` stands for: rows of a batch, seconds between batches, bytes of a data file."""
+    """The settings of a `.tune` profile: rows of a batch, seconds between batches, bytes of a data file."""
 
     rows: int
     every: float
@@ -31,8 +30,8 @@ DISTRIBUTIONS = ("none", "hash", "range")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataFiles(Sink):
-    """A sink with settings of its data files; what is not set is left to the table."""
+class DataFiles:
+    """The settings of a sink's data files; what is not set is left to the table."""
 
     tuning: str | None = None
     file_size: int | None = None
@@ -58,7 +57,7 @@ class DataFiles(Sink):
         """The codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
 
         Args:
-            codec: Its name; one that this writer has no code for is refused by `check`.
+            codec: Its name; `check` refuses a codec that this writer does not support.
             level: Of gzip (1 to 9) and zstd (1 to 22).
         """
         if level is not None and (isinstance(level, bool) or not isinstance(level, int)):

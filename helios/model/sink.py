@@ -1,4 +1,4 @@
-"""`Iceberg.sink(...)`: the table that is written, and how."""
+"""The Iceberg sink: the target table and how it is written."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from helios.errors import DeclarationError
 from helios.model.arguments import flag, one_of, text, text_pairs
 from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
+from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
 from helios.model.partition import PartitionField, identity
 from helios.model.values import Identifier, caller, duration, names_ref
@@ -40,12 +41,12 @@ class Evolution:
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """What is tried again: conflicts after `backoff`, twice and four times that; a service that is away for `outage`.
+    """Retries: conflicts after `backoff`, then twice and four times that; an unreachable service for `outage`.
 
     Attributes:
         retries: Tries after the first one.
         backoff: Seconds before the second try; each later pause is twice as long.
-        outage: Seconds for which an unreachable catalog or storage is tried.
+        outage: Seconds for which an unreachable catalog or storage is retried.
     """
 
     retries: int = 3
@@ -54,7 +55,7 @@ class Retry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergSink(WriteModes, DataFiles):
+class IcebergSink(WriteModes, DataFiles, Sink):
     """An Iceberg table that is written exactly once. Made by `Iceberg.sink`."""
 
     table: Identifier
@@ -199,7 +200,7 @@ class IcebergSink(WriteModes, DataFiles):
         """Rows land on that branch, made from main when it is missing; main stays untouched.
 
         Raises:
-            DeclarationError: The name cannot be a branch's, or is of those that Helios makes itself.
+            DeclarationError: The name is invalid, or reserved by Helios.
         """
         if not names_ref(text(name, "branch")) or name.startswith(RESERVED_BRANCHES):
             raise DeclarationError(
@@ -237,16 +238,16 @@ class IcebergSink(WriteModes, DataFiles):
         """Where rows go that fail an expectation: with payload, reason, source position and batch."""
         return replace(self, quarantine_table=Identifier.parse(table, caller()))
 
-    # failures and upkeep
+    # failures and maintenance
 
     def retry(self, retries: int = 3, backoff: float = 0.1, outage: float | str | timedelta = 300.0) -> Self:
-        """What is tried again before the run fails.
+        """What is retried before the run fails.
 
         Args:
             retries: Tries after the first one when a commit conflicts.
             backoff: Seconds before the second try; each later pause is twice as long.
-            outage: For how long an unreachable catalog or storage is tried: seconds, text or a timedelta; 0 for not
-                at all.
+            outage: For how long an unreachable catalog or storage is retried: seconds, text or a timedelta; 0 for
+                never.
         """
         counted = isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0
         timed = isinstance(backoff, (int, float)) and not isinstance(backoff, bool) and 0 < backoff < float("inf")
@@ -267,7 +268,7 @@ class IcebergSink(WriteModes, DataFiles):
         orphans: float | str | timedelta | None = None,
         readers: Sequence[str] = (),
     ) -> Self:
-        """Upkeep between the writer's own batches.
+        """Maintenance between the writer's own batches.
 
         Args:
             compact: Rewrites small files: True for the sink's target file size, or a size such as "512MB".
@@ -278,7 +279,7 @@ class IcebergSink(WriteModes, DataFiles):
         kept = maintenance(compact=compact, expire=expire, orphans=orphans, readers=readers)
         return replace(self, maintenance=kept)
 
-    # what follows from several calls
+    # derived from several calls
 
     @property
     def max_rows(self) -> int | None:
@@ -289,7 +290,7 @@ class IcebergSink(WriteModes, DataFiles):
 
 
 RESERVED_BRANCHES = "helios_"
-"""Audited batches, and those that were set aside, are called so."""
+"""The prefix of branches and tags of audited and discarded batches."""
 
 RESERVED_SUMMARY_KEYS = frozenset(
     {"operation", "changed-partition-count", "wap.id", "published-wap-id", "source-snapshot-id"}

@@ -8,7 +8,6 @@ from typing import Self
 
 from helios.errors import DeclarationError
 from helios.model.arguments import flag, key_columns, one_of, text
-from helios.model.flow import Sink
 from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.values import caller, duration
 
@@ -16,8 +15,8 @@ ROW_CHANGES = ("merge-on-read", "copy-on-write")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteModes(Sink):
-    """A sink with a write mode; appends by default."""
+class WriteModes:
+    """The write mode of a sink; appends by default."""
 
     mode: Mode = field(default_factory=Append)
     row_changes: str | None = None
@@ -51,8 +50,8 @@ class WriteModes(Sink):
 
         Args:
             keys: The key columns; a null key is refused, or goes to the quarantine.
-            order_by: SQL expression by which the newest row is told; ties go to the later source position. Without it
-                a later batch wins, and two rows of a key in one batch are an error.
+            order_by: SQL expression whose greatest value is the newest row; ties go to the later source position.
+                Without it a later batch wins, and two rows of a key in one batch are an error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
             tombstones: How long a delete is remembered, so that an older row does not bring the key back.
             history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current

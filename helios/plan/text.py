@@ -1,4 +1,4 @@
-"""A plan as text."""
+"""Renders a plan as text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def render(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Every line as its label, empty where it goes on with the line above, and its text."""
+    """Every line as a label and a text; the label is empty where it continues the line above."""
     for index, read in enumerate(plan.reads):
         yield "read", read.source.label()
         if read.table is not None:
@@ -40,7 +40,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _place(read: ReadPlan) -> str:
-    """Where a table stands, and what is read of it."""
+    """The snapshot of a table, or the range, that is read."""
     if read.uuid is None:
         return "made by this script"
     branch = f"branch {read.branch}, " if read.branch else ""
@@ -54,14 +54,14 @@ def _place(read: ReadPlan) -> str:
 
 
 def _reading(read: ReadPlan, pushed: tuple[str, ...]) -> Iterator[str]:
-    """What of a table's rows is read, and how."""
+    """Predicates, columns and other settings of a read."""
     if pushed:
         yield "pushed: " + ", ".join(pushed)
     yield from read.source.details(read.format_version)
 
 
 def _ahead(read: ReadPlan) -> Iterator[str]:
-    """What the next run finds."""
+    """The backlog and the scan of the next run."""
     if read.backlog is not None:
         yield f"backlog: {', then '.join(_waiting(read.backlog))}"
     if read.scan is not None:
@@ -120,7 +120,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     for name, condition in sink.audits:
         yield "audit", f"{name}: {condition}, before main shows the batch"
     if sink.maintenance is not None:
-        yield "maintain", ", ".join(_upkeep(sink.maintenance))
+        yield "maintain", ", ".join(_maintenance(sink.maintenance))
     if sink.retrying != Retry():
         yield "retry", ", ".join(_retries(sink.retrying))
 
@@ -140,7 +140,7 @@ def _partitioning(write: WritePlan) -> str:
 
 
 def _files(write: WritePlan) -> Iterator[str]:
-    """How data files are written, and whose word that is."""
+    """The settings of data files, with what decided them."""
     sink = write.sink
     size = sink.bytes_per_file
     if size is not None:
@@ -177,7 +177,7 @@ def _bounds(plan: Plan) -> str:
     return "".join(f", {text}" for text in found)
 
 
-def _upkeep(asked: Maintenance) -> Iterator[str]:
+def _maintenance(asked: Maintenance) -> Iterator[str]:
     if asked.compact is not None:
         yield f"compact small files to {show_bytes(asked.compact) if asked.compact else 'the target file size'}"
     if asked.expire is not None:
@@ -208,7 +208,7 @@ def counted(number: int, what: str) -> str:
 
 
 def show_bytes(count: int) -> str:
-    """A size as one would say it.
+    """A size in its largest unit.
 
     Examples:
         >>> show_bytes(128 << 20), show_bytes(1536), show_bytes(3 << 30)

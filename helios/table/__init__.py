@@ -1,1 +1,1 @@
-"""Loaded tables: their snapshots and, later, their maintenance."""
+"""Tables without a JVM: snapshots, refs, expiry, quarantine, and the pipelines that read and write them."""

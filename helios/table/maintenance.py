@@ -1,4 +1,4 @@
-"""The expiry of snapshots: which ones may go, and their removal from a table's metadata, without a JVM."""
+"""Expiry of snapshots without a JVM: which ones may expire, and their removal from a table's metadata."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEFAULT_MIN_KEPT = 1
 
 @dataclass(frozen=True)
 class Held:
-    """Snapshots that would expire, but are kept for a reader."""
+    """Snapshots that are kept for a reader, and would otherwise expire."""
 
     reader: Reader
     snapshots: tuple[int, ...]
@@ -49,9 +49,9 @@ class Expiry:
     """An expiry, planned or done.
 
     Attributes:
-        snapshots: The snapshots that go, oldest first.
-        held: The readers for which others stay that are old enough to go.
-        lost: The readers whose place is no longer in the table's history: nothing can be kept for them any more.
+        snapshots: The snapshots that expire, oldest first.
+        held: The readers that keep further snapshots from expiring.
+        lost: The readers whose position is no longer in the table's history: nothing can be kept for them.
         needed: All snapshots that some reader needs.
     """
 
@@ -63,11 +63,11 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Retention:
-    """What an expiry leaves, beside what branches and tags declare for themselves.
+    """What an expiry keeps, in addition to the retention of branches and tags.
 
     Attributes:
-        before: Snapshots of this time (in ms since 1970) and later stay.
-        last: The newest so many of every branch stay.
+        before: Snapshots from this time on (in ms since 1970) stay.
+        last: This many of the newest snapshots of every branch stay.
     """
 
     before: int
@@ -77,15 +77,15 @@ class Retention:
 def retention(
     metadata: TableMetadata, older_than: datetime | str | timedelta | float | None, retain_last: int | None
 ) -> Retention:
-    """The retention that was asked for.
+    """The retention that the arguments ask for.
 
     Args:
-        metadata: The table's, whose own settings count where nothing is asked for.
+        metadata: The table's metadata; its own settings are the defaults.
         older_than: A time, or an age: "7d", a timedelta, or seconds. Left out beside `retain_last`, age does not count.
         retain_last: How many snapshots of every branch stay, whatever their age.
 
     Raises:
-        DeclarationError: A value that cannot be.
+        DeclarationError: A value is invalid.
     """
     if retain_last is not None and (isinstance(retain_last, bool) or not isinstance(retain_last, int)):
         raise DeclarationError(f"retain_last={retain_last!r} is not a number.", where=caller())
@@ -125,14 +125,14 @@ def _whole(metadata: TableMetadata, key: str, default: int) -> int:
 
 
 def plan_expiry(metadata: TableMetadata, kept: Retention, readers: Iterable[Reader] = ()) -> Expiry:
-    """The snapshots that may go.
+    """The snapshots that may expire.
 
     The rules are Iceberg's own (`RemoveSnapshots`): heads of branches and tags stay; of every branch, from its head
     backwards, what is young enough or among the last ones; and what no branch holds until it is old enough. In
-    addition everything stays that a reader needs.
+    addition, what a reader needs stays.
 
     Raises:
-        InputError: The table forbids it.
+        InputError: The table property `gc.enabled` is false.
     """
     if metadata.properties.get(GC_ENABLED, "true").lower() == "false":
         raise InputError(
@@ -167,7 +167,7 @@ def _retained(metadata: TableMetadata, kept: Retention) -> set[int]:
 
 
 def _young(line: Sequence[int], times: dict[int, int], ref: SnapshotRef, kept: Retention) -> Iterator[int]:
-    """The ancestors of a branch's head that stay: up to the first that may go, as Iceberg has it."""
+    """The ancestors of a branch's head that stay: up to the first that may expire, as in Iceberg."""
     age = ref.max_snapshot_age_ms
     before = int(time.time() * 1000) - age if age is not None else kept.before
     last = ref.min_snapshots_to_keep or kept.last
@@ -183,7 +183,7 @@ def planned(
     retain_last: int | None,
     readers: Sequence[str],
 ) -> Expiry:
-    """What an expiry of a table would do: see `Table.expire` for its terms."""
+    """What an expiry of a table would do; the arguments are those of `Table.expire`."""
     script = caller().file
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
@@ -202,7 +202,7 @@ def planned_among(
     readers: Sequence[str],
     places: Sequence[Warehouse],
 ) -> Expiry:
-    """What an expiry would do, with readers that are looked for in these places only."""
+    """What an expiry would do, with readers from these warehouses only."""
     metadata = table.iceberg.metadata
     kept = retention(metadata, older_than, retain_last)
     ids = {raw.snapshot_id for raw in metadata.snapshots}
@@ -236,7 +236,7 @@ def expire(
 
 
 def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> None:
-    """Takes snapshots out of a table's metadata; their files stay on the storage.
+    """Removes snapshots from a table's metadata; their files stay on the storage.
 
     Raises:
         CommitFailedException: A branch or a tag has moved meanwhile.
@@ -258,8 +258,8 @@ def remove_snapshots(table: pyiceberg.table.Table, snapshots: Sequence[int]) -> 
 def _update() -> type[RemoveSnapshotsUpdate]:
     """PyIceberg's update, applied as Iceberg does where no server applies it.
 
-    PyIceberg forgets the parent of a snapshot whose parent expires. A reader that stood there could then not find its
-    place any more, and a history with a gap would pass for a whole one.
+    PyIceberg drops the parent id of a snapshot whose parent expires. A reader at that parent could then not find its
+    position, and a history with a gap would look complete.
     """
     from pyiceberg.exceptions import CommitFailedException
     from pyiceberg.table.update import RemoveSnapshotsUpdate, _apply_table_update
@@ -281,7 +281,7 @@ def _update() -> type[RemoveSnapshotsUpdate]:
         known = {raw.snapshot_id for raw in changes["snapshots"]}
         log = list(base.snapshot_log)
         gaps = [at for at, entry in enumerate(log) if entry.snapshot_id not in known]
-        # A log with a gap would tell a wrong state for the times in the gap: it begins behind the last one.
+        # Keep the log only from the last gap on: within a gap it would give a wrong state.
         changes["snapshot_log"] = log[gaps[-1] + 1 :] if gaps else log
         return base.model_copy(update=changes)
 

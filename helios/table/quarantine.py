@@ -1,4 +1,4 @@
-"""Quarantine tables and audited batches, without a JVM: what was set aside, and the setting aside of a batch."""
+"""Quarantine tables and audited batches, without a JVM: reads rejected rows and discards a batch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
 from helios.table.snapshots import Table
 
 COLUMNS = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
-"""Of a quarantine table, which `helios.spark.sinks.quarantine` writes."""
+"""The columns of a quarantine table, which `helios.spark.sinks.quarantine` writes."""
 
 TAG = "helios_quarantine_"
-"""The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was set aside."""
+"""The tag `helios_quarantine_<pipeline>_<batch>` names an audited batch that was discarded."""
 
 COMMIT_TRIES = 4
 
@@ -30,10 +30,10 @@ class Group:
     Attributes:
         pipeline: The pipeline.
         step: The expectation; empty for a null key or a route.
-        reason: What they broke.
-        rows: How many there are.
-        batches: The batches that they were in, ascending.
-        newest: When the last of them was set aside.
+        reason: Why they were rejected.
+        rows: Their number.
+        batches: Their batches, ascending.
+        newest: When the last of them was rejected.
     """
 
     pipeline: str
@@ -46,7 +46,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Aside:
-    """An audited batch that was set aside.
+    """An audited batch that was discarded.
 
     Attributes:
         pipeline: Its pipeline.
@@ -54,7 +54,7 @@ class Aside:
         tag: The tag under which it stays readable.
         snapshot: Its snapshot.
         rows: The rows that it added.
-        again: Whether it had been set aside before.
+        again: Whether it had been discarded before.
     """
 
     pipeline: str
@@ -95,7 +95,7 @@ def groups(table: Table) -> list[Group]:
 
 
 def rows(table: Table, count: int) -> list[dict[str, Any]]:
-    """The rows that were set aside last, with payload and position as values.
+    """The rows that were rejected last, with payload and position as values.
 
     Raises:
         InputError: It is no quarantine table.
@@ -107,7 +107,7 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
 
 
 def refuse_other(table: Table) -> None:
-    """Refuses a table that is no quarantine table.
+    """Refuses a table that is not a quarantine table.
 
     Raises:
         InputError: It lacks columns of one.
@@ -131,7 +131,7 @@ def _value(text: str | None) -> Any:
     try:
         return json.loads(text) if text else None
     except ValueError:
-        return text  # written by another hand: shown as it is
+        return text  # not written by Helios: shown as it is
 
 
 def shown_time(moment: datetime) -> str:
@@ -143,16 +143,16 @@ def shown_time(moment: datetime) -> str:
 
 
 def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
-    """Sets an audited batch aside that did not pass: its pipeline goes on with the next one.
+    """Discards an audited batch that failed its audit: its pipeline continues with the next one.
 
-    In one commit the batch's snapshot gets a tag, its branch goes, and the pipeline's record says that the batch is
-    dealt with. The commit holds only if neither main nor the branch has moved since they were looked at: a driver that
-    is about to publish the batch finds no branch any more, and one that stages it anew wins.
+    One commit tags the batch's snapshot, removes its branch, and records the batch as done. The commit requires that
+    neither main nor the branch has moved since they were read: a driver that is about to publish the batch then finds
+    no branch, and a driver that stages it again wins.
 
     Args:
         table: The target of the pipeline.
         batch: The batch's number.
-        pipeline: The pipeline; may be left out when only one has a batch that waits.
+        pipeline: The pipeline; optional when only one has a waiting batch.
 
     Raises:
         NotFound: No such batch waits.
@@ -182,7 +182,7 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
 
 
 def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Record]:
-    """What setting a batch aside would do to a table as it is, and the record that it would write.
+    """What discarding a batch would do to the table as it is now, and the record that it would write.
 
     Raises:
         NotFound: No such batch waits.
@@ -212,15 +212,15 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
             f"pipeline is driven from {record.checkpoint} now; nothing was done.",
             fix="run the pipeline again, which stages its own batch.",
         )
-    # The snapshot stays that of the last batch in main: by it a rollback of the target is still found.
+    # The snapshot stays that of the last batch in main, so that a rollback of the target is still detected.
     written = replace(record, batch=batch, position=found.position, steps=found.steps, aside=True)
-    # A new checkpoint counts from 0 again: its batches may find the tags of another one's.
+    # A new checkpoint counts from 0 again, so a tag of an earlier checkpoint may have the same number.
     tag = f"{tag}_{found.snapshot}" if done is not None else tag
     return Aside(pipeline=name, batch=batch, tag=tag, snapshot=found.snapshot, rows=found.rows), written
 
 
 def _meant(table: Table, batch: int) -> str:
-    """The pipeline whose batch is meant, when none was named."""
+    """The pipeline whose batch is meant, when none is named."""
     metadata = table.iceberg.metadata
     waits = {name: found.batch for name in audited(metadata) if (found := staged(metadata, name)) is not None}
     tags = [ref.removeprefix(TAG).rpartition("_") for ref in metadata.refs if ref.startswith(TAG)]

@@ -1,4 +1,4 @@
-"""Branches and tags of a table, and where main stands: changes that are checked, then made through PyIceberg."""
+"""Branches and tags of a table, and rollbacks of main: checked first, then made through PyIceberg."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RefChange:
     Attributes:
         action: create_tag, create_branch, remove_tag, remove_branch, or set_main.
         name: The branch or the tag.
-        snapshot: Where it stands afterwards; where it stood, when it is removed.
+        snapshot: Its snapshot after the change; before it, for a removal.
     """
 
     action: str
@@ -41,11 +41,11 @@ class RefChange:
 
 @dataclass(frozen=True)
 class Rollback:
-    """What a rollback did.
+    """The result of a rollback.
 
     Attributes:
-        snapshot: Where main stands now.
-        former: Where it stood.
+        snapshot: The snapshot of main now.
+        former: The snapshot of main before.
         pipelines: The Helios pipelines whose last batch is no longer in main: their next run stops and says so.
     """
 
@@ -74,7 +74,7 @@ def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
     """A new tag or branch at a snapshot, by default the current one.
 
     Raises:
-        InputError: The name exists or cannot be, there is no such snapshot, or the table is empty.
+        InputError: The name exists or is invalid, there is no such snapshot, or the table is empty.
     """
     if not names_ref(name):
         raise DeclarationError(
@@ -114,11 +114,11 @@ def old(table: Table, action: str, name: str) -> RefChange:
 
 
 def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
-    """A move of main to a snapshot where it has stood before; no change when it stands there.
+    """A move of main to an earlier state of main; no change if main is there already.
 
     Raises:
         NotFound: There is no such snapshot, time or tag.
-        InputError: Main has never stood there.
+        InputError: Main was never at that snapshot.
     """
     refresh(table)
     to, former = table.find(point), table.current_snapshot()
@@ -144,7 +144,7 @@ def ancestors(metadata: TableMetadata, head: int) -> Iterator[int]:
 
 
 def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ...]:
-    """The pipelines whose last batch main loses, as their own next run will find."""
+    """The pipelines whose last batch main loses; their next run stops."""
     there, before = set(ancestors(metadata, to)), set(ancestors(metadata, former))
     sequences = {raw.snapshot_id: raw.sequence_number or 0 for raw in metadata.snapshots}
     behind = []
@@ -155,8 +155,8 @@ def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ..
             record = json.loads(text)
             last, since = record["snapshot"], int(record.get("sequence") or 0)
         except (ValueError, KeyError, TypeError):
-            continue  # a damaged record stops its pipeline by itself
-        # An expired snapshot is older than whatever stands on it.
+            continue  # a damaged record stops its own pipeline
+        # An expired snapshot is older than its descendants.
         lost = last in before - there if last in sequences else last is not None and sequences[to] < since
         if lost:
             behind.append(key.removeprefix(LEDGER))
@@ -167,13 +167,13 @@ def _left_behind(metadata: TableMetadata, to: int, former: int) -> tuple[str, ..
 
 
 def refresh(table: Table) -> None:
-    """Reads a table's metadata anew."""
+    """Reloads a table's metadata."""
     with talking(table, "reading it"):
         table.iceberg.refresh()
 
 
 def apply(table: Table, change: RefChange) -> Snapshot:
-    """Makes a change, and returns the snapshot that it is about.
+    """Makes a change, and returns its snapshot.
 
     Raises:
         EngineNeeded: PyIceberg cannot write the table's metadata.
@@ -186,7 +186,7 @@ def apply(table: Table, change: RefChange) -> Snapshot:
 
 
 def refuse_unwritable(table: Table, fix: str) -> None:
-    """Stops before a change that PyIceberg would break off half-way.
+    """Refuses a change that PyIceberg would abort halfway.
 
     Raises:
         EngineNeeded: The format is v3, and no server of the catalog writes the metadata.
@@ -201,7 +201,7 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 
 @contextmanager
 def talking(table: Table, what: str) -> Iterator[None]:
-    """Tells of what PyIceberg raises."""
+    """Turns the errors of PyIceberg into Helios's."""
     from pyiceberg.exceptions import CommitFailedException
 
     try:
@@ -234,4 +234,4 @@ CHANGES: dict[str, Callable[[ManageSnapshots, RefChange, Mapping[str, Any]], Man
     "remove_branch": lambda manage, change, refs: manage.remove_branch(change.name),
     "set_main": _set_main,
 }
-"""How PyIceberg is told of each change."""
+"""Each change as a call of PyIceberg."""

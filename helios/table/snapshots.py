@@ -23,7 +23,7 @@ _SHOWN = 10
 
 
 class Table:
-    """A table as it was when it was loaded. What changes it reads it anew first.
+    """A table as it was when it was loaded. Methods that change it reload it first.
 
     Args:
         name: The full name, catalog first.
@@ -103,14 +103,14 @@ class Table:
         return self._refs("branch")
 
     def find(self, point: Point) -> Snapshot:
-        """The snapshot that a user means.
+        """The snapshot of an id, a time, a branch or a tag.
 
         Args:
             point: An id, a time of main (a datetime or ISO text), or the name of a branch or a tag.
 
         Raises:
             NotFound: There is no such snapshot, time, branch or tag.
-            DeclarationError: A text that is both a time and a name.
+            DeclarationError: The text is both a time and a name.
         """
         if isinstance(point, datetime):
             return self.snapshot_at(point)
@@ -145,7 +145,7 @@ class Table:
             The snapshot.
 
         Raises:
-            InputError: The name exists, or cannot be; the snapshot does not exist; the table is empty.
+            InputError: The name exists or is invalid, the snapshot does not exist, or the table is empty.
             RunError: The table was changed meanwhile, or the catalog is away.
         """
         return refs.apply(self, refs.new(self, "create_tag", name, snapshot))
@@ -163,7 +163,7 @@ class Table:
         return refs.apply(self, refs.old(self, "remove_tag", name))
 
     def drop_branch(self, name: str) -> Snapshot:
-        """Removes a branch, and returns its head; snapshots that no other branch has expire in their time.
+        """Removes a branch, and returns its head; snapshots that no other branch has expire later.
 
         Raises:
             NotFound: There is no such branch.
@@ -172,7 +172,7 @@ class Table:
         return refs.apply(self, refs.old(self, "remove_branch", name))
 
     def rollback_to(self, point: Point) -> Rollback:
-        """Sets main to a snapshot that it had before, back or forth again; no snapshot is lost.
+        """Sets main to a snapshot that it had before, earlier or later; no snapshot is lost.
 
         A Helios pipeline whose last batch is no longer in main stops at its next batch and says so, and so does one
         that follows the table from behind the snapshot.
@@ -182,7 +182,7 @@ class Table:
 
         Raises:
             NotFound: There is no such snapshot, time or tag.
-            InputError: Main has never stood there.
+            InputError: Main was never at that snapshot.
             RunError: The table was changed meanwhile, or the catalog is away.
         """
         change, done = refs.rollback(self, point)
@@ -197,7 +197,7 @@ class Table:
         *,
         readers: Sequence[str] = (),
     ) -> Expiry:
-        """What `expire` would remove, and for whom it would keep other snapshots; nothing is changed."""
+        """What `expire` would remove, and for which readers it would keep snapshots; nothing is changed."""
         return maintenance.planned(self, older_than, retain_last, readers)
 
     def expire(
@@ -209,7 +209,7 @@ class Table:
     ) -> Expiry:
         """Removes old snapshots from the table's metadata. Their files stay on the storage, with no JVM to delete them.
 
-        What no snapshot names any more is deleted by `helios orphans`; `helios expire` does both at once, with Spark.
+        `helios orphans` deletes files that no snapshot names; `helios expire` does both at once, with Spark.
 
         The heads of branches and tags stay, and so does all that a known reader still needs: the pipelines of the
         catalogs in the configurations of the calling script and of the working directory, and `readers`.
@@ -221,7 +221,7 @@ class Table:
             readers: Checkpoints of further readers.
 
         Returns:
-            What was removed, nothing perhaps, and what was kept for whom.
+            The removed snapshots, possibly none, and those that were kept for readers.
 
         Raises:
             CheckpointError: A reader's checkpoint cannot be read.

@@ -1,1 +1,1 @@
-"""PyIceberg's clients, each with what it lacks: timeouts, pools, safety between threads. Loaded when first used."""
+"""PyIceberg's clients with timeouts, connection pools and thread safety added; loaded at the first use."""

@@ -1,4 +1,4 @@
-"""PyIceberg's files on ADLS, given up after a while: Azure's client alone tries for more than a minute."""
+"""PyIceberg's file access to ADLS with fewer retries; Azure's client alone retries for over a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a look at S3 is tried: once. A request that was given up would hold back every later client of the process."""
+"""The retry strategy of a probe of S3: a single attempt, since an abandoned request would delay later clients."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Schema evolution: the ALTERs that let a table take other columns, and the casts of the rows."""
+"""Schema evolution: the ALTERs of the table, and the casts of the rows."""

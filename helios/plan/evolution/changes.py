@@ -1,4 +1,4 @@
-"""The changes that Iceberg makes on a table's columns; of them, the renames and drops that a policy names."""
+"""Changes of a table's columns, and the renames and drops that a policy names."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The table that is to take the stream; names of nested columns are dotted.
+    """The table that the stream is written to; names of nested columns are dotted.
 
     Args:
         name: For messages.
         fields: Its columns.
         partitioned_by: Source columns of its partition spec.
         sorted_by: Source columns of its sort order.
-        identifiers: Its identifier columns, which Iceberg wants required.
+        identifiers: Its identifier columns, which must be required.
         format_version: Of the table; `variant` needs 3.
     """
 
@@ -54,7 +54,7 @@ class Change:
     """One change of a table's columns; its text is what Spark SQL writes after `ALTER TABLE t`.
 
     Args:
-        path: The field, by the names that it has when the changes are made in their order.
+        path: The field, by its names at this point in the sequence of changes.
     """
 
     path: Path
@@ -64,7 +64,7 @@ class Change:
         return _edit(fields, self.path, self.edit)
 
     def edit(self, old: Field) -> Field | None:
-        """The field after this change; None when it is gone."""
+        """The field after this change; None when it is dropped."""
         raise NotImplementedError
 
 
@@ -111,7 +111,7 @@ class Relax(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Rename(Change):
-    """Another name for the same values; `new` takes the place of the path's last part."""
+    """A new name of a field; `new` replaces the last part of the path."""
 
     new: str
 
@@ -124,7 +124,7 @@ class Rename(Change):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Change):
-    """A column or nested field that goes, because it was named."""
+    """The removal of a column or nested field that the policy names."""
 
     def __str__(self) -> str:
         return f"DROP COLUMN {shown(self.path)}"
@@ -154,12 +154,12 @@ def _edit(fields: Fields, path: Path, edit: Callable[[Field], Field | None]) -> 
 def named_changes(
     stream: Fields, target: Target, policy: Policy, where: Origin | None
 ) -> tuple[list[Change], list[DeclarationError]]:
-    """The renames and drops that are still to be made, and what is wrong with them.
+    """The renames and drops that are not done yet, and their problems.
 
     Args:
         stream: The columns of the stream.
         target: The table.
-        policy: Names them.
+        policy: The policy with the names.
         where: The line to blame.
     """
     named = _Named(stream, target, where)
@@ -171,7 +171,7 @@ def named_changes(
 
 
 class _Named:
-    """What a name means in the table and in the stream; names are found whatever their case."""
+    """Resolves names in the table and in the stream, ignoring case."""
 
     def __init__(self, stream: Fields, target: Target, where: Origin | None) -> None:
         self.target = target

@@ -1,4 +1,4 @@
-"""Schema evolution: what a stream's columns ask of a table, decided without a JVM."""
+"""Decides without a JVM which changes of a table a stream's columns need, and which are refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution:
-    """What `evolve` found.
+    """The result of `evolve`.
 
     Args:
         changes: To make on the table, in order; none when there are problems.
@@ -90,14 +90,14 @@ class Evolution:
 
 
 def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None = None) -> Evolution:
-    """What has to change in a table so that it can take a stream.
+    """The changes that a table needs to accept a stream.
 
     Where the stream may hold nulls and the table refuses them, `strict` stops and `full` makes the column optional.
     Under `add_columns`, and for an identifier column under `full`, it stays required: Spark then looks at every row
     that it writes, and a null fails the batch before anything is committed.
 
     Args:
-        stream: The columns of the stream, whose names must be certain; a type that is `unknown` is left to the run.
+        stream: The columns of the stream, whose names must be certain; `unknown` types are left to the run.
         target: The table.
         policy: What may change.
         where: The line to blame.
@@ -143,7 +143,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
 
 @dataclass(frozen=True)
 class _Allowed:
-    """What a mode lets differ, and what it lets change beside new columns."""
+    """What a mode allows: differences at all, and widening."""
 
     differences: bool = False
     widening: bool = False
@@ -154,7 +154,7 @@ ALLOWED: Mapping[Mode, _Allowed] = {
     "add_columns": _Allowed(differences=True),
     "full": _Allowed(differences=True, widening=True),
 }
-"""The modes, each of which takes all that the one before it takes."""
+"""The modes; each allows all that the one before it allows."""
 
 _STORABLE = frozenset(
     {"boolean", "int", "bigint", "float", "double", "decimal", "string", "binary", "date", "timestamp"}
@@ -226,17 +226,17 @@ class _Comparison:
                 self.both(mine, other, (*path, other.name), in_key or in_its_key)
 
     def nulls(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """Whether nulls of the stream meet a required field: None when not, the reason when it stops, else empty."""
+        """Whether nulls of the stream reach a required field: None if not, the reason if refused, else empty."""
         if theirs.nullable is not False or ours.nullable is False:
             return None
         if not self.allowed.differences:
             return "" if ours.nullable else None
         if ours.type != VOID and (in_key or not self.allowed.widening or holds(path, self.target.identifiers)):
-            return None  # it stays required, and every row is looked at as it is written
+            return None  # it stays required, and Spark checks every row that it writes
         return self.relax(path, "the table refuses nulls")
 
     def types(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """Whether the types differ, parts aside: None when not, the reason when it stops, else empty."""
+        """Whether the types differ, apart from their parts: None if not, the reason if refused, else empty."""
         if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)
@@ -253,7 +253,7 @@ class _Comparison:
         return ""
 
     def relax(self, path: Path, refusal: str) -> str:
-        """Makes a required field optional; why it stops where that may not be."""
+        """Makes a required field optional; returns the reason if that is refused, else empty."""
         if not self.allowed.widening:
             return refusal
         if holds(path, self.target.identifiers):
@@ -277,7 +277,7 @@ def _unfit(new: Field, version: int) -> str:
 
 
 def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()) -> list[DeclarationError]:
-    """Names that differ in case alone: nothing tells which is meant."""
+    """A problem for each pair of names that differ only in case, and so are ambiguous."""
     problems: list[DeclarationError] = []
     seen: dict[str, str] = {}
     for one in fields:

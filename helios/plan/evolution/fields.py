@@ -1,4 +1,4 @@
-"""Columns as trees that keep the nullability of nested fields, and how a row fits from one schema into another.
+"""Columns as trees that keep the nullability of nested fields, and the casts between two schemas.
 
 A part is named as Iceberg names it in a path: `points.element.x`, `prices.value.amount`.
 """
@@ -20,7 +20,7 @@ Fields: TypeAlias = tuple["Field", ...]
 
 PARTS = {"array": ("element",), "map": ("key", "value")}
 METADATA_COLUMNS = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
-"""Names that Iceberg keeps for itself: Spark cannot read a table that has a column of one."""
+"""Names that Iceberg reserves: Spark cannot read a table with such a column."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Field:
     Args:
         name: As the schema has it; found without regard to case.
         type: A plain type, or the bare name `struct`, `array` or `map`.
-        nullable: Whether nulls may be in it; None where only a run can tell.
+        nullable: Whether nulls may be in it; None where it is known only at run time.
         parts: The fields of a struct; (element); (key, value).
         default: What is written where a row lacks it, as SQL; None for null. Iceberg has such defaults since v3.
         doc: Its comment.
@@ -55,13 +55,13 @@ class Field:
 
     @classmethod
     def of(cls, name: str, kind: SparkType, nullable: bool | None) -> Field:
-        """A field of a type, which does not tell whether its parts may be null."""
+        """A field of a type; whether its parts may be null is unknown."""
         names = PARTS.get(kind.name, kind.fields)
         parts = (cls.of(n, part, None) for n, part in zip(names, kind.parts, strict=True))
         return cls(name, SparkType(kind.name, kind.numbers), nullable, tuple(map(_with_sure_keys(kind.name), parts)))
 
     def as_added(self) -> Field:
-        """As a table gets it: optional in every part, with the types that Iceberg has."""
+        """The field as it is added to a table: optional in every part, with Iceberg's types."""
         parts = tuple(map(_with_sure_keys(self.type.name), (p.as_added() for p in self.parts)))
         return replace(self, type=stored(self.type), nullable=True, parts=parts, default=None)
 
@@ -72,7 +72,7 @@ def _with_sure_keys(container: str) -> Callable[[Field], Field]:
 
 
 def from_schema(schema: columns.Schema) -> Fields:
-    """The columns of a schema that was inferred, where `nullable` means that only a run can tell."""
+    """The columns of an inferred schema, where `nullable` means unknown."""
     return tuple(Field.of(c.name, c.kind, None if c.nullable else False) for c in schema.columns)
 
 
@@ -97,7 +97,7 @@ def _iceberg(known: Field, iceberg: Any) -> Field:
 
 
 def shown(path: Path) -> str:
-    """A path as SQL writes it."""
+    """A path in SQL."""
     return ".".join(map(quoted, path))
 
 
@@ -118,7 +118,7 @@ _PROMOTED = {"int": "bigint", "float": "double"}
 
 
 def stored(kind: SparkType) -> SparkType:
-    """The type as which Iceberg stores a plain type of Spark."""
+    """Iceberg's type for a plain type of Spark."""
     name = "string" if kind.name.startswith("string collate") else _STORED.get(kind.name, kind.name)
     return SparkType(name) if name != kind.name else kind
 
@@ -143,8 +143,8 @@ def lossless(stream: SparkType, table: SparkType) -> bool:
 def promotions(table: SparkType) -> tuple[SparkType, ...]:
     """The types to which Iceberg 1.12 promotes a type, narrowest first, in every format version.
 
-    As `TypeUtil.isPromotionAllowed` has them: of what the specification adds in v3, neither `date` to
-    `timestamp_ntz` nor `void` to any type is there.
+    The same as `TypeUtil.isPromotionAllowed`, which lacks the additions of v3: `date` to `timestamp_ntz`, and
+    `void` to any type.
     """
     if table.name == "decimal":
         precision, scale = table.numbers
@@ -177,7 +177,7 @@ class Cell:
     parts: tuple[Cell, ...] = ()
 
     def steps(self, within: Path = ()) -> Iterator[str]:
-        """What is done to the value, one line per cast and per field that is filled."""
+        """The changes of the value, one line per cast and per filled field."""
         path = (*within, self.name)
         if self.source is None:
             yield f"{shown(path)}: {self.default or 'NULL'}"

@@ -1,1 +1,1 @@
-"""Types of columns and expressions: what a stream carries, known without a JVM."""
+"""Types of columns and expressions, inferred without a JVM."""

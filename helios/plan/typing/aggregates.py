@@ -1,4 +1,4 @@
-"""How a streaming aggregate leaves the stream: appended behind a watermark, or upserted by its group columns."""
+"""Streaming aggregates: appended behind a watermark, or upserted by their group columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """Whether a flow, with what its joins and unions bring in, never ends."""
+    """Whether a flow is unbounded, its joins and unions included."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
 def streaming_steps(flow: Flow) -> list[Step]:
-    """The steps of a flow, and of what it joins, that see a stream."""
+    """The steps of a flow, and of the flows it joins, that process a stream."""
     return [step for inner in flows(flow) for step in inner.steps if is_streaming(inner)]
 
 
@@ -40,7 +40,7 @@ def stateful_steps(flow: Flow) -> list[Step]:
 def upserts_groups(flow: Flow, sink: Sink) -> bool:
     """Whether a sink upserts the flow's only streaming aggregate by exactly its group columns.
 
-    Then each batch gives the groups that changed again, with their new values, and nothing has to wait for an end.
+    Then each batch emits the changed groups with their new values, and no group has to be complete.
     """
     if not isinstance(sink, IcebergSink) or not sink.mode.traits.upserts or not is_streaming(flow):
         return False
@@ -51,7 +51,7 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
 
 def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
-    """What the group columns of the one aggregate are called at the end; empty when a later step keeps state too."""
+    """The names of the aggregate's group columns after the last step; empty when a later step keeps state too."""
     names: tuple[str, ...] | None = None
     for step in steps:
         if names is None:
@@ -68,7 +68,7 @@ def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def group_columns(step: Step) -> tuple[str, ...] | None:
-    """The columns by which a step groups, as they are called behind it; None when it does not group.
+    """The group columns of a step, by their names after it; None when it does not group.
 
     Examples:
         >>> group_columns(Aggregate(by=("country", "year(ts) AS y"), columns=(("n", "count(*)"),)))
@@ -104,14 +104,14 @@ def _query_groups(query: str) -> tuple[str, ...] | None:
     try:
         (node,) = Spark().parse(query)
     except (SqlglotError, RecursionError, ValueError):
-        return None  # told by infer, or left to Spark
+        return None  # infer reports it, or Spark does
     if not isinstance(node, exp.Select) or node.args.get("group") is None:
         return None
     return tuple(_selected(by, node.expressions) for by in node.args["group"].expressions)
 
 
 def _selected(by: Node, items: Sequence[Node]) -> str:
-    """What a query calls one of its groups, which it may name by position, expression or alias."""
+    """The output name of a group, which a query may name by position, expression or alias."""
     if by.is_int and 0 < int(by.name) <= len(items):
         return str(items[int(by.name) - 1].alias_or_name)
     item = next((e for e in items if by == e.unalias() or (e.alias and by.name.lower() == e.alias.lower())), None)
@@ -125,7 +125,7 @@ def _aliases(text: str) -> list[tuple[str, str]]:
 
 
 def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
-    """Aggregates over a followed source that nothing ends, and that are not upserted by their groups either."""
+    """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted."""
     if upserts_groups(flow, sink):
         return []
     problems: list[HeliosError] = []

@@ -1,4 +1,4 @@
-"""The types of numbers as Spark has them: literals, and arithmetic of decimals."""
+"""Spark's types of number literals and of decimal arithmetic."""
 
 from __future__ import annotations
 

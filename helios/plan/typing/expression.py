@@ -1,6 +1,6 @@
-"""Spark SQL expressions as text: parsed, their columns looked up, their result's name and type told, all without a JVM.
+"""Spark SQL expressions: parses them, resolves their columns, and infers the result's name and type, without a JVM.
 
-In doubt nothing is reported: a false alarm would block a pipeline that runs.
+In doubt, no problem is reported: a false one would block a pipeline that works.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ _GENERATING_CALLS = frozenset(
 
 
 class UnparsedExpression(InputError):
-    """Text that sqlglot does not understand; Spark's own parser decides when the run starts, so a run ignores it."""
+    """Text that sqlglot cannot parse. A run ignores it, since Spark's own parser decides then."""
 
 
 def label(step: str, detail: str) -> str:
-    """How a message names an expression: `where(amout > 0)`.
+    """An expression in a message: `where(amout > 0)`.
 
     Examples:
         >>> label("where", "a  =\\n 1")
@@ -121,7 +121,7 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
     """The syntax tree of one expression.
 
     Raises:
-        UnparsedExpression: sqlglot does not understand it.
+        UnparsedExpression: sqlglot cannot parse it.
     """
     from sqlglot import exp
     from sqlglot.dialects.spark import Spark
@@ -138,13 +138,13 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
 
 
 def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpression:
-    """The problem that an error of sqlglot is, with the place in the text."""
+    """The problem for an error of sqlglot, with its position in the text."""
     details = getattr(error, "errors", None) or [{}]
     line, column, near = (details[0].get(k) for k in ("line", "col", "highlight"))
     # The tokenizer's own error, which has the place, is the cause of the one that is raised.
-    told = re.search(r"(\d+):(\d+)\s*$", str(error.__cause__ or error))
-    if column is None and told:
-        line, column = int(told[1]), int(told[2])
+    position = re.search(r"(\d+):(\d+)\s*$", str(error.__cause__ or error))
+    if column is None and position:
+        line, column = int(position[1]), int(position[2])
     place = "" if column is None else f" at line {line}, column {column}" if line != 1 else f" at column {column}"
     beside = f", near {near!r}" if near else ""
     return UnparsedExpression(
@@ -155,7 +155,7 @@ def unparsed(error: Exception, named: str, where: Origin | None) -> UnparsedExpr
 
 
 def plain_column(text: str, schema: Schema | None) -> Column | None:
-    """The column that a text names by a plain word: most texts do, and need no parser (its import takes 0.3 s)."""
+    """The column that a text names as a plain word: most texts do, and need no parser (0.3 s to import)."""
     word = text.strip()
     lowered = word.lower()
     if not _WORD.fullmatch(word) or lowered in _CONSTANTS:
@@ -165,7 +165,7 @@ def plain_column(text: str, schema: Schema | None) -> Column | None:
 
 
 def missing(node: Node, scope: Scope, named: str, where: Origin | None) -> list[NotFound]:
-    """A problem for every column that an expression names and that certainly is not there."""
+    """A problem for every column in an expression that certainly does not exist."""
     if scope.schema is None or not scope.schema.exact:
         return []
     problems: dict[str, NotFound] = {}
@@ -217,7 +217,7 @@ def _may_be_no_column(column: Node) -> bool:
 
 
 def value(node: Node, name: str, scope: Scope) -> Column:
-    """The column that an expression gives under a name."""
+    """The output column of an expression, under a name."""
     return Column.of(name, safe_kind_of(node, scope), _nullable(node, scope))
 
 
@@ -232,7 +232,7 @@ def _nullable(node: Node, scope: Scope) -> bool:
 
 
 def outputs(node: Node, text: str, scope: Scope) -> tuple[Column, ...] | None:
-    """The columns that one expression of a SELECT gives; None where only a run can tell."""
+    """The output columns of one expression of a SELECT; None where they are known only at run time."""
     rule = _OUTPUTS.get(type(node).__name__)
     if rule is not None:
         return rule(node, text, scope)
@@ -315,6 +315,6 @@ _OUTPUTS = {
 
 
 def with_alias(scope: Scope, columns: tuple[Column, ...] | None) -> Scope:
-    """The scope of what stands further right in the same SELECT: Spark lets it use these columns."""
+    """The scope for expressions further right in the same SELECT, which may use these columns."""
     added: Mapping[str, SparkType] = {c.name.lower(): c.kind for c in columns or () if c.exact}
     return replace(scope, aliases={**scope.aliases, **added})

@@ -1,4 +1,4 @@
-"""The columns behind each declared step, and what is wrong with the step, without a JVM."""
+"""Infers the schema after each declared step, and finds problems in the step, without a JVM."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ Result: TypeAlias = "tuple[Schema | None, list[HeliosError]]"
 
 
 def infer(step: Step, schema: Schema | None, other: Schema | None = None) -> Result:
-    """The schema behind a step.
+    """The schema after a step.
 
     Args:
         step: One of `helios.model.steps.CONCRETE`.
-        schema: The columns in front of it; None where only a run can tell.
+        schema: The columns before it; None where they are known only at run time.
         other: The columns of the right side of a join or union.
 
     Returns:
-        The columns behind it, None where only a run can tell, and the problems found. A problem of the class
-        `UnparsedExpression` is no reason not to run.
+        The columns after it, None where they are known only at run time, and the problems. Problems of the class
+        `UnparsedExpression` do not stop a run.
     """
     return INFERRED[type(step)](step, schema, other)
 
@@ -61,7 +61,7 @@ def _expect(step: s.Expect, schema: Schema | None, other: Schema | None) -> Resu
 
 
 def condition_problems(text: str, named: str, schema: Schema | None, where: Origin | None) -> list[HeliosError]:
-    """What is wrong with a condition: columns that are missing, or a value that is certainly neither true nor false."""
+    """The problems of a condition: missing columns, or a value that is certainly not a boolean."""
     kind, problems = typed(text, named, schema, where)
     if not problems and kind.name not in ("boolean", "unknown", "void"):
         what = f"{named}: this is {kind}, not a condition."
@@ -70,7 +70,7 @@ def condition_problems(text: str, named: str, schema: Schema | None, where: Orig
 
 
 def typed(text: str, named: str, schema: Schema | None, where: Origin | None) -> tuple[SparkType, list[HeliosError]]:
-    """The type of one expression, `unknown` where only a run can tell, and what is wrong with it.
+    """The type of an expression, `unknown` where it is known only at run time, and its problems.
 
     Args:
         text: The expression.
@@ -106,7 +106,7 @@ def _with_columns(step: s.WithColumns, schema: Schema | None, other: Schema | No
 def _project(
     step: Step, expressions: Sequence[tuple[str | None, str]], scope: Scope
 ) -> tuple[tuple[Column, ...] | None, list[HeliosError]]:
-    """The columns of expressions from left to right, None where one of them is known at run; with their problems."""
+    """The columns of expressions from left to right, None where one is known only at run time; and the problems."""
     problems: list[HeliosError] = []
     columns: tuple[Column, ...] | None = ()
     for name, text in expressions:
@@ -143,7 +143,7 @@ def _schema(columns: tuple[Column, ...] | None) -> Schema | None:
 
 
 def _absent(step: Step, name: str, schema: Schema | None, side: str = "") -> list[HeliosError]:
-    """The problem of a name, taken literally, that the schema certainly lacks."""
+    """A problem if a name, taken literally, is certainly not in the schema."""
     if schema is None or not schema.exact or schema.get(name):
         return []
     where = f"{side} has no column" if side else "no column"
@@ -272,7 +272,7 @@ def _join(step: s.Join, left: Schema | None, right: Schema | None) -> Result:
         problems.append(_both_have(step, on, shared))
         right_rest = [c for c in right_rest if c.name not in shared]
     joined = [c for key in on if (c := _key(key, step.how, left, right))]
-    # The side that need not have a match gives nulls.
+    # Where a row has no match, the columns of the other side are null.
     left_rest = _optional(left_rest) if step.how in ("right", "full") else left_rest
     right_rest = _optional(right_rest) if step.how in ("left", "full") else right_rest
     return Schema((*joined, *left_rest, *right_rest)), problems
@@ -303,7 +303,7 @@ def _optional(columns: Sequence[Column]) -> list[Column]:
 
 
 def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
-    """A column of `on=`, as USING shows it: of the side whose rows all stay."""
+    """A column of `on=`, as USING gives it: from the side whose rows are all kept."""
     ours, theirs = left.get(name), right.get(name)
     if ours is None or theirs is None:
         return ours or theirs

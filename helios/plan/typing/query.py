@@ -1,4 +1,4 @@
-"""The columns of a query over `input`: the step `sql(...)`."""
+"""Infers the columns of a query over `input`, for the step `sql(...)`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import wider
 
 INPUT = "input"
-# Beside these a SELECT from one relation has only what this module looks at.
+# The parts that a plain relation in FROM may have.
 _PLAIN_SOURCE = frozenset({"this", "db", "catalog", "alias"})
 
 
 def query_schema(text: str, schema: Schema | None, where: Origin | None) -> tuple[Schema | None, list[HeliosError]]:
-    """The columns that a query gives, None where only a run can tell, and what is wrong with it.
+    """The output columns of a query, None where they are known only at run time, and its problems.
 
     Args:
         text: One query that reads from `input`.
@@ -60,7 +60,7 @@ def _parse(text: str, named: str, where: Origin | None) -> Node:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without sqlglot's warnings, which say nothing that the problem does not."""
+    """Silences sqlglot's warnings, which repeat the problem."""
     logger = logging.getLogger("sqlglot")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -150,7 +150,7 @@ class _Reader:
                 self.problems.append(problem)
 
     def scope(self, node: Node, tables: Mapping[str, Schema | None]) -> Scope:
-        """What the expressions of a SELECT may use; columns are known only when it reads from one plain relation."""
+        """The scope of a SELECT; its columns are known only when it reads from one plain relation."""
         from sqlglot import exp
 
         origin = node.args.get("from_")

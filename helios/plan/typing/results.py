@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from helios.plan.typing.decimals import bounded
-from helios.plan.typing.fixed import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
-from helios.plan.typing.types import INTEGRAL, MAX_PRECISION, NUMERIC, UNKNOWN, SparkType, decimal
+from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, INT, STRING, TIMESTAMP
+from helios.plan.typing.types import INTEGRAL, MAX_PRECISION, NUMERIC, UNKNOWN, SparkType, decimal, struct
 
 DATETIMES = ("date", "timestamp", "timestamp_ntz")
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "DAYOFWEEK", "DOY", "HOUR", "MINUTE")
@@ -62,6 +62,21 @@ def extracted(unit: str, kind: SparkType) -> SparkType:
     if unit.upper() in ("SECOND", "SECONDS", "SEC", "S"):
         return decimal(8, 6)
     return INT if unit.upper() in _UNITS else UNKNOWN
+
+
+def shifted(moment: SparkType, unit: str | None) -> SparkType:
+    """A date or time plus or minus an interval of a unit."""
+    if moment.name in ("timestamp", "timestamp_ntz"):
+        return moment
+    if unit in ("DAY", "MONTH", "YEAR"):
+        return DATE
+    return TIMESTAMP if unit in ("HOUR", "MINUTE", "SECOND") else UNKNOWN
+
+
+def window_of(kind: SparkType) -> SparkType:
+    """The struct of a time window over a column of a type."""
+    bound = window_bound(kind)
+    return struct([("start", bound), ("end", bound)]) if bound != UNKNOWN else UNKNOWN
 
 
 def window_bound(kind: SparkType) -> SparkType:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
+from helios.plan.typing import results
 from helios.plan.typing.decimals import exact, number, product_of, quotient_of, remainder_of, sum_of
 from helios.plan.typing.fixed import BIGINT, DATE, DOUBLE, FIXED, FIXED_CALLS, INT, STRING, TIMESTAMP
-from helios.plan.typing.results import DATETIMES, averaged, extracted, joined, rounded, summed, whole, window_bound
 from helios.plan.typing.scope import Node, Scope, member
 from helios.plan.typing.types import (
     INTEGRAL,
@@ -43,7 +43,7 @@ def kind_of(node: Node, scope: Scope) -> SparkType:
 
 
 def safe_kind_of(node: Node, scope: Scope) -> SparkType:
-    """The same for an expression of any depth."""
+    """Like `kind_of`, and `unknown` for an expression that is nested too deeply."""
     try:
         return kind_of(node, scope)
     except RecursionError:
@@ -131,24 +131,24 @@ def _interval_units(node: Node) -> str | None:
 def _shifted_date(moment: SparkType, by: Node, scope: Scope) -> SparkType:
     """A date or time plus or minus something."""
     if type(by).__name__ == "Interval":
-        if moment.name in ("timestamp", "timestamp_ntz"):
-            return moment
-        unit = _interval_units(by)
-        if unit in ("DAY", "MONTH", "YEAR"):
-            return DATE
-        return TIMESTAMP if unit in ("HOUR", "MINUTE", "SECOND") else UNKNOWN
+        return results.shifted(moment, _interval_units(by))
     return DATE if moment == DATE and kind_of(by, scope).name in ("tinyint", "smallint", "int") else UNKNOWN
 
 
 def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: SparkType | None = None) -> Rule:
-    """The rule of a binary operator, by what it makes of two decimals, and of whole numbers if not the wider."""
+    """The rule of a binary operator.
+
+    Args:
+        combine: The result type for two decimals.
+        floating: The result type for other numbers; by default the wider one.
+    """
 
     def rule(node: Node, scope: Scope) -> SparkType:
         a, b = kind_of(node.this, scope), kind_of(node.expression, scope)
         sign = type(node).__name__
-        if a.name in DATETIMES and sign in ("Add", "Sub"):
+        if a.name in results.DATETIMES and sign in ("Add", "Sub"):
             return _shifted_date(a, node.expression, scope)
-        if b.name in DATETIMES and sign == "Add":
+        if b.name in results.DATETIMES and sign == "Add":
             return _shifted_date(b, node.this, scope)
         names = {a.name, b.name}
         if not names <= set(NUMERIC):
@@ -162,7 +162,7 @@ def _arithmetic(combine: Callable[[SparkType, SparkType], SparkType], floating: 
 
 
 def _operand(node: Node, kind: SparkType) -> SparkType | None:
-    """An operand beside a decimal: Spark gives a whole literal only the digits that it has."""
+    """An operand of decimal arithmetic: an integer literal has only the digits that are written."""
     while type(node).__name__ == "Paren":
         node = node.this
     if kind.name == "decimal":
@@ -175,11 +175,11 @@ def _operand(node: Node, kind: SparkType) -> SparkType | None:
 
 
 def _sum(node: Node, scope: Scope) -> SparkType:
-    return summed(_first(node, scope))
+    return results.summed(_first(node, scope))
 
 
 def _average(node: Node, scope: Scope) -> SparkType:
-    return averaged(_first(node, scope))
+    return results.averaged(_first(node, scope))
 
 
 def _round(node: Node, scope: Scope) -> SparkType:
@@ -188,12 +188,12 @@ def _round(node: Node, scope: Scope) -> SparkType:
         return kind
     if digits is not None and type(digits).__name__ != "Literal":
         return UNKNOWN
-    return rounded(kind, 0 if digits is None else int(digits.name))
+    return results.rounded(kind, 0 if digits is None else int(digits.name))
 
 
 def _whole(node: Node, scope: Scope) -> SparkType:
     kind = _numeric(node, scope)
-    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else whole(kind)
+    return UNKNOWN if node.args.get("decimals") is not None or kind == UNKNOWN else results.whole(kind)
 
 
 def _widest(node: Node, scope: Scope) -> SparkType:
@@ -226,7 +226,7 @@ def _piped(node: Node, scope: Scope) -> SparkType:
     # To Spark || binds as strongly as +, to sqlglot it does not.
     if {type(node.this).__name__, type(node.expression).__name__} & {"Add", "Sub"}:
         return UNKNOWN
-    return joined((_first(node, scope), kind_of(node.expression, scope)))
+    return results.joined((_first(node, scope), kind_of(node.expression, scope)))
 
 
 def _struct(node: Node, scope: Scope) -> SparkType:
@@ -277,7 +277,7 @@ def _variable(node: Node, scope: Scope) -> SparkType:
 
 
 def _extract(node: Node, scope: Scope) -> SparkType:
-    return extracted(node.name, kind_of(node.expression, scope))
+    return results.extracted(node.name, kind_of(node.expression, scope))
 
 
 def _date_difference(node: Node, scope: Scope) -> SparkType:
@@ -327,14 +327,13 @@ def _argument(rule: Callable[[Node, Scope], SparkType]) -> Rule:
 
 
 def _window(node: Node, scope: Scope) -> SparkType:
-    bound = window_bound(kind_of(node.expressions[0], scope))
-    return struct([("start", bound), ("end", bound)]) if bound != UNKNOWN else UNKNOWN
+    return results.window_of(kind_of(node.expressions[0], scope))
 
 
 def _date_part(node: Node, scope: Scope) -> SparkType:
     if len(node.expressions) != 2 or type(node.expressions[0]).__name__ != "Literal":
         return UNKNOWN
-    return extracted(node.expressions[0].name, kind_of(node.expressions[1], scope))
+    return results.extracted(node.expressions[0].name, kind_of(node.expressions[1], scope))
 
 
 _BY_RULE: dict[Callable[[Node, Scope], SparkType], str] = {
@@ -363,7 +362,7 @@ _RULES: dict[str, Rule] = {
     "Case": _case,
     "Ceil": _whole,
     "Column": _column,
-    "Concat": lambda node, scope: joined(_children(node, scope)),
+    "Concat": lambda node, scope: results.joined(_children(node, scope)),
     "DPipe": _piped,
     "DateDiff": _date_difference,
     "Distinct": _distinct,

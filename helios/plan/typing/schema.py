@@ -1,4 +1,4 @@
-"""The columns that a flow carries, and how they are told from PyIceberg, Arrow, DDL text and Python rows."""
+"""The columns of a flow, from PyIceberg, Arrow, DDL text or Python rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Column:
 
     Args:
         name: As Spark will name it.
-        type: Spark SQL type in lower case, such as `bigint` or `struct<a:int>`; `unknown` where only a run can tell.
+        type: Spark SQL type in lower case, such as `bigint` or `struct<a:int>`; `unknown` where it is known only at
+            run time.
         nullable: Whether nulls may be in it; True where it is not certain.
         exact: Whether the name is certain; Spark's own name of an expression without an alias is not.
     """
@@ -46,7 +47,7 @@ class Column:
 
     @classmethod
     def of(cls, name: str, kind: SparkType, nullable: bool = True) -> Column:
-        """A column of a type as a value; a type that is unknown in a part is shown as unknown."""
+        """A column of a type; a type with an unknown part is unknown."""
         return cls(name, str(kind if kind.certain else UNKNOWN), nullable)
 
     @property
@@ -101,7 +102,7 @@ def from_ddl(text: str, where: Origin | None = None) -> Schema:
         where: The line to blame.
 
     Raises:
-        DeclarationError: An unknown type, a column without a type, or text that is no DDL.
+        DeclarationError: An unknown type, a column without a type, or invalid DDL.
     """
     try:
         declared = parse_columns(text)

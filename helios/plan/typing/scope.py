@@ -1,4 +1,4 @@
-"""The names that an expression may use, and what they stand for."""
+"""Name resolution: the columns, qualifiers, aliases and variables that an expression may use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Scope:
     """The names that an expression may use.
 
     Args:
-        schema: The columns; None where only a run can tell.
+        schema: The columns; None where they are known only at run time.
         qualifiers: The names, in lower case, that the rows have in a query.
-        aliases: Columns that stand further left in the same SELECT, by name in lower case.
+        aliases: Columns further left in the same SELECT, by name in lower case.
         variables: The variables of lambda functions.
     """
 
@@ -41,7 +41,7 @@ class Scope:
 
 
 def member(kind: SparkType, name: str) -> SparkType | None:
-    """What `kind.name` gives: a field of a struct, of every struct of an array, a value of a map; None if it is not."""
+    """The type of `kind.name`: a field of a struct or of structs in an array, or a map's value; None if missing."""
     if kind.name == "struct":
         return kind.field(name)
     if kind.name == "array" and kind.parts[0].name == "struct":

@@ -1,4 +1,4 @@
-"""Spark SQL types as text and as values: `decimal(10,2)`, `struct<a:int,b:array<string>>`."""
+"""Parses Spark SQL types such as `decimal(10,2)` and `struct<a:int>`, and finds common types."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def parse_type(text: str) -> SparkType:
     """Reads one type.
 
     Raises:
-        TypeProblem: It is no Spark SQL type.
+        TypeProblem: It is not a Spark SQL type.
 
     Examples:
         >>> str(parse_type("STRUCT<a: Integer, b: array<dec(5)>>"))
@@ -131,7 +131,7 @@ def parse_columns(text: str) -> tuple[Declared, ...]:
 
 
 class _Reader:
-    """A recursive descent over the words and signs of a type."""
+    """A recursive descent parser of types."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [m.group(m.lastindex or 0) for m in _TOKEN.finditer(text)]

@@ -1,8 +1,8 @@
-"""Iceberg's table objects and actions, as maintenance uses them, and compaction.
+"""Compaction with Iceberg's actions.
 
-Beside a writer, maintenance yields. It reads a state of the table and commits onto a later one, and Iceberg rejects it
-where that would undo what came in between; then it begins anew, a few times, and gives up. It never waits, and holds
-no lock. What it can do to a writer is told in `docs/maintenance.md`.
+Maintenance yields to a writer. It reads one state of the table and commits onto a later one; Iceberg rejects the commit
+if it would undo a change in between. The compaction then starts again, a few times, and gives up. It never waits and
+holds no lock. `docs/maintenance.md` has its effects on a writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT_TARGET_SIZE = 512 << 20
 MANIFEST_SIZE = "commit.manifest.target-size-bytes"
 DEFAULT_MANIFEST_SIZE = 8 << 20
 MANY_MANIFESTS = 20
-"""Up to so many manifests nothing is won by rewriting them."""
+"""With at most this many manifests, rewriting them gains nothing."""
 
 SMALL = (0.6, 0.75)
 """Which files a pass rewrites: those below this share of the target size.
@@ -47,28 +47,28 @@ TOLERANCE = 0.3
 NO_LIMIT = 1 << 50
 
 TRIES = 3
-"""How often a compaction begins before it gives up."""
+"""How often a compaction starts before it gives up."""
 HISTORY = 100
-"""How many commits are looked back at for changes of rows."""
+"""How many commits are searched for changes of rows."""
 IN_PARTS = {"partial-progress.enabled": "true", "partial-progress.max-commits": "10"}
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction did.
+    """The result of a compaction.
 
     Attributes:
         table: The table.
         target: The target size of a file in bytes.
         rewritten: Data files that were replaced.
-        added: Data files that came for them.
+        added: Data files that replaced them.
         read: The bytes of those that were replaced.
         deletes: Position delete files that were replaced.
         manifests: Manifests that were replaced.
         files: Data files that the table has now.
         bytes: Their size, with that of delete files.
         conflicts: How often it lost to another writer.
-        gave_up: Why it ended before it was through; None when it was through.
+        gave_up: Why it ended early; None if it completed.
     """
 
     table: str
@@ -90,7 +90,7 @@ class Compaction:
 
 
 def opened(spark: SparkSession, name: TableName) -> JavaTable:
-    """Iceberg's table object, afresh.
+    """Iceberg's table object, freshly loaded.
 
     Raises:
         NotFound: There is no such table.
@@ -107,7 +107,7 @@ def head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
 
 
 def target_size(table: JavaTable, wanted: int) -> int:
-    """The size that was asked for; 0 means the table's own."""
+    """The requested size, or for 0 the table's own target size."""
     own = table.properties().get(TARGET_SIZE)
     return wanted or (int(own) if own is not None else DEFAULT_TARGET_SIZE)
 
@@ -232,7 +232,7 @@ class _Compaction:
         return {"max-files-to-rewrite": str(max(2, count * left // size))} if count and size > left else {}
 
     def delete_files(self) -> None:
-        """Position deletes that merge-on-read writers left, of files that were not rewritten."""
+        """Rewrites position deletes of merge-on-read writers, for files that were not rewritten."""
         table = opened(self.spark, self.name)
         head = head_of(table, None)
         if head is None or int(head.summary().get("total-position-deletes") or 0) == 0:
@@ -242,7 +242,7 @@ class _Compaction:
             self._done["deletes"] += int(result.rewrittenDeleteFilesCount())
 
     def rewrite_manifests(self) -> None:
-        """Manifests, where there are many more than their size asks for."""
+        """Rewrites manifests, if there are many more than their size needs."""
         table = opened(self.spark, self.name)
         if not _many_manifests(table):
             return
@@ -276,7 +276,7 @@ class _Compaction:
             return None
 
     def _changes_rows(self, table: JavaTable) -> bool:
-        """Whether writers change rows or publish branches: each of our commits may then cost them a try."""
+        """Whether writers change rows or publish branches: each commit here may then cost them a retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
         branches = [name for name in listed(refs.keySet()) if (ref := refs.get(name)) is not None and ref.isBranch()]
@@ -305,7 +305,7 @@ def _many_manifests(table: JavaTable) -> bool:
 
 
 def conflict(error: Exception) -> str | None:
-    """What another writer did, when that is why an action failed."""
+    """The conflict with another writer that made an action fail; None for other failures."""
     for cause in java_causes(error):
         if str(cause.getClass().getSimpleName()) in CONFLICTS:
             return str(cause.getMessage() or "").splitlines()[0]
@@ -313,10 +313,10 @@ def conflict(error: Exception) -> str | None:
 
 
 def failed(name: TableName, what: str, error: Exception) -> RunError:
-    """A failure of Iceberg's or Spark's own, by its deepest cause."""
+    """The error for a failure of Iceberg or Spark, by its root cause."""
     causes = list(java_causes(error))
     if not causes:
         return RunError(f"the {what} of {name.text} failed: {str(error).splitlines()[0]}")
-    told = str(causes[-1].getMessage() or "").splitlines()
+    message = str(causes[-1].getMessage() or "").splitlines()
     kind = str(causes[-1].getClass().getSimpleName())
-    return RunError(f"the {what} of {name.text} failed: {kind}{f': {told[0]}' if told else ''}")
+    return RunError(f"the {what} of {name.text} failed: {kind}{f': {message[0]}' if message else ''}")

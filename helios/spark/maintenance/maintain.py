@@ -1,4 +1,4 @@
-"""Expiry, orphan files, branches and tags with Iceberg's own actions; and the upkeep of a sink between its batches."""
+"""Expiry, orphan files, branches and tags with Iceberg's actions, and maintenance between a sink's batches."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ E = TypeVar("E", bound=JavaExpiry)
 
 @dataclass(frozen=True)
 class Expired:
-    """What an expiry removed: snapshots, and the files that only they named."""
+    """The result of an expiry: the removed snapshots, and counts of the files that only they named."""
 
     table: str
     snapshots: tuple[int, ...]
@@ -169,7 +169,7 @@ def _text(value: str) -> str:
 
 
 def _refuse_shared_folder(name: TableName, location: str) -> None:
-    """A table of a namespace that is named like this table lies inside its folder, and no snapshot of it names that."""
+    """Refuses a folder with other tables inside, such as those of a namespace with the table's name."""
     folder = f"{location.rstrip('/')}/"
     inside = [(warehouse(name.catalog) or "").rstrip("/") + "/_helios"]
     namespaces = [n for n in name.catalog.namespaces() if f"{n}.".startswith(f"{name.within}.")]
@@ -184,7 +184,7 @@ def _refuse_shared_folder(name: TableName, location: str) -> None:
 
 
 def _refuse_checkpoints(name: TableName, table: JavaTable, files: Iterable[str]) -> None:
-    """No snapshot names the files of a checkpoint that somebody keeps inside the table's folder."""
+    """Refuses to delete files of a checkpoint inside the table's folder, which no snapshot names."""
     location = str(table.location()).rstrip("/")
     own = tuple(_path(f"{location}/{part}/") for part in ("data", "metadata"))
     folders = {folder for file in files for folder in _above(file, urlsplit(location).path)}
@@ -206,7 +206,7 @@ def _above(file: str, top: str) -> Iterator[str]:
 
 
 def _path(location: str) -> str:
-    # One file system may be called by several schemes, such as s3 and s3a.
+    # One file system may have several schemes, such as s3 and s3a.
     return urlsplit(location).path
 
 
@@ -233,7 +233,7 @@ CHANGES: dict[str, Any] = {
     "remove_branch": lambda manage, change: manage.removeBranch(change.name),
     "set_main": lambda manage, change: manage.setCurrentSnapshot(change.snapshot),
 }
-"""How Iceberg is told of each change."""
+"""Each change as a call of Iceberg."""
 
 
 # between the batches of a writer
@@ -243,7 +243,7 @@ EXPIRE_EVERY = 3600.0
 ORPHANS_EVERY = 86400.0
 """Seconds between two searches for orphan files, which list the table's whole folder."""
 AFTER_FAILURE = 600.0
-"""Seconds before what failed is tried again."""
+"""Seconds before a failed task is retried."""
 MOST_BYTES = 4 << 30
 """About how many bytes one compaction between two batches reads: the writer waits for it."""
 LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
@@ -252,12 +252,12 @@ LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
 
 @dataclass(frozen=True)
 class Upkeep:
-    """One piece of work that was done between two batches.
+    """The result of one maintenance task between two batches.
 
     Attributes:
         kind: compact, expire or orphans.
-        done: What it did; None when it failed.
-        problem: Why it failed. The writer goes on, and it is tried again later.
+        done: Its result; None when it failed.
+        problem: Why it failed. The writer continues, and the task is retried later.
     """
 
     kind: str
@@ -266,7 +266,7 @@ class Upkeep:
 
 
 class Notes(Protocol):
-    """Small files that outlive the process: those of a checkpoint."""
+    """Small files that persist, such as those of a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 
@@ -274,16 +274,16 @@ class Notes(Protocol):
 
 
 class Maintainer:
-    """The upkeep of a table between its writer's own batches, with which it cannot conflict.
+    """Maintains a table between its writer's own batches, so that the two cannot conflict.
 
-    Most calls of `after_batch` look at the summary of one snapshot, and return.
+    Most calls of `after_batch` read the summary of one snapshot, and return.
 
     Args:
         spark: A session with the table's catalog, in UTC.
         table: The table.
         settings: What is to be done.
         catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
-        notes: Where it is kept when something was last done; None to begin anew with every run.
+        notes: Where the times of the last tasks are kept; None to start over with every run.
         branch: The branch that the writer writes; None for main.
     """
 
@@ -308,7 +308,7 @@ class Maintainer:
         self._left: dict[str, int] = {}
 
     def after_batch(self) -> list[Upkeep]:
-        """Does what is due, and returns what was done; a failure is told, and does not stop the writer."""
+        """Runs the tasks that are due, and returns their results; a failure does not stop the writer."""
         work: list[tuple[str, Callable[[], Compaction | Expired | Orphans | None]]] = []
         if self.settings.compact is not None:
             work.append(("compact", self._compact))
@@ -331,7 +331,7 @@ class Maintainer:
     def _due(self, kind: str, every: float) -> bool:
         return time.time() - self._done.get(kind, 0.0) >= every
 
-    # what there is to do
+    # tasks
 
     def _compact(self) -> Compaction | None:
         assert self.settings.compact is not None
@@ -343,7 +343,7 @@ class Maintainer:
         files, deletes, size = (int(head.summary().get(key) or 0) for key in counts)
         wanted = max(1, size // target_size(table, self.settings.compact))
         now = {"files": files, "deletes": deletes}
-        # Others may have compacted meanwhile: what they left is what counts.
+        # Another process may have compacted meanwhile: count from its result.
         self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
         enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
         if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
@@ -351,7 +351,7 @@ class Maintainer:
         done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, most=MOST_BYTES)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
-        # What was cut short goes on after the next batch.
+        # A compaction that hit its limit continues after the next batch.
         self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
         return done if done.rewritten or done.deletes or done.gave_up else None
 
@@ -370,7 +370,7 @@ class Maintainer:
         self._remember("orphans")
         return done if done.files else None
 
-    # what was done
+    # times of the last tasks
 
     @property
     def _note(self) -> str:
@@ -382,7 +382,7 @@ class Maintainer:
         try:
             return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
         except (ValueError, AttributeError):
-            return {}  # it only spares work
+            return {}  # without it, tasks only run earlier
 
     def _remember(self, kind: str) -> None:
         self._done[kind] = time.time()

@@ -78,7 +78,8 @@ def test_read_paths(context: Context, pipeline: Any, path: ReadPath) -> None:
 def test_every_node_has_a_lowering() -> None:
     def concrete(base: type) -> set[type]:
         below = {kind for kind in base.__subclasses__() if kind.__module__.startswith("helios.")}
-        return below | {c for b in below for c in concrete(b)}
+        # A class that others are made of, as the sink is of its parts, is declared by nobody.
+        return {c for b in below for c in concrete(b) or {b}}
 
     assert concrete(flow.Source) == set(SOURCES)
     assert concrete(flow.Sink) == set(SINKS)
