@@ -218,6 +218,17 @@ PROMISES = (
         "Several pipelines in one session: failures, stops, handles, and what DuckDB and Polars read.",
         (f"{STREAMING}/test_runner.py",),
     ),
+    Promise(
+        "A routed batch whose driver died between two tables is completed, and a conflict is tried four times in all.",
+        (
+            *of(f"{STREAMING}/test_routes.py", "test_a_driver_that_dies_between_two_tables_leaves_a_part"),
+            *of(f"{STREAMING}/test_retries.py", "test_a_batch_has_four_tries_in_all"),
+        ),
+    ),
+    Promise(
+        "A new kind of source is followed, each row once, by its one file, one row and one protocol.",
+        of(f"{STREAMING}/test_toy_source.py", "test_it_is_followed_once_each_through_restarts_and_a_lost_commit"),
+    ),
     Promise("Damaged sources are named.", of(f"{STREAMING}/test_bad_sources.py", "test_damaged_metadata_is_named")),
     Promise(
         "An upsert and a delete open only the files of their keys.",
