@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import helios
@@ -40,6 +41,13 @@ def untyped(text: str) -> list[str]:
     """The lines of a module whose annotations say `Any`."""
     names = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name) and node.id == "Any"]
     return sorted({text.splitlines()[name.lineno - 1].strip() for name in names})
+
+
+def test_the_way_of_a_batch_is_twelve_files() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    way = re.findall(r"^\| `(helios/[\w/]+\.py)` \|", page, re.MULTILINE)
+    assert 0 < len(way) <= 12
+    assert [name for name in way if not (PACKAGE.parent / name).is_file()] == []
 
 
 def test_objects_of_the_jvm_are_typed_where_they_cross_modules() -> None:
