@@ -92,7 +92,7 @@ def _checkpoint(folder: Path, but: Sequence[str]) -> Any:
         elif path.suffix == ".json":
             found[name] = json.loads(path.read_text())
         elif path.suffix == ".parquet":
-            rows = pq.read_table(path)
+            rows = pq.read_table(path.parent)  # in how many files is chance
             found[f"{name.rpartition('/')[0]}/*.parquet"] = [str(rows.schema.remove_metadata()), *_rows(rows)]
         elif name.partition("/")[0] in SPARKS_OWN:
             found["/".join(name.split("/")[:2])] = "of Spark"
