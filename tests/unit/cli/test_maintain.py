@@ -142,7 +142,7 @@ def test_expire_shows_what_would_go_and_what_is_kept(cli: Run, orders: Table, fo
     assert lines[1].split()[0] == str(first.id)
     assert lines[2:] == [
         "local.shop.orders: 1 snapshot would expire.",
-        f"kept 1 snapshot for copy (file://{checkpoint}), which stands at snapshot {second.id}.",
+        f"kept 1 snapshot for copy (file://{checkpoint}), which is at snapshot {second.id}.",
     ]
     as_json = json.loads(cli("expire", "shop.orders", "--retain-last", "1", "--dry-run", "--json").stdout)
     assert as_json == {
@@ -164,7 +164,7 @@ def test_expire_keeps_a_week_by_default(cli: Run, orders: Table) -> None:
 def test_expire_names_a_reader_that_lost_its_place(cli: Run, orders: Table, folder: Path) -> None:
     checkpoint = reader(folder, 77)
     shown = cli("expire", "shop.orders", "--older-than", "2999-01-01", "--dry-run")
-    assert f"note: copy (file://{checkpoint}) stands at snapshot 77, which is no longer in the" in shown.stderr
+    assert f"note: copy (file://{checkpoint}) is at snapshot 77, which is no longer in the" in shown.stderr
     assert f"{len(orders.snapshots()) - 1} snapshots would expire." in shown.output
 
 
