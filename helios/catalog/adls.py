@@ -32,12 +32,14 @@ class Account:
 
     def __init__(self, storage: Storage) -> None:
         given = storage.option("connection_string")
-        told = parts(given.reveal()) if isinstance(given, Secret) else {}
-        self.name = str(storage.option("account") or told.get("AccountName") or _named(told.get("BlobEndpoint")))
-        self.key = storage.option("account_key") or _secret(told.get("AccountKey"))
-        sas = storage.option("sas_token") or _secret(told.get("SharedAccessSignature"))
+        settings = parts(given.reveal()) if isinstance(given, Secret) else {}
+        self.name = str(
+            storage.option("account") or settings.get("AccountName") or _named(settings.get("BlobEndpoint"))
+        )
+        self.key = storage.option("account_key") or _secret(settings.get("AccountKey"))
+        sas = storage.option("sas_token") or _secret(settings.get("SharedAccessSignature"))
         self.sas = Secret(sas.reveal().removeprefix("?")) if isinstance(sas, Secret) else None
-        self.endpoint = storage.option("endpoint") or told.get("BlobEndpoint")
+        self.endpoint = storage.option("endpoint") or settings.get("BlobEndpoint")
         self.host = f"{self.name}.{SUFFIX}"
 
     def connection_string(self) -> Secret | None:
@@ -64,8 +66,8 @@ def _misplaced(uri: SplitResult, storage: Storage | None) -> str | None:
     if not container or not host or ":" in container:
         return "names no container@account"
     account = Account(storage).name if storage is not None else ""
-    told = host.partition(".")[0]
-    return f"is in the account {told!r}, and its storage in {account!r}" if account not in ("", told) else None
+    named = host.partition(".")[0]
+    return f"is in the account {named!r}, and its storage in {account!r}" if account not in ("", named) else None
 
 
 def _spark(storage: Storage) -> dict[str, Value]:
@@ -143,13 +145,13 @@ def _fault(given: Given) -> Fault | None:
     string = given.get("connection_string")
     if string is None:
         return None if given.get("account") else (None, "it needs account, or connection_string.")
-    told = parts(string.reveal() if isinstance(string, Secret) else str(string))
-    if not (told.get("AccountName") or told.get("BlobEndpoint")):
+    settings = parts(string.reveal() if isinstance(string, Secret) else str(string))
+    if not (settings.get("AccountName") or settings.get("BlobEndpoint")):
         return "connection_string", (
             "connection_string names no account: copy it from the portal's access keys "
             '("DefaultEndpointsProtocol=https;AccountName=...;AccountKey=...").'
         )
-    if given.get("endpoint") and told.get("BlobEndpoint"):
+    if given.get("endpoint") and settings.get("BlobEndpoint"):
         return "endpoint", "endpoint and the BlobEndpoint of connection_string are the same: give one of them."
     return None
 

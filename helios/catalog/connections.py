@@ -81,10 +81,10 @@ def failed(catalog: Catalog, error: BaseException, every: bool = False) -> Confi
     address = _address(catalog, error)
     more = " (all replicas were tried)" if every else ""
     what = f"catalog {catalog.name!r} ({catalog.type}){f' at {address}' if address else ''} failed{more}"
-    return told(catalog, what, error)
+    return failure(catalog, what, error)
 
 
-def told(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
+def failure(catalog: Catalog, what: str, error: BaseException, where: Origin | None = None) -> ConfigError | RunError:
     """The error for a failure of a catalog or its storage: of the input or of the run, with cause and fix."""
     found, where = diagnose(error), where or catalog.origin
     if found is None:

@@ -122,7 +122,7 @@ class _SqliteReader:
     def _unreadable(self, error: sqlite3.Error) -> RunError:
         return RunError(
             f"catalog {self._catalog.name!r}: {self._file} cannot be read: {error}.",
-            fix="see that it is a SQLite file which you may write and no other process holds, or give another path=.",
+            fix="check that it is a SQLite file that you may write and no other process locks, or give another path=.",
         )
 
 

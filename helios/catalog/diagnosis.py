@@ -111,7 +111,7 @@ DIAGNOSES = (
         "unknown key",
         r"InvalidAccessKeyId|UnrecognizedClient|InvalidClientTokenId|access key id you provided does not exist",
         "the access key is unknown there",
-        "see access_key_id, and that it is of this server or account",
+        "check access_key_id, and that it belongs to this server or account",
         settings=True,
     ),
     _row(
@@ -126,22 +126,22 @@ DIAGNOSES = (
         r"SignatureDoesNotMatch|signature we calculated does not match|InvalidSignature"
         r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
         "the secret does not fit the key",
-        "see the secret key, token or connection string of its storage",
+        "check the secret key, token or connection string of its storage",
         settings=True,
     ),
-    _row("wrong scope", r"invalid_scope", "the token server does not grant the scope", "see `scope`", settings=True),
+    _row("wrong scope", r"invalid_scope", "the token server does not grant the scope", "check `scope`", settings=True),
     _row(
         "wrong client",
         r"invalid_client|OAuthError|Credentials given were invalid|unauthorized_client",
         "the token server refuses the client credentials",
-        "see `credential` (client_id:secret) and `oauth2_server_uri`",
+        "check `credential` (client_id:secret) and `oauth2_server_uri`",
         settings=True,
     ),
     _row(
         "unauthorized",
         r"UnauthorizedError|NotAuthorizedException|" + _status("401") + r"|Not authorized|Unauthorized",
         "its server does not know these credentials (401)",
-        "see `credential` or `token`, and the keys of its storage",
+        "check `credential` or `token`, and the keys of its storage",
         settings=True,
     ),
     _row(
@@ -149,7 +149,7 @@ DIAGNOSES = (
         r"ForbiddenError|AccessDenied|ACCESS_DENIED|" + _status("403") + r"|Forbidden|AuthorizationFailure"
         r"|AuthorizationPermissionMismatch|not authorized to perform|PermissionDenied",
         "the credentials are wrong, or may not do this (403)",
-        "see the keys, and the rights that they have",
+        "check the keys and their rights",
         settings=True,
     ),
     # What is not there
@@ -166,14 +166,14 @@ DIAGNOSES = (
         "no warehouse",
         r"NoSuchWarehouse|warehouse .{0,80}(not found|does not exist|unknown)",
         "its server knows no such warehouse",
-        "see `warehouse`",
+        "check `warehouse`",
         settings=True,
     ),
     _row(
         "no branch",
         r"NessieReferenceNotFound|Named reference .* not found|REFERENCE_NOT_FOUND",
         "Nessie has no such branch or tag",
-        "see `ref`, or make the branch",
+        "check `ref`, or make the branch",
         settings=True,
     ),
     _row(
@@ -190,7 +190,7 @@ DIAGNOSES = (
         r"CERTIFICATE_VERIFY_FAILED|SSLError|SSLHandshakeException|SSLCertVerificationError|PKIX path"
         r"|WRONG_VERSION_NUMBER|wrong version number|certificate (has expired|verify failed)|curlCode: (35|60)",
         "the TLS handshake failed",
-        "see http or https in its address, and that its certificate is trusted here",
+        "check http or https in its address, and that its certificate is trusted here",
         True,
     ),
     _row(
@@ -199,7 +199,7 @@ DIAGNOSES = (
         r"|Temporary failure in name resolution"
         r"|Could(n't| not) resolve host|CURL error \[6\]|curlCode: 6\b|No address associated",
         "the name of its host is not known",
-        "see the host in its address, and the DNS of this machine; a host that begins with the bucket's name needs "
+        "check the host in its address, and the DNS of this machine; a host that begins with the bucket's name needs "
         "path_style=True",
         True,
     ),
@@ -210,14 +210,14 @@ DIAGNOSES = (
         r"|EndpointConnectionError|Couldn't connect to server|Cannot connect to host"
         r"|Failed to establish a new connection",
         "nothing listens at its address",
-        "see its host and port, and that the server is up",
+        "check its host and port, and that the server is up",
         True,
     ),
     _row(
         "no way",
         r"Network is unreachable|No route to host|EHOSTUNREACH|ENETUNREACH",
-        "there is no way to its network",
-        "see the address, a VPN or a firewall",
+        "its network is unreachable",
+        "check the address, a VPN or a firewall",
         True,
     ),
     _row(
@@ -225,21 +225,21 @@ DIAGNOSES = (
         r"ConnectTimeout|connect timeout|connect timed out|timed out.*connect|Connect(ion)? to .* timed out"
         r"|Connection timed out|CURL error \[28\]|curlCode: 28\b(?!.*too slow)",
         "it did not answer in time",
-        "see its host and port, and that no firewall swallows the connection",
+        "check its host and port, and that no firewall drops the connection",
         True,
     ),
     _row(
         "timeout",
         r"ReadTimeout|TooLong|Read timed out|SocketTimeout|timed out|TimeoutError|Timeout was reached|RequestTimeout",
         "its server accepted the request and did not answer in time",
-        "see the load and the log of the server",
+        "check the load and the log of the server",
     ),
     _row(
         "reset",
         r"Connection reset|ConnectionResetError|RemoteDisconnected|Connection aborted|Broken pipe|EOFError"
         r"|Server disconnected|unexpected end of (file|stream)|TSocket read 0 bytes|NoHttpResponse|BadStatusLine",
         "the connection broke off",
-        "try again; see the log of the server",
+        "try again; check the log of the server",
     ),
     _row(
         "away",
@@ -248,13 +248,13 @@ DIAGNOSES = (
         + r"|Service Unavailable|Bad Gateway|InternalServerError"
         r"|InternalFailure|SlowDown",
         "its server is there but cannot answer",
-        "try again; see the log of the server",
+        "try again; check the log of the server",
     ),
     _row(
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "what answers at its address is no such catalog",
-        "see the path of `uri`: it is the part before /v1",
+        "check the path of `uri`: it is the part before /v1",
         settings=True,
     ),
 )

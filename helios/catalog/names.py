@@ -24,7 +24,7 @@ class TableName:
 
     @property
     def text(self) -> str:
-        """Dotted, catalog first; a part with a dot stands in backticks."""
+        """Dotted, catalog first; a part with a dot is in backticks."""
         return f"{self.catalog.name}.{self.within}"
 
     @property

@@ -156,7 +156,7 @@ def missing_table(catalog: Catalog, table: str, where: Origin) -> NotFound:
         f"table {table} does not exist in catalog {catalog.name!r}. "
         f"{near_miss(table, (_dotted((*name[:-1], other)) for other in found))}",
         where=where,
-        fix=f"see what there is with `helios tables {catalog.name}`.",
+        fix=f"list the tables with `helios tables {catalog.name}`.",
     )
 
 
@@ -166,7 +166,7 @@ def missing_namespace(catalog: Catalog, namespace: Name, where: Origin, what: st
     if namespace[0] == catalog.name and len(namespace) > 1:
         fix = f"leave {catalog.name!r} out: names given to a catalog start with the namespace."
     elif what:  # the caller looks for a table in it
-        fix = f"see what there is with `helios tables {catalog.name}`."
+        fix = f"list the tables with `helios tables {catalog.name}`."
     else:
         fix = f'make it with .create_namespace("{shown}").'
     return NotFound(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from helios.catalog.adls import Account
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import pyiceberg_properties, storage_of, warehouse
-from helios.catalog.connections import ask, told
+from helios.catalog.connections import ask, failure
 from helios.catalog.diagnosis import diagnose
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
@@ -128,7 +128,7 @@ def storage_failed(catalog: Catalog, place: str, error: BaseException) -> Helios
     storage = storage_of(catalog)
     address = ", ".join(storage_addresses(storage)) if storage else ""
     what = f"catalog {catalog.name!r}: its storage {place}{f' at {address}' if address else ''} failed"
-    return told(catalog, what, error, storage.origin if storage else None)
+    return failure(catalog, what, error, storage.origin if storage else None)
 
 
 def file_io(catalog: Catalog, place: str) -> FileIO:
@@ -169,17 +169,17 @@ def place_of(catalog: Catalog) -> tuple[str, FileIO] | None:
     known = warehouse(catalog)
     if known is not None and not lends(catalog):
         return known, file_io(catalog, known)
-    return ask(catalog, lambda connection: _told_by(catalog, connection, known))
+    return ask(catalog, lambda connection: _place_from(catalog, connection, known))
 
 
-def _told_by(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
+def _place_from(catalog: Catalog, connection: Any, known: str | None) -> tuple[str, FileIO] | None:
     spaces = list(connection.list_namespaces())
     for name in (name for space in spaces for name in connection.list_tables(space)):
         table = connection.load_table(name)  # the response has the credentials, if the server vends some
         return table.location(), table.io
-    told = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
-    told += [connection.load_namespace_properties(space).get("location") for space in spaces]
-    place = next((str(one) for one in told if one and kind_of(str(one))), None)
+    candidates = [known, connection.properties.get("warehouse"), connection.properties.get("default-base-location")]
+    candidates += [connection.load_namespace_properties(space).get("location") for space in spaces]
+    place = next((str(one) for one in candidates if one and kind_of(str(one))), None)
     return (place, file_io(catalog, place)) if place else None
 
 

@@ -43,7 +43,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
             _DELEGATION: None if _has_keys(catalog) else "vended-credentials",
             "rest.client.connection-timeout-ms": "5000",
             "rest.client.socket-timeout-ms": "60000",
-            # Of 5, its own, a gateway's 503 shows after 31 s: a run waits by itself, and tells so.
+            # With its default of 5, a gateway's 503 shows only after 31 s; the run itself waits, and reports it.
             "rest.client.max-retries": "2",
         }
     )

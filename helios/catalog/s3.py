@@ -97,7 +97,7 @@ S3 = StorageRow(
     keys=(
         Key("region", "the bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`"),
         Key("endpoint", "the address of a server other than Amazon's", schemes=HTTP),
-        Key("path_style", "whether the bucket stands in the path; by default if there is an `endpoint`", flag=True),
+        Key("path_style", "whether the bucket is in the path; by default if there is an `endpoint`", flag=True),
         Key("access_key_id", "with `secret_access_key`; by default AWS's credential chain", secret=True),
         Key("secret_access_key", "the secret of `access_key_id`", secret=True),
         Key("session_token", "of temporary keys", secret=True),

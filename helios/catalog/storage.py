@@ -54,7 +54,7 @@ class Storage:
         Args:
             region: The bucket's region; by default that of the AWS configuration, or us-east-1 beside `endpoint`.
             endpoint: The address of another server than Amazon's.
-            path_style: Whether the bucket stands in the path; by default if there is an `endpoint`.
+            path_style: Whether the bucket is in the path; by default if there is an `endpoint`.
             access_key_id: With `secret_access_key`; by default AWS's credential chain.
             secret_access_key: The secret of `access_key_id`.
             session_token: Of temporary keys.

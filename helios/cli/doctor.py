@@ -217,7 +217,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
     if (away and len(away) == len(reached)) or (away and not isinstance(catalog.option("uri"), tuple)):
         listed = Check(name, None, "not asked: see its address")
     else:
-        remedy = f"see the settings of [catalogs.{catalog.name}], and that its server is up."
+        remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
         listed = _timed(name, lambda: _namespaces(catalog), otherwise=remedy)
     return [*checks, listed, *_storage(catalog, listed=listed.ok is True)]
 
@@ -274,8 +274,11 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
     if not client.ok:
         return [*checks, client]
     if not found:
-        return [*checks, Check(name, None, "its server tells no place: make a table in it, and look again")]
-    remedy = f"see the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
+        return [
+            *checks,
+            Check(name, None, "its server does not say where tables are: create a table in it, then run this again"),
+        ]
+    remedy = f"check the address, the keys and the rights of the storage of [catalogs.{catalog.name}]."
     return [*checks, *_round(name, *found[0], remedy)]
 
 

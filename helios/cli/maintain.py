@@ -325,11 +325,11 @@ def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
     from helios.spark.maintenance import maintain
 
     version, _ = jars.installed_spark()
-    tell = partial(click.echo, err=True)
+    say = partial(click.echo, err=True)
     needed = components(found.catalog)
     if jars.missing(needed, spark_version=version):
-        jars.ensure(needed, spark_version=version, progress=tell)
-    tell(f"starting Spark {version} on {config.master} ...")
+        jars.ensure(needed, spark_version=version, progress=say)
+    say(f"starting Spark {version} on {config.master} ...")
     spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
     try:
         yield spark

@@ -35,8 +35,8 @@ def paragraph(error: HeliosError) -> str:
     """An error for the user: where, what, fix.
 
     Examples:
-        >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="mend it."))
-        'a.py:3: it broke. Fix: mend it.'
+        >>> paragraph(HeliosError("it broke", where=Origin("a.py", 3), fix="repair it."))
+        'a.py:3: it broke. Fix: repair it.'
     """
     where = _place(error.where)
     what = error.what.rstrip()

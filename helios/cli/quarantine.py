@@ -41,7 +41,7 @@ class Quarantine(click.Group):
 
 @click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name]")
 def quarantine() -> None:
-    """See what was set aside, set a batch aside, replay rows.
+    """Show rejected rows, discard a batch, replay rows.
 
     TABLE is a quarantine, or with --batch the target of an audited pipeline; `helios quarantine show --help` has the
     options that go with it.
@@ -56,18 +56,18 @@ def quarantine() -> None:
 
 @quarantine.command(SHOW)
 @table_argument
-@click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Show the N rows that were set aside last.")
-@click.option("--batch", type=click.IntRange(0), metavar="N", help="Set aside this audited batch of the target TABLE.")
-@click.option("--pipeline", metavar="NAME", help="Whose batch; needed where several pipelines have one that waits.")
+@click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Show the N rows that were rejected last.")
+@click.option("--batch", type=click.IntRange(0), metavar="N", help="Discard this audited batch of the target TABLE.")
+@click.option("--pipeline", metavar="NAME", help="The pipeline of the batch; needed if several have one waiting.")
 @options.common
 @options.json_option
 def show(
     name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Show what TABLE holds, or set a batch of it aside.
+    """Show what TABLE holds, or discard a batch of it.
 
-    TABLE is a quarantine; with --batch it is the target of a pipeline, one of whose batches did not pass its audit.
-    A batch that is set aside stays readable under a tag, and its pipeline goes on with the next one.
+    TABLE is a quarantine; with --batch it is the target of a pipeline, with a batch that failed its audit. A
+    discarded batch stays readable under a tag, and its pipeline continues with the next one.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def show(
       helios quarantine shop.orders --batch 7
     """
     if batch is not None and count is not None:
-        raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
+        raise click.UsageError("--batch discards a batch of a target, and --rows shows a quarantine: pass one.")
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
     config, found, table = _open(name, profile)
@@ -141,15 +141,15 @@ def _print_discarded(table: Table, aside: Aside, as_json: bool) -> None:
     if as_json:
         output.to_json({"table": table.name, **asdict(aside)})
         return
-    was = "was set aside before" if aside.again else f"is set aside ({progress.counted(aside.rows, 'row')})"
+    was = "was discarded before" if aside.again else f"is discarded ({progress.counted(aside.rows, 'row')})"
     click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
     if not aside.again:
-        click.echo("A pipeline that follows its sources goes on with the next batch.")
+        click.echo("A pipeline that follows its sources continues with the next batch.")
 
 
 @quarantine.command()
 @options.script_argument
-@click.option("--step", metavar="TEXT", help="Only rows that a step with this text set aside.")
+@click.option("--step", metavar="TEXT", help="Only rows that a step with this text rejected.")
 @options.set_option
 @options.common
 @options.json_option
@@ -163,7 +163,7 @@ def replay(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Send rows through the mended steps of a script.
+    """Replay rejected rows through the fixed steps of a script.
 
     They begin at the expectation that they failed; those that fail it again stay where they are. The pipeline must not
     run meanwhile.
@@ -225,7 +225,7 @@ def _summary(done: Replayed) -> str:
     rows = progress.counted(done.taken - done.moved, "row")
     parts = [f"{done.pipeline}: {rows} replayed into {done.target}{again}{where}"]
     if done.moved:
-        parts.append(f"{progress.counted(done.moved, 'row')} set aside by another step now")
+        parts.append(f"{progress.counted(done.moved, 'row')} rejected by another step now")
     if done.stayed:
         parts.append(f"{progress.counted(done.stayed, 'row')} of {done.quarantine} would fail again")
     return f"{'; '.join(parts)}."
@@ -250,9 +250,9 @@ def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
     from helios.spark.maintenance import maintain
 
     version, _ = jars.installed_spark()
-    tell = partial(click.echo, err=True)
-    jars.ensure(components(found.catalog), spark_version=version, progress=tell)
-    tell(f"starting Spark {version} on {config.master} ...")
+    say = partial(click.echo, err=True)
+    jars.ensure(components(found.catalog), spark_version=version, progress=say)
+    say(f"starting Spark {version} on {config.master} ...")
     spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
     try:
         yield spark

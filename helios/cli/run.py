@@ -34,7 +34,9 @@ SHOW_CURSOR = "\x1b[?25h"
 @click.option("--once", is_flag=True, help="Drain what is there now, then end.")
 @options.set_option
 @click.option("--master", metavar="URL", help="Spark's master, before that of helios.toml.")
-@click.option("--new-checkpoint", is_flag=True, help="Start a new checkpoint where the target says that it stood.")
+@click.option(
+    "--new-checkpoint", is_flag=True, help="Start a new checkpoint at the position that the target has recorded."
+)
 @click.option(
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )

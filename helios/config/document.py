@@ -48,8 +48,8 @@ class Document:
         except UnicodeDecodeError as error:
             raise ConfigError(f"{_shown(file)} is not UTF-8: {error.reason}.", fix="save it as UTF-8.") from error
         except tomllib.TOMLDecodeError as error:
-            told = re.search(r"\(at line (\d+)", str(error))
-            line = int(told[1]) if told else text.count("\n") + 1
+            position = re.search(r"\(at line (\d+)", str(error))
+            line = int(position[1]) if position else text.count("\n") + 1
             raise ConfigError(f"not TOML: {error}.", where=Origin(_shown(file), line)) from error
         prefix: KeyPath = () if file.name == CONFIG_FILE else ("tool", "helios")
         for key in prefix:
@@ -88,7 +88,7 @@ def _shown(file: Path) -> str:
 
 
 def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
-    """The line of each table and key, as far as a look at each line alone can tell; tomllib itself does not say."""
+    """The line of each table and key, found line by line, since tomllib does not give positions."""
     found: dict[KeyPath, int] = {}
     above: dict[KeyPath, int] = {}
     table: KeyPath = ()

@@ -236,12 +236,12 @@ def _watch(process: subprocess.Popen[bytes], work: Path, log: Path, progress: Pr
     """Waits for Ivy; true when it stalled."""
     seen = -1
     moved = time.monotonic()
-    told: set[str] = set()
+    reported: set[str] = set()
     while True:
         ended = process.poll() is not None
         for jar in sorted(work.glob("lib/*.jar")):
-            if jar.name not in told:
-                told.add(jar.name)
+            if jar.name not in reported:
+                reported.add(jar.name)
                 progress(f"fetched {jar.name} ({jar.stat().st_size / 1e6:.1f} MB)")
         if ended:
             return False

@@ -111,8 +111,8 @@ def find_java(*, well_known: Sequence[str] = WELL_KNOWN) -> Java:
     if fitting:
         return _with_notice(min(fitting, key=lambda java: SUPPORTED.index(java.version)), refused)
     looked = _distinct([*refused, *(seen for seen in others if seen.java is not None)])
-    told = "; ".join(str(seen) for seen in looked) or "JAVA_HOME is not set, and there is no java on PATH"
-    raise EnvironmentProblem(f"Spark needs Java 17 or 21, and none was found ({told}).", fix=INSTALL)
+    found = "; ".join(str(seen) for seen in looked) or "JAVA_HOME is not set, and there is no java on PATH"
+    raise EnvironmentProblem(f"Spark needs Java 17 or 21, and none was found ({found}).", fix=INSTALL)
 
 
 def environment(java: Java) -> dict[str, str]:
@@ -194,8 +194,8 @@ def _from_run(program: Path, home: Path) -> Java | None:
     version = parse_version(match.group(1)) if match else None
     if done.returncode != 0 or version is None:
         return None
-    told = _HOME.search(done.stdout)
-    return Java(program, version, Path(told.group(1)) if told else home)
+    reported = _HOME.search(done.stdout)
+    return Java(program, version, Path(reported.group(1)) if reported else home)
 
 
 def _with_notice(java: Java, refused: Sequence[_Seen]) -> Java:

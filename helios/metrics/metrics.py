@@ -306,7 +306,7 @@ class Metrics(Figures):
             self._since = self._clock() if self._since is None else self._since
 
     def ended(self) -> None:
-        """The pipeline has stopped running: the time of the rates stands still."""
+        """The pipeline has stopped running: the time of the rates stops."""
         with self._lock:
             if self._since is not None:
                 self._ran += self._clock() - self._since

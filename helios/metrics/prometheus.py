@@ -45,7 +45,7 @@ METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class RunCollector:
-    """Makes the metric families of runs, anew for every scrape.
+    """Makes the metric families of runs for each scrape.
 
     An unknown lag has no sample. Of two runs of one pipeline the later one is shown: no two samples may have the same
     labels.

@@ -117,7 +117,7 @@ def refuse_other(table: Table) -> None:
         raise InputError(
             f"{table.name} is no quarantine table: it lacks {', '.join(missing)}.",
             where=caller(),
-            fix="give the table that .quarantine(table) names; to set an audited batch aside, add --batch.",
+            fix="give the table that .quarantine(table) names; to discard an audited batch, add --batch.",
         )
 
 
@@ -171,7 +171,7 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
             return aside
         refuse_unwritable(table, f"run `helios quarantine {table.name} --batch {batch}`, which then uses Spark.")
         tries -= 1
-        with talking(table, f"setting batch {batch} aside"):
+        with talking(table, f"discarding batch {batch}"):
             try:
                 _commit(table, aside, record)
             except CommitFailedException:
@@ -202,8 +202,7 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
         raise _not_waiting(table, name, batch, found, record)
     if record is None:
         raise LedgerError(
-            f"{table.name} has lost the record {LEDGER}{name}, and cannot tell where the pipeline stands; nothing was "
-            "done.",
+            f"{table.name} lacks the record {LEDGER}{name}, so the pipeline's position is unknown; nothing was done.",
             fix=f"restore the table property {LEDGER}{name} from an older metadata file.",
         )
     if record.checkpoint != found.checkpoint:

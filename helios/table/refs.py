@@ -126,7 +126,7 @@ def rollback(table: Table, point: Point) -> tuple[RefChange | None, Rollback]:
     stood = {entry.snapshot_id for entry in metadata.snapshot_log}
     if former is None or to.id not in stood | set(ancestors(metadata, former.id)):
         raise InputError(
-            f"the main branch of {table.name} has never stood at snapshot {to.id}: to set it there is no rollback.",
+            f"the main branch of {table.name} was never at snapshot {to.id}, so this is not a rollback.",
             where=caller(),
             fix="choose one of main's own snapshots.",
         )
@@ -210,9 +210,9 @@ def talking(table: Table, what: str) -> Iterator[None]:
         raise
     except CommitFailedException as error:
         raise RunError(
-            f"table {table.name} was changed by somebody else meanwhile; nothing was done.",
+            f"table {table.name} was changed by another writer meanwhile; nothing was done.",
             where=caller(),
-            fix="look again, and repeat it.",
+            fix="check the table, and repeat the command.",
         ) from error
     except Exception as error:
         # Clients raise what their HTTP, SQL or Thrift library raises: there is no common root to name.

@@ -357,7 +357,7 @@ def test_a_tag_in_between_stops_an_expiry(world: World) -> None:
     world.fill("src.t", range(10, 20))
     plan = planned_among(world.catalog.load("src.t"), FAR, None, (), [])
     world.catalog.load("src.t").tag("late", plan.snapshots[0].id)
-    with pytest.raises(RunError, match="was changed by somebody else meanwhile; nothing was expired"):
+    with pytest.raises(RunError, match="was changed by another writer meanwhile; nothing was expired"):
         maintain.expire(world.spark, name("src.t", world), plan)
     assert len(world.catalog.load("src.t").snapshots()) == 2
 

@@ -229,8 +229,8 @@ class NessieCatalog(MetastoreCatalog):
 
 def _refused(response: Response) -> Exception:
     try:
-        told = response.json()
-        text = f"{told.get('errorCode', '')} {told.get('message', '')}"
+        body = response.json()
+        text = f"{body.get('errorCode', '')} {body.get('message', '')}"
     except ValueError:
         text = response.text[:300]
     kinds: dict[int, type[Exception]] = {401: UnauthorizedError, 409: CommitFailedException}

@@ -191,7 +191,7 @@ class _Named:
         if clash is None:
             return None
         return self.wrong(
-            f"renames and drops name {clash[0]!r} and {clash[1]!r}: after a first run nothing tells what is done.",
+            f"renames and drops name {clash[0]!r} and {clash[1]!r}: after a first run it is unclear which is done.",
             "name each column once; make swaps, chains and changes inside one another in several releases.",
         )
 

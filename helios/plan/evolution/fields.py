@@ -165,7 +165,7 @@ class Cell:
         source: The stream's name of it; None where the stream lacks it, and `default` or null is written.
         same: Whether the value is taken as it is.
         default: What is written in place of null, as SQL.
-        parts: Where the value is built anew: a struct by its fields, an array by its element, a map by key and value.
+        parts: Where the value is rebuilt: a struct by its fields, an array by its element, a map by key and value.
             A value that is neither the same nor built is cast.
     """
 

@@ -104,7 +104,8 @@ def expire(spark: SparkSession, name: TableName, expiry: Expiry) -> Expired:
     except (Py4JJavaError, PySparkException) as error:
         if "Still referenced by refs" in str(error) or conflict(error) is not None:
             raise RunError(
-                f"table {name.text} was changed by somebody else meanwhile; nothing was expired.", fix="repeat it."
+                f"table {name.text} was changed by another writer meanwhile; nothing was expired.",
+                fix="repeat the command.",
             ) from error
         raise failed(name, "expiry", error) from error
     deletes = int(result.deletedPositionDeleteFilesCount()) + int(result.deletedEqualityDeleteFilesCount())

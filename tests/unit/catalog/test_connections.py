@@ -57,7 +57,7 @@ def test_all_replicas_away_is_one_message() -> None:
         Catalog.rest("prod", uri=[AWAY, "http://127.0.0.1:2"]).namespaces()
     assert "nothing listens at its address" in error.value.what
     assert "all replicas were tried" in error.value.what
-    assert error.value.fix == "see its host and port, and that the server is up."
+    assert error.value.fix == "check its host and port, and that the server is up."
 
 
 def test_a_replica_that_refuses_is_the_only_one_that_was_tried(server: tuple[str, list[str]]) -> None:

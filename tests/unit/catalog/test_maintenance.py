@@ -208,7 +208,7 @@ def test_a_table_that_is_never_quiet_is_told(table: Table, catalog: Catalog, mon
         real(*arguments)
 
     monkeypatch.setattr(expiring, "remove_snapshots", always_late)
-    with pytest.raises(RunError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(RunError, match="was changed by another writer meanwhile"):
         table.expire(FAR)
     assert len(ids(catalog.load("a.t"))) == 5 + expiring.COMMIT_TRIES
 
@@ -419,14 +419,14 @@ def test_a_folder_that_cannot_be_read_is_told(table: Table, tmp_path: Path) -> N
     folder = checkpoint(known(tmp_path))
     (folder / "helios/identity.json").unlink()
     (folder / "helios/identity.json").mkdir()
-    with pytest.raises(RunError, match="cannot be looked at for readers"):
+    with pytest.raises(RunError, match="cannot be searched for readers"):
         table.expire(FAR)
 
 
 @pytest.mark.parametrize("uri", ["nfs4://host/warehouse", "s3://bucket/warehouse"])
 def test_a_storage_that_cannot_be_reached_is_told(uri: str) -> None:
     away = Warehouse("gold", uri, {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "x", "s3.connect-timeout": "1"})
-    with pytest.raises(RunError, match=f"{uri}/_helios/checkpoints of catalog gold cannot be looked at"):
+    with pytest.raises(RunError, match=f"{uri}/_helios/checkpoints of catalog gold cannot be searched"):
         readers_of("local.a.t", [], [away])
 
 

@@ -142,7 +142,7 @@ def test_an_unknown_table_names_the_nearest(sales: Catalog) -> None:
         sales.load("sales.oders")
     assert told(error) == (
         "table sales.oders does not exist in catalog 'dev'. Did you mean 'sales.orders'? | "
-        "see what there is with `helios tables dev`."
+        "list the tables with `helios tables dev`."
     )
     assert str(error.value.where).endswith(f"test_operations.py:{error.traceback[0].lineno + 1}")
     with pytest.raises(NotFound) as error:
@@ -232,8 +232,8 @@ def test_a_file_that_is_no_database(catalog: Catalog, tmp_path: Path) -> None:
     with pytest.raises(RunError) as error:
         catalog.namespaces()
     assert told(error) == (
-        f"catalog 'dev': {file} cannot be read: file is not a database. | see that it is a SQLite file which you may "
-        "write and no other process holds, or give another path=."
+        f"catalog 'dev': {file} cannot be read: file is not a database. | check that it is a SQLite file that you may "
+        "write and no other process locks, or give another path=."
     )
 
 

@@ -176,7 +176,7 @@ def test_a_batch_is_set_aside_in_one_commit(cli: Run, catalog: Catalog) -> None:
     commits = len(table.iceberg.metadata.metadata_log)
     shown = cli("quarantine", "shop.orders", "--batch", "3")
     assert shown.output.splitlines()[0] == (
-        "local.shop.orders: batch 3 of local.shop.orders is set aside (2 rows), under the tag "
+        "local.shop.orders: batch 3 of local.shop.orders is discarded (2 rows), under the tag "
         "helios_quarantine_local.shop.orders_3."
     )
     table.iceberg.refresh()
@@ -197,7 +197,7 @@ def test_a_batch_is_set_aside_in_one_commit(cli: Run, catalog: Catalog) -> None:
     }
     again = json.loads(cli("quarantine", "shop.orders", "--batch", "3", "--json").stdout)
     assert (again["again"], again["snapshot"]) == (True, staged)
-    assert "was set aside before" in cli("quarantine", "shop.orders", "--batch", "3").output
+    assert "was discarded before" in cli("quarantine", "shop.orders", "--batch", "3").output
 
 
 def test_another_batch_is_named(cli: Run, catalog: Catalog) -> None:
@@ -249,7 +249,7 @@ def test_a_batch_of_another_checkpoint_is_left(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [(None, "has lost the record"), ("{}", "is damaged"), ('{"v": 99}', "newer Helios")]
+    ("text", "said"), [(None, "lacks the record"), ("{}", "is damaged"), ('{"v": 99}', "newer Helios")]
 )
 def test_a_record_that_cannot_be_read(catalog: Catalog, text: str | None, said: str) -> None:
     table = audited(catalog, "p")
