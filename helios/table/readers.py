@@ -378,7 +378,7 @@ class _Folder:
     def _away(self, error: Exception) -> RunError:
         whose = f" of {self._whose}" if self._whose else ""
         return RunError(
-            f"{self.location}{whose} cannot be looked at for readers: {' '.join(str(error).split())}; nothing was "
+            f"{self.location}{whose} cannot be searched for readers: {' '.join(str(error).split())}; nothing was "
             "expired.",
-            fix="see that the storage can be reached from here, or take its catalog out of the configuration.",
+            fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
         )
