@@ -15,7 +15,7 @@ from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import HadoopFiles
-from helios.spark.iceberg.freshness import FRESHNESS, track_replicas
+from helios.spark.iceberg import freshness
 from helios.spark.session import session as sessions
 
 SEEN = "helios/seen.json"
@@ -36,7 +36,7 @@ class Choice:
         several = [catalog for catalog in plan.catalogs if len(replicas(catalog)) > 1]
         self._combinations = [dict(zip(several, chosen, strict=True)) for chosen in product(*map(replicas, several))]
         for catalog in several:
-            track_replicas(catalog)
+            freshness.track_replicas(catalog)
         self._index = 0
         self._stored: dict[str, Any] = {}
         self.plan = _with_replicas(plan, self._combinations[0])
@@ -70,13 +70,13 @@ class Choice:
         text = files.read(SEEN) if len(self) > 1 else None
         marks = json.loads(text) if text else {}
         for catalog in self._combinations[0]:
-            FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
+            freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
     def keep(self, files: HadoopFiles) -> None:
         """Stores the marks for later processes, if they changed."""
         if len(self) == 1:
             return
-        watches = [FRESHNESS[catalog] for catalog in self._combinations[0]]
+        watches = [freshness.FRESHNESS[catalog] for catalog in self._combinations[0]]
         marks = {w.catalog.name: {name: asdict(mark) for name, mark in sorted(w.marks.items())} for w in watches}
         if marks != self._stored:
             files.write(SEEN, json.dumps(marks))
