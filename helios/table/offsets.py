@@ -6,7 +6,6 @@ behind so many files of one unit.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -52,9 +51,6 @@ class IcebergOffset:
         """The offset as Spark's offset log keeps it; Iceberg's own streaming offset has `snapshot_id` too."""
         fields = {k: v for k, v in asdict(self).items() if k != "snapshot" and v is not None and v is not False}
         return {"snapshot_id": NO_SNAPSHOT if self.snapshot is None else self.snapshot, **fields}
-
-    def text(self) -> str:
-        return json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> IcebergOffset:

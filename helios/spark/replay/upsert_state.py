@@ -21,7 +21,6 @@ class ReplayedUpsertState(UpsertState):
     def __init__(self, checkpoint: Checkpoint, sink: TableSink, last: int) -> None:
         name = f"{sink.name.text}@{sink.branch}" if sink.branch else sink.name.text
         super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones)
-        self._checkpoint = checkpoint
         self._last = last
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:

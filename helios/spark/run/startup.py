@@ -66,8 +66,7 @@ class StartupValidator:
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
         # A batch pipeline is identified by all of its sources.
-        read = tuple(r.name if r.table is not None else r.source.ledger_name for r in plan.reads)
-        self.sources = self.followed if plan.streaming else read
+        self.sources = self.followed if plan.streaming else tuple(read.ledger_name for read in plan.reads)
 
     def start(self, df: DataFrame) -> Started:
         """Validates the start and takes the lease, which the caller releases.
