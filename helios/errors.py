@@ -16,7 +16,6 @@ HeliosError                 what happened, where in the script, the fix
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -133,6 +132,8 @@ def near_miss(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(set(known))
     lowered = {n.lower(): n for n in names}
+    import difflib
+
     matches = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     if matches:
         return f"Did you mean {lowered[matches[0]]!r}?"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 import click
 
-from helios.cli import graph as drawing
 from helios.cli import options, output
 from helios.cli.options import Target
 from helios.errors import CheckFailed, InputError
@@ -32,6 +30,8 @@ def init(folder: Path) -> None:
     Example:
       helios init demo
     """
+    from importlib import resources
+
     taken = [name for name in TEMPLATE.values() if (folder / name).exists()]
     if taken:
         raise InputError(
@@ -124,7 +124,7 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
 
 @click.command()
 @options.script_argument
-@click.option("--format", "form", type=click.Choice(list(drawing.FORMATS)), default="mermaid", show_default=True)
+@click.option("--format", "form", type=click.Choice(["mermaid", "dot"]), default="mermaid", show_default=True)
 @options.set_option
 @options.common
 def graph(target: Target, form: str, values: dict[str, str], profile: str | None) -> None:
@@ -136,4 +136,6 @@ def graph(target: Target, form: str, values: dict[str, str], profile: str | None
       helios graph pipeline.py --format dot | dot -Tsvg > pipeline.svg
     """
     loaded = options.load(target, profile, values, offline=True)
+    from helios.cli import graph as drawing
+
     click.echo(drawing.FORMATS[form](drawing.draw(loaded.pipelines, loaded.context)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -283,8 +283,8 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
 
 
 def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
-    location = f"{place.rstrip('/')}/.helios-doctor-{secrets.token_hex(8)}"
-    content = secrets.token_bytes(64)
+    location = f"{place.rstrip('/')}/.helios-doctor-{os.urandom(8).hex()}"
+    content = os.urandom(64)
 
     def put() -> str:
         # The name is new. A check whether it exists would fail without a reason where rights are missing.

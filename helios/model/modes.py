@@ -41,7 +41,8 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class Mode:
-    """A write mode. The attributes are those of all modes, empty where a mode does not have them.
+    """A write mode. The attributes are those of all modes, empty where a mode does not have them: that makes one
+    dataclass of them, which `import helios` pays for once.
 
     Attributes:
         call: The method of the sink that declares it.
@@ -62,7 +63,7 @@ class Mode:
     delete_when: str | None = None
     tombstones: float = 0.0
     history: bool = False
-    query: str | None = None
+    query: str = ""
 
     @property
     def traits(self) -> Traits:
@@ -71,7 +72,7 @@ class Mode:
     @property
     def sql_texts(self) -> tuple[str, ...]:
         """The SQL that Spark evaluates when it writes."""
-        return tuple(t for t in (self.filter, self.order_by, self.delete_when, self.query) if t is not None)
+        return tuple(t for t in (self.filter, self.order_by, self.delete_when, self.query) if t)
 
     @property
     def whole(self) -> bool:
@@ -83,7 +84,6 @@ class Mode:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True)
 class Append(Mode):
     """Adds the rows."""
 
@@ -93,7 +93,6 @@ class Append(Mode):
         return "append"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Overwrite(Mode):
     """Replaces the rows that a filter names; all of them without one."""
 
@@ -103,7 +102,6 @@ class Overwrite(Mode):
         return f"overwrite where {self.filter}" if self.filter else "overwrite"
 
 
-@dataclass(frozen=True, kw_only=True)
 class OverwritePartitions(Mode):
     """Replaces the partitions that the batch touches."""
 
@@ -113,14 +111,10 @@ class OverwritePartitions(Mode):
         return "overwrite the touched partitions"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Upsert(Mode):
     """Keeps the newest row per key, or all its versions."""
 
     call: ClassVar[str] = "upsert"
-
-    keys: tuple[str, ...]
-    tombstones: float = 7 * 86400.0
 
     def text(self) -> str:
         parts = [f"upsert by {', '.join(self.keys)}"]
@@ -133,37 +127,28 @@ class Upsert(Mode):
         return ", ".join(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Delete(Mode):
     """Deletes every row whose key arrives."""
 
     call: ClassVar[str] = "delete"
 
-    keys: tuple[str, ...]
-
     def text(self) -> str:
         return f"delete by {', '.join(self.keys)}"
 
 
-@dataclass(frozen=True, kw_only=True)
 class MergeSql(Mode):
     """The user's own MERGE, whose target is called `target` and whose rows are called `batch`."""
 
     call: ClassVar[str] = "merge_sql"
 
-    query: str
-
     def text(self) -> str:
         return f"merge_sql({' '.join(self.query.split())})"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Groups(Mode):
     """Keeps the groups of a materialized view, where null is a group too; a run makes it of the view's upsert."""
 
     call: ClassVar[str] = "upsert"
-
-    keys: tuple[str, ...]
 
     def text(self) -> str:
         return f"the groups of {', '.join(self.keys)}"

@@ -43,7 +43,6 @@ from helios.plan.typing.aggregates import endless_aggregates, is_streaming
 from helios.plan.typing.infer import UnparsedExpression, infer
 from helios.plan.typing.schema import Schema
 from helios.plan.views import view_problems
-from helios.table.readers import has_begun
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
@@ -317,6 +316,8 @@ class _Lowering:
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
         """Drops the problem of a missing beginning where the pipeline has begun already."""
         if any(isinstance(problem, Unsettled) for problem in self.problems):
+            from helios.table.readers import has_begun
+
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
                 self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]

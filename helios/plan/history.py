@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -238,6 +237,8 @@ def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snaps
     what = f"table {table.name} has no snapshot {id}, or no longer"
     if id in once:
         what = f"snapshot {id} of {table.name} has expired"
+    import difflib
+
     close = [] if id in once else difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
     hint = f" Did you mean {close[0]}?" if close else ""
     raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_kept(table)}")

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.source import Point
 from helios.model.values import caller
-from helios.table import maintenance, refs
-from helios.table.maintenance import Expiry
+from helios.table import refs
 from helios.table.refs import Rollback
 from helios.table.snapshot import Snapshot, as_moment, as_snapshot, from_milliseconds, shown
 
 if TYPE_CHECKING:
     import pyiceberg.table
+
+    from helios.table.maintenance import Expiry
 
 __all__ = ["Snapshot", "Table", "as_moment", "as_snapshot"]
 
@@ -198,6 +199,8 @@ class Table:
         readers: Sequence[str] = (),
     ) -> Expiry:
         """What `expire` would remove, and for which readers it would keep snapshots; nothing is changed."""
+        from helios.table import maintenance
+
         return maintenance.planned(self, older_than, retain_last, readers)
 
     def expire(
@@ -228,6 +231,8 @@ class Table:
             EngineNeeded: The table has format v3, in a catalog without a server of its own.
             RunError: The table was changed during each of several tries, or a place cannot be reached.
         """
+        from helios.table import maintenance
+
         return maintenance.expire(self, older_than, retain_last, readers)
 
     # how

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from helios.errors import HeliosError
 from helios.table.ledger import REPLAY, Record, parse, staged
 from helios.table.positions import Recorded, recorded
-from helios.table.quarantine import COLUMNS
 from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, ancestors, talking
 from helios.table.snapshots import Table, as_snapshot
@@ -89,6 +88,8 @@ def statuses(table: Table, view: View) -> list[Status]:
     Raises:
         RunError: The table cannot be read.
     """
+    from helios.table.quarantine import COLUMNS
+
     metadata = table.iceberg.metadata
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
     names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]

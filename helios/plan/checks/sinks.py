@@ -222,7 +222,7 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     mode = sink.mode
     if mode.filter is not None:
         problems += condition_problems(mode.filter, label(mode.call, mode.filter), table, sink.origin)
-    if mode.query is not None:
+    if mode.query:
         problems += merge_problems(mode.query, stream, table, sink.origin)
     for name, condition in sink.audits:
         problems += _audit(sink, label("audit", f"{name}={condition}"), condition, table)

@@ -63,7 +63,7 @@ class SinkContext:
             retry=sink.retrying,
             # A batch pipeline numbers its runs by the record, and its upsert state by that number.
             counts_empty=traits.upserts and not plan.streaming,
-            exclusive=traits.erases or (sink.mode.query is not None and inserts_only(sink.mode.query)),
+            exclusive=traits.erases or (bool(sink.mode.query) and inserts_only(sink.mode.query)),
             retries_conflicts=not traits.erases,
             verify=self.verify,
             observer=self.observer,

@@ -157,7 +157,7 @@ def _delete(batch: ModeBatch) -> Iterator[Write]:
 @contextmanager
 def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
     with _persisted(batch.df.drop(POSITION)) as rows:
-        yield lambda pending: pending.sql(str(batch.mode.query), rows)
+        yield lambda pending: pending.sql(batch.mode.query, rows)
 
 
 @contextmanager

@@ -211,7 +211,7 @@ def test_builders_return_new_values() -> None:
         (SINK.overwrite(), Overwrite(), "overwrite"),
         (SINK.overwrite("d = 1"), Overwrite(filter="d = 1"), "overwrite where d = 1"),
         (SINK.overwrite_partitions(), OverwritePartitions(), "overwrite the touched partitions"),
-        (SINK.upsert("id", "day"), Upsert(keys=("id", "day")), "upsert by id, day"),
+        (SINK.upsert("id", "day"), Upsert(keys=("id", "day"), tombstones=604800.0), "upsert by id, day"),
         (
             SINK.upsert("id", order_by="ts", delete_when="op = 'd'", tombstones="1h", history=True),
             Upsert(keys=("id",), order_by="ts", delete_when="op = 'd'", tombstones=3600.0, history=True),
