@@ -17,6 +17,7 @@ from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.jvm.proxies import free_with_last_reference
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
@@ -93,6 +94,7 @@ class PipelineRun:
     # the handle
 
     def start(self) -> PipelineRun:
+        free_with_last_reference()
         self._thread = threading.Thread(target=self._run, name=f"helios-{self.plan.pipeline}", daemon=True)
         self._thread.start()
         return self
