@@ -16,9 +16,11 @@ import pytest
 from py4j import clientserver
 from py4j.finalizer import ThreadSafeFinalizer
 
+from helios.spark.iceberg import history
 from helios.spark.jvm.classes import allow_callbacks, classes
 from helios.spark.jvm.proxies import Proxy, free_with_last_reference
 from helios.spark.run.run import PipelineRun
+from helios.table import growth
 from tests.streaming.conftest import World
 
 SOAK = Path(__file__).parents[2] / "perf" / "soak.py"
@@ -91,6 +93,44 @@ def test_an_object_that_a_callback_returns_outlives_its_way_to_the_jvm(
     made = list(classes().java.util.stream.Stream.generate(Fresh()).limit(20).toArray())
     # The JVM takes an id that it has forgotten for null.
     assert [one is not None and list(one) for one in made] == [["here"]] * 20
+
+
+FOLLOWED = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "20"}
+
+
+def test_a_followed_table_keeps_few_metadata_files(world: World) -> None:
+    def properties(table: str) -> dict[str, str]:
+        return {key: value for key, value in world.load(table).iceberg.properties.items() if "metadata." in key}
+
+    for number in range(5):
+        world.fill("a.s", [number])
+    source = world.source("a.s")
+    world.run(source >> world.sink("a.once"))
+    world.run(source.incremental() >> world.sink("a.followed"))
+    few = {"write.metadata.previous-versions-max": "2"}
+    world.run(source.incremental(max_files=1) >> world.sink("a.few").table_properties(few))
+    assert (properties("a.once"), properties("a.followed"), properties("a.few")) == ({}, FOLLOWED, FOLLOWED | few)
+    folder = Path(world.load("a.few").iceberg.location().removeprefix("file://")) / "metadata"
+    assert len(list(folder.glob("*.metadata.json"))) == 3
+    assert world.ids("a.few") == [0, 1, 2, 3, 4]
+    # A table that was there keeps its properties.
+    world.sql("CREATE TABLE local.a.there (id bigint) USING iceberg")
+    world.run(source.incremental() >> world.sink("a.there"))
+    assert properties("a.there") == {}
+
+
+def test_a_run_tells_once_of_a_long_history_unless_it_expires(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (history, growth):
+        monkeypatch.setattr(module, "MANY", 3)
+    for number in range(5):
+        world.fill("a.s", [number])
+    source = world.source("a.s").incremental(max_files=1)
+    world.run(source >> world.sink("a.expires").maintain(expire="5d"))
+    assert "advice" not in world.kinds()
+    world.run(source >> world.sink("a.t"))
+    [told] = [event.message for event in world.events if event.kind == "advice"]
+    assert told.startswith("local.a.t has 3 snapshots, about ")
+    assert '.maintain(expire="5d")' in told
 
 
 @pytest.mark.timeout(400)

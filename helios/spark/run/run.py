@@ -32,7 +32,7 @@ from helios.table.positions import Lag
 class Event:
     """An event of a run.
 
-    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
+    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, advice, finished, stopped or failed.
     """
 
     pipeline: str
@@ -264,6 +264,10 @@ class PipelineRun:
     def maintained(self, done: Upkeep) -> None:
         """Emits the event of maintenance between two batches."""
         self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
+
+    def advised(self, advice: str) -> None:
+        """Emits the event of an advice."""
+        self._event("advice", message=advice)
 
     def lagging(self, source: int, lag: Lag) -> None:
         """Updates the lag over all sources."""
