@@ -24,6 +24,7 @@ checked = (
     >> expect({"plane": PLANE, "landed": "dep_time IS NULL OR arr_time IS NOT NULL"}, on_fail="quarantine")
     >> with_columns(cancelled="dep_time IS NULL")
     >> Iceberg.sink("nyc.checked")
+    .maintain(expire="5d")
     .partition_by(month("time_hour"))
     .quarantine("nyc.doubtful")
     .audit(

@@ -13,6 +13,7 @@ fleet = (
     # Columns that the order and the deletes name are not stored: what is to be stored of them has another name.
     >> select("tailnum", "airline", "dest", "time_hour AS seen", "time_hour", "minute", "flight", "cancelled")
     >> Iceberg.sink("nyc.fleet")
+    .maintain(expire="5d")
     .upsert("tailnum", order_by="struct(time_hour, minute, flight)", delete_when="cancelled")
     .exactly_once()
 )

@@ -36,7 +36,7 @@ flights = (
     >> join(weather, on=["origin", "time_hour"], how="left")
     >> join(airlines, on="carrier", how="left")
     >> with_columns(late="coalesce(arr_delay, 0) >= 15", cancelled="dep_time IS NULL")
-    >> Iceberg.sink("nyc.flights").partition_by(month("time_hour"), "origin").exactly_once()
+    >> Iceberg.sink("nyc.flights").partition_by(month("time_hour"), "origin").maintain(expire="5d").exactly_once()
 )
 
 delays = (
@@ -45,5 +45,5 @@ delays = (
     >> window("time_hour", "1 hour")
     .group_by("carrier")
     .agg(flights="count(*)", departed="count(dep_delay)", dep_delay="avg(dep_delay)", worst="max(dep_delay)")
-    >> Iceberg.sink("nyc.delays").partition_by(month("window_start")).exactly_once()
+    >> Iceberg.sink("nyc.delays").partition_by(month("window_start")).maintain(expire="5d").exactly_once()
 )

@@ -108,6 +108,7 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     Example:
       helios plan pipeline.py:orders
     """
+    from helios.environment.memory import shown
     from helios.plan import compile_pipelines
     from helios.plan.backlog import looked_ahead
 
@@ -119,7 +120,9 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     if as_json:
         output.to_json([compiled.as_json() for compiled in plans])
     else:
-        click.echo("\n\n".join(str(compiled) for compiled in plans))
+        config = loaded.context.config
+        texts = [*map(str, plans), f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
+        click.echo("\n\n".join(texts))
 
 
 @click.command()

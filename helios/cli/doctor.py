@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -61,7 +62,7 @@ def doctor(
       helios doctor pipeline.py --catalog prod
     """
     catalogs = _catalogs(target, profile, values, name)
-    checks = [_java(), *_spark(catalogs)]
+    checks = [_java(), *_spark(catalogs), _memory(target, profile)]
     for catalog in catalogs:
         checks += _catalog(catalog)
     failed = [check for check in checks if check.ok is False]
@@ -205,6 +206,17 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
     return [first, _timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
 
 
+def _memory(target: Target | None, profile: str | None) -> Check:
+    from helios.config import load
+    from helios.environment.memory import shown
+
+    def look() -> str:
+        config = load(Path(target.path), profile) if target is not None else options.configured(profile)
+        return f"{shown(config.master, config.spark_conf)}, on {config.master}"
+
+    return _timed("memory", look)
+
+
 def _catalog(catalog: Catalog) -> list[Check]:
     from helios.catalog import probe
     from helios.catalog.connections import addresses
@@ -219,7 +231,8 @@ def _catalog(catalog: Catalog) -> list[Check]:
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
         listed = _timed(name, lambda: _namespaces(catalog), otherwise=remedy)
-    return [*checks, listed, *_storage(catalog, listed=listed.ok is True)]
+    histories = _histories(catalog) if listed.ok else []
+    return [*checks, listed, *histories, *_storage(catalog, listed=listed.ok is True)]
 
 
 def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
@@ -246,6 +259,24 @@ def _namespaces(catalog: Catalog) -> str:
     return f"{catalog.type}; " + (
         f"{len(names)} namespaces: {shown}" if len(names) > 1 else shown or "no namespaces yet"
     )
+
+
+def _histories(catalog: Catalog) -> list[Check]:
+    """The tables of pipelines whose history is long; none where all are short."""
+    from helios.table.growth import growth
+    from helios.table.refs import LEDGER
+
+    def look() -> str:
+        names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
+        tables = [catalog.load(name) for name in names]
+        written = [one for one in tables if any(key.startswith(LEDGER) for key in one.iceberg.properties)]
+        told = [(one.name, growth(one.iceberg).advice()) for one in written]
+        return "; ".join(f"{name} has {advice}" for name, advice in told if advice is not None)
+
+    found = _timed(f"history of {catalog.name}", look)
+    if found.ok is False:
+        return [replace(found, ok=None, detail=f"not looked at: {found.detail}")]
+    return [replace(found, ok=None)] if found.detail else []
 
 
 def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:

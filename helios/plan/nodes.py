@@ -24,6 +24,7 @@ from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.schema import Schema
 from helios.plan.views import View, view_of
+from helios.table.growth import Growth
 
 VERSION = 1
 """The version of what Helios writes into summaries, properties and checkpoints."""
@@ -184,6 +185,7 @@ class WritePlan:
         changes: What a run alters before it writes, as text.
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.
+        growth: The history of the existing table.
     """
 
     table: TableName
@@ -196,6 +198,7 @@ class WritePlan:
     changes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     quarantine: TableName | None = None
+    growth: Growth | None = None
 
     @property
     def mode(self) -> Mode:
@@ -310,6 +313,7 @@ class Plan:
                 "audits": dict(write.sink.audits),
                 "maintenance": asdict(write.sink.maintenance) if write.sink.maintenance else None,
                 "retry": asdict(write.sink.retrying),
+                "history": asdict(write.growth) if write.growth else None,
             },
             "emits": self.output_mode if self.path is ReadPath.STREAM else None,
             "trigger": asdict(self.trigger) if self.trigger else None,

@@ -23,14 +23,28 @@ GZIP_LEVELS = ("BEST_SPEED", "TWO", "THREE", "FOUR", "FIVE", "SIX", "SEVEN", "EI
 """The names of the levels 1 to 9 in Hadoop's codec, which Iceberg's Parquet writer uses."""
 
 
-def created(sink: IcebergSink) -> dict[str, str]:
-    """The properties of a table that Helios creates."""
+METADATA_FILES = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+}
+"""Iceberg keeps the metadata file of every commit, each with all snapshots. A followed source makes commits for years;
+20 files outlast any reader that has just asked the catalog for one."""
+
+
+def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
+    """The properties of a table that Helios creates.
+
+    Args:
+        sink: The sink.
+        followed: Whether the pipeline follows its source.
+    """
     file_size = str(sink.bytes_per_file or DEFAULT_FILE_SIZE)
     modes = dict.fromkeys(MERGE_MODES, "merge-on-read")
     return {
         "format-version": str(sink.format),
         "write.target-file-size-bytes": file_size,
         **modes,
+        **(METADATA_FILES if followed else {}),
         **presented(sink),
         **dict(sink.properties),
     }

@@ -27,6 +27,7 @@ from helios.plan.evolution.evolve import Evolution, evolve
 from helios.plan.nodes import WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
+from helios.table.growth import growth
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -142,6 +143,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
         format_version=iceberg.metadata.format_version,
         partitioning=actual,
         file_format=default_format(sink, iceberg.properties),
+        growth=growth(iceberg),
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before

@@ -10,6 +10,7 @@ from helios.model.values import show_seconds
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
 from helios.plan.sources import row_of
+from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
 
@@ -35,6 +36,7 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else KNOWN_AT_RUN
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
+        yield from _history(plan)
     yield "progress", plan.checkpoint or "a temporary folder (the catalog is in memory)"
     yield "jars", ", ".join(plan.components)
 
@@ -123,6 +125,16 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "maintain", ", ".join(_maintenance(sink.maintenance))
     if sink.retrying != Retry():
         yield "retry", ", ".join(_retries(sink.retrying))
+
+
+def _history(plan: Plan) -> Iterator[tuple[str, str]]:
+    """What a followed pipeline leaves where no snapshot expires: every commit writes the metadata of all of them."""
+    asked = plan.write.sink.maintenance
+    if plan.trigger is None or (asked is not None and asked.expire is not None):
+        return
+    advice = plan.write.growth.advice() if plan.write.growth is not None else None
+    most = max(1, round(DAY / plan.trigger.every))
+    yield "history", advice or f"up to {most:,} commits a day, and no snapshot expires: {REMEDY} bounds that"
 
 
 def _found(write: WritePlan) -> str:

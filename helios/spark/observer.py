@@ -40,6 +40,9 @@ class Observer(Protocol):
     def maintained(self, done: Upkeep) -> None:
         """A table was maintained between two batches."""
 
+    def advised(self, advice: str) -> None:
+        """Something is worth a change of the script, but no reason to stop."""
+
 
 class Silent:
     """An observer that does nothing, for a driver that nobody watches."""
@@ -63,4 +66,7 @@ class Silent:
         return None
 
     def maintained(self, done: Upkeep) -> None:
+        return None
+
+    def advised(self, advice: str) -> None:
         return None

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError
+from helios.table.growth import growth
 from helios.table.ledger import REPLAY, Record, parse, staged
 from helios.table.positions import Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
@@ -116,6 +117,8 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
+    if (advice := growth(table.iceberg).advice()) is not None:
+        notes.append(advice)
     own = int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)
     half = view.file_sizes.get(pipeline, own) / 2
     return Status(

@@ -37,6 +37,7 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
     for key, value in {
         **session.DEFAULTS,
         **session.LOCAL_DEFAULTS,
+        session.DRIVER_MEMORY: "2g",
         "spark.jars": ",".join(map(str, paths)),
         "spark.sql.extensions": session.EXTENSIONS,
         "spark.driver.extraJavaOptions": options,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable, JavaTableMetadata, JavaTableOperations
@@ -111,7 +112,7 @@ class IdempotentTableOperations:
 
 def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]:
     """Begins a transaction on a table, and returns the operations that it commits through beside it."""
-    operations = IdempotentTableOperations(table.operations())
+    operations = until_scope_ends(IdempotentTableOperations(table.operations()))
     make = classes().org.apache.iceberg.Transactions.newTransaction
     try:
         return operations, make(str(table.name()), operations)

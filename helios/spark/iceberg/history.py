@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.table.growth import MANY, Growth
+
+
+def growth(table: JavaTable) -> Growth:
+    """The history of a table, as it is loaded; the size is looked up only for a long one."""
+    snapshots = cast("JavaList[JavaSnapshot]", table.snapshots())
+    count = int(snapshots.size())
+    if count < MANY:
+        return Growth(snapshots=count, seconds=0)
+    first, last = snapshots.get(0), snapshots.get(count - 1)
+    location = table.operations().current().metadataFileLocation()
+    size = int(table.io().newInputFile(location).getLength()) if location else None
+    return Growth(snapshots=count, seconds=(last.timestampMillis() - first.timestampMillis()) / 1000, bytes=size)
 
 
 class History:

@@ -17,6 +17,7 @@ from helios.spark.iceberg import commit, scan_metrics
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transactional_table import TransactionalTable
+from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import allow_callbacks, classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -111,7 +112,8 @@ class Transaction:
         self._operations, self._transaction = commit.begin(self.table)
         self._base = self._head()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
-        self._written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
+        written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
+        self._written = until_scope_ends(written)
 
     # the state that the batch is written onto
 

@@ -15,6 +15,7 @@ from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
+from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found
@@ -53,15 +54,16 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
     """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it."""
-    with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
-        commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
-        for source in job.followed.values():  # what Spark itself read, in another thread
-            metrics.add(source.scanned())
-    job.run.scanned(metrics)
-    if commit is not None:
-        for done in job.sink.maintain():
-            job.run.maintained(done)
-    return commit
+    with callback_scope():
+        with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
+            commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
+            for source in job.followed.values():  # what Spark itself read, in another thread
+                metrics.add(source.scanned())
+        job.run.scanned(metrics)
+        if commit is not None:
+            for done in job.sink.maintain():
+                job.run.maintained(done)
+        return commit
 
 
 def run_bounded(job: Job, df: DataFrame) -> None:

@@ -17,6 +17,7 @@ from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.jvm.proxies import free_with_last_reference
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
@@ -31,7 +32,7 @@ from helios.table.positions import Lag
 class Event:
     """An event of a run.
 
-    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
+    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, advice, finished, stopped or failed.
     """
 
     pipeline: str
@@ -93,6 +94,7 @@ class PipelineRun:
     # the handle
 
     def start(self) -> PipelineRun:
+        free_with_last_reference()
         self._thread = threading.Thread(target=self._run, name=f"helios-{self.plan.pipeline}", daemon=True)
         self._thread.start()
         return self
@@ -262,6 +264,10 @@ class PipelineRun:
     def maintained(self, done: Upkeep) -> None:
         """Emits the event of maintenance between two batches."""
         self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
+
+    def advised(self, advice: str) -> None:
+        """Emits the event of an advice."""
+        self._event("advice", message=advice)
 
     def lagging(self, source: int, lag: Lag) -> None:
         """Updates the lag over all sources."""

@@ -22,6 +22,7 @@ from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.environment import class_archive, jars, java
+from helios.environment.memory import driver_heap
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
@@ -31,6 +32,7 @@ from helios.spark.jvm.types.spark import JavaSparkSession
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_MEMORY = "spark.driver.memory"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 REDACTION = "spark.redaction.regex"
@@ -47,8 +49,6 @@ DEFAULTS = {
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
-    # Driver and executors are one process here, for which Spark's 1 GB is meant for a driver alone.
-    "spark.driver.memory": "2g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
@@ -111,7 +111,8 @@ def _start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dic
     """The conf of a session that is started: the defaults, then the user's."""
     conf = {
         **DEFAULTS,
-        **(LOCAL_DEFAULTS if _is_local(config) else {}),
+        # Driver and executors are one process here; Spark's 1 GB is meant for a driver alone.
+        **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
         "spark.jars": ",".join(str(path) for path in paths),
         "spark.sql.extensions": EXTENSIONS,
         **config.spark_conf,

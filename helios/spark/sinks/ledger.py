@@ -301,7 +301,7 @@ class Ledger:
             "helios.pipeline": self.pipeline,
             "helios.batch": str(batch.number),
             "helios.position": json.dumps(batch.position, separators=(",", ":")),
-            "helios.sources": json.dumps(options.sources, separators=(",", ":")),
+            **options.unnamed(batch),
             "helios.checkpoint": self.checkpoint,
             "helios.steps": self.steps,
             ATTEMPT: uuid.uuid4().hex,

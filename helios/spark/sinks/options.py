@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from helios.model.sink import Retry
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.observer import Observer, Silent
+from helios.table.positions import Batch
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class CommitOptions:
 
     Attributes:
         stamps: The user's own entries of the snapshot summary.
-        sources: The sources as JSON values, for `helios.sources`.
+        sources: The sources as JSON values, with `kind`, `name` and `uuid`.
         properties: Table properties for the writer; they override the table's own.
         retry: The retry policy.
         counts_empty: Whether a batch that changes no file is committed, so that it is counted.
@@ -68,7 +70,7 @@ class CommitOptions:
     """
 
     stamps: Mapping[str, str] = field(default_factory=dict)
-    sources: object = ()
+    sources: Sequence[Mapping[str, str | None]] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     retry: Retry = field(default_factory=Retry)
     counts_empty: bool = False
@@ -76,6 +78,12 @@ class CommitOptions:
     retries_conflicts: bool = True
     verify: Callable[[], None] = lambda: None
     observer: Observer = field(default_factory=Silent)
+
+    def unnamed(self, batch: Batch) -> dict[str, str]:
+        """The stamp `helios.sources`: the sources that the batch's position does not name, such as joined ones."""
+        named = {(entry.get("source"), entry.get("uuid")) for entry in batch.sources}
+        found = [source for source in self.sources if (source["name"], source["uuid"]) not in named]
+        return {"helios.sources": json.dumps(found, separators=(",", ":"))} if found else {}
 
     def retries(self) -> CommitRetries:
         """The retries of one commit, shared by all loops that retry it."""

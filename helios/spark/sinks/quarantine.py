@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError
+from helios.plan.properties import METADATA_FILES
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -178,9 +179,9 @@ class QuarantineSink:
             if table is None:
                 key = LEDGER + self._plan.pipeline
                 schema = self._spark.createDataFrame([], COLUMNS).schema
-                table = tables.create_table(
-                    self._spark, self._name, schema, {"format-version": "2", key: claim.as_json()}
-                )
+                followed = METADATA_FILES if self._plan.streaming else {}
+                properties = {"format-version": "2", **followed, key: claim.as_json()}
+                table = tables.create_table(self._spark, self._name, schema, properties)
             missing = {"payload", "reason", "position", "batch"} - set(tables.spark_schema(self._spark, table).names)
             if missing:
                 raise CheckpointError(

@@ -16,6 +16,7 @@ from helios.plan.nodes import Plan
 from helios.plan.properties import created
 from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.failures import is_outage
+from helios.spark.iceberg.history import growth
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
@@ -41,6 +42,7 @@ class TableSink:
         self.name = name
         self.table = table
         self.branch = branch
+        self._told = False  # whether this run has told of the history's length
         self.ledger = context.ledger(table, branch)
         self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
         self.upsert_state = context.upsert_state(name, branch)
@@ -129,7 +131,19 @@ class TableSink:
         freshness.verify(self.name, self.table)
         if commit is not None and not commit.again:
             self.context.observer.rejected(staged.rows.dropped())
+            self._tell_growth()
         return commit
+
+    def _tell_growth(self) -> None:
+        """Tells once of a run that the history is long, where no snapshot expires."""
+        plan = self.context.plan
+        asked = plan.write.sink.maintenance
+        if self._told or not plan.streaming or (asked is not None and asked.expire is not None):
+            return
+        advice = growth(self.table).advice()
+        if advice is not None:
+            self._told = True
+            self.context.observer.advised(f"{self.name.text} has {advice}")
 
     def _commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
@@ -163,7 +177,7 @@ def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, prop
         spark,
         name,
         modes.stored_schema(df, sink.mode, left_out(sink, columns_of(df.schema), None)),
-        {**created(sink), **properties},
+        {**created(sink, followed=plan.streaming), **properties},
         partitioning=sink.partitioning or (),
         sort=sort_terms(sink),
     )

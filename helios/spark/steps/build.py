@@ -36,10 +36,14 @@ class Built:
 def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
     """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
     numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
+    scopes: list[Scope] = []
 
     def flow(declared: Flow) -> DataFrame:
         df = rows(*next(numbered))
-        return apply(df, declared.steps, scope)
+        return apply(df, declared.steps, scopes[0])
 
-    scope = Scope(flow)
-    return Built(flow(plan.stream), scope.rejected, scope.counted)
+    scopes.append(Scope(flow))
+    try:
+        return Built(flow(plan.stream), scopes[0].rejected, scopes[0].counted)
+    finally:
+        scopes.clear()  # the scope and `flow` name each other: such a cycle would keep the batch's DataFrames

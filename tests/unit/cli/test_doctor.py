@@ -21,7 +21,7 @@ def checks(shown: Result) -> dict[str, dict[str, Any]]:
 def test_the_doctor_tries_the_storage_and_leaves_nothing(cli: Run, folder: Path) -> None:
     found = checks(cli("doctor", "--json"))
     assert list(found) == [
-        "java", "spark", "jars", "catalog local",
+        "java", "spark", "jars", "memory", "catalog local",
         "storage of local: put", "storage of local: get", "storage of local: delete",
     ]  # fmt: skip
     for name in list(found)[3:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from click.testing import Result
 
 from helios import Catalog
+from helios.table import growth
 from helios.table.snapshots import Table
 
 Run = Callable[..., Result]
@@ -263,3 +265,21 @@ def test_wrong_input(cli: Run, folder: Path) -> None:
     shown = cli("status", "p.py")
     assert shown.exit_code == 2
     assert "shop.nope" in shown.stderr
+
+
+def test_a_long_history_is_told_by_status_and_doctor(
+    cli: Run, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = catalog.create_table("shop.orders", SCHEMA)
+    for number in range(4):
+        append(orders, pipeline="local.shop.orders", batch=number)
+    remember(orders, "local.shop.orders", 3)
+    assert "snapshots" not in cli("status").stdout
+    assert "history of" not in cli("doctor").stdout
+    monkeypatch.setattr(growth, "MANY", 4)
+    [status] = json.loads(cli("status", "--json").stdout)
+    [note] = status["notes"]
+    assert re.match(r"4 snapshots, about [\d,]+ commits a day, each writes 0\.0 MB of metadata: \.maintain", note)
+    checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)["checks"]}
+    assert checks["history of local"]["detail"] == f"local.shop.orders has {note}"
+    assert checks["history of local"]["ok"] is None

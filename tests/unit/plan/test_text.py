@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from helios import Catalog, Files, Iceberg, day, dedupe, expect, join, select, w
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan import Context, compile_pipelines
 from helios.plan.text import show_bytes
+from helios.table.growth import Growth
 from tests.unit.plan.conftest import SCHEMA
 
 FOLLOWED = Iceberg.source("a.orders").incremental(poll="30s")
@@ -79,6 +82,7 @@ def test_what_a_sink_declares_is_shown(planned: Any, sink: Any, lines: list[str]
 
 def test_only_what_differs_from_the_default_is_shown(planned: Any) -> None:
     text = str(planned(FOLLOWED >> SINK))
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("  history "))
     for label in ("change", "left out", "route", "failed", "audit", "maintain", "retry", "branch"):
         assert label not in text
 
@@ -213,3 +217,17 @@ def test_the_json_has_it_all(planned: Any) -> None:
 @pytest.mark.parametrize(("count", "text"), [(5, "5 B"), (1024, "1 KB"), (128 << 20, "128 MB"), (1 << 40, "1 TB")])
 def test_sizes(count: int, text: str) -> None:
     assert show_bytes(count) == text
+
+
+def test_a_followed_pipeline_tells_how_its_history_grows_unless_it_expires(planned: Any) -> None:
+    def history(sink: Any, source: Any = FOLLOWED) -> list[str]:
+        return [line for line in str(planned(source >> sink)).splitlines() if line.startswith("  history ")]
+
+    [line] = history(SINK)
+    assert re.search(r"up to [\d,]+ commits a day, and no snapshot expires: \.maintain\(expire=\"5d\"\)", line)
+    assert history(SINK.maintain(compact=True)) == [line]
+    assert history(SINK.maintain(expire="5d")) == []
+    long = Growth(snapshots=20_000, seconds=20_000 * 60, bytes=30 << 20)
+    plan = planned(FOLLOWED >> SINK)
+    told = str(replace(plan, write=replace(plan.write, growth=long)))
+    assert "20,000 snapshots, about 1,440 commits a day, each writes 30.0 MB of metadata" in told

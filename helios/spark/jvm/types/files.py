@@ -59,6 +59,8 @@ class JavaInputFile(JavaObject, Protocol):
 
     def exists(self) -> bool: ...
 
+    def getLength(self) -> int: ...
+
 
 class JavaFileIO(JavaObject, Protocol):
     """An `org.apache.iceberg.io.FileIO`."""
