@@ -26,6 +26,7 @@ class Traits:
         clears: Whether a routed table is cleared when no row has its value any more.
         partitioned: Whether the target needs partitions.
         routable: Whether `.route` can name the table.
+        format: The format version of a table that the mode creates.
     """
 
     reruns: bool = True
@@ -37,6 +38,7 @@ class Traits:
     clears: bool = False
     partitioned: bool = False
     routable: bool = True
+    format: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +160,10 @@ MODES: Mapping[type[Mode], Traits] = {
     Append: Traits(reruns=False),
     Overwrite: Traits(erases=True, idempotent=True, clears=True),
     OverwritePartitions: Traits(erases=True, idempotent=True, partitioned=True),
-    Upsert: Traits(idempotent=True, keyed=True, upserts=True),
+    # On v2 each batch writes the deletes since the last compaction again; deletion vectors need v3.
+    Upsert: Traits(idempotent=True, keyed=True, upserts=True, format=3),
     Delete: Traits(stores=False, keyed=True),
     MergeSql: Traits(stores=False, routable=False),
-    Groups: Traits(idempotent=True),
+    Groups: Traits(idempotent=True, format=3),
 }
 """Every write mode: one row each."""

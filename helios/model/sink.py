@@ -63,7 +63,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     partitioning: tuple[PartitionField, ...] | None = None
     demands_exactly_once: bool = False
     creates: bool = True
-    format: int = 2
+    format: int | None = None
     checkpoint_location: str | None = None
     flush_rows: int | None = None
     flush_every: float | None = None
@@ -113,12 +113,18 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, creates=flag(create, "create"))
 
     def format_version(self, version: int) -> Self:
-        """The Iceberg format of a new table: 2 (default) or 3.
+        """The Iceberg format of a new table: 2 or 3.
+
+        The default is 3 with `.upsert`, whose deletes are then deletion vectors, and else 2, which every reader knows.
+        A table that exists keeps its own: Helios never upgrades one.
+
+        Args:
+            version: 2 or 3.
 
         Raises:
             DeclarationError: Another version.
         """
-        if version not in (2, 3):
+        if isinstance(version, bool) or version not in (2, 3):
             raise DeclarationError(f"format_version({version!r}): new tables are 2 or 3.", where=caller())
         return replace(self, format=version)
 
@@ -282,12 +288,20 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # derived from several calls
 
     @property
+    def new_format(self) -> int:
+        """The format version of a table that this sink creates."""
+        said = dict(self.properties).get(FORMAT_PROPERTY, "")
+        return self.format or (int(said) if said in ("2", "3") else self.mode.traits.format)
+
+    @property
     def max_rows(self) -> int | None:
         return self.flush_rows or (self.profile.rows if self.profile else None)
 
     def label(self) -> str:
         return f"Iceberg.sink({self.table})"
 
+
+FORMAT_PROPERTY = "format-version"
 
 RESERVED_BRANCHES = "helios_"
 """The prefix of branches and tags of audited and discarded batches."""

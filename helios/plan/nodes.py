@@ -19,6 +19,7 @@ from helios.model.modes import Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Join, Sql, Where
+from helios.plan.formats import UNREADABLE_BY
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
@@ -209,6 +210,16 @@ class WritePlan:
         """The name of a pipeline without a given one: its table, with the branch unless that is main."""
         return f"{self.table.text}@{self.sink.branch_name}" if self.sink.branch_name else self.table.text
 
+    @property
+    def makes_tables(self) -> bool:
+        """Whether the run may create a table: it is missing, was not looked up, or is named by values."""
+        return not self.exists or self.sink.routing is not None
+
+    @property
+    def unreadable_by(self) -> tuple[str, ...]:
+        """Who cannot read a table of this format version."""
+        return UNREADABLE_BY.get(self.format_version, ())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -302,6 +313,7 @@ class Plan:
                 "mode": write.mode.text(),
                 "branch": write.sink.branch_name,
                 "format_version": write.format_version,
+                "unreadable_by": list(write.unreadable_by),
                 "partitioning": [str(f) for f in write.partitioning or ()],
                 "properties": dict(write.sink.properties),
                 "writer": presented(write.sink, write.file_format),

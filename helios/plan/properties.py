@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from helios.errors import DeclarationError, HeliosError, near_miss
-from helios.model.sink import DEFAULT_FILE_SIZE, IcebergSink
+from helios.model.sink import DEFAULT_FILE_SIZE, FORMAT_PROPERTY, IcebergSink
 
 MERGE_MODES = ("write.merge.mode", "write.delete.mode", "write.update.mode")
 SERIALIZABLE = {f"write.{command}.isolation-level": "serializable" for command in ("merge", "delete", "update")}
@@ -41,7 +41,7 @@ def created(sink: IcebergSink, *, followed: bool = False) -> dict[str, str]:
     file_size = str(sink.bytes_per_file or DEFAULT_FILE_SIZE)
     modes = dict.fromkeys(MERGE_MODES, "merge-on-read")
     return {
-        "format-version": str(sink.format),
+        FORMAT_PROPERTY: str(sink.new_format),
         "write.target-file-size-bytes": file_size,
         **modes,
         **(METADATA_FILES if followed else {}),

@@ -53,7 +53,7 @@ def plan_write(
         sink=sink,
         exists=None,
         uuid=None,
-        format_version=sink.format,
+        format_version=sink.new_format,
         partitioning=sink.partitioning,
         file_format=default_format(sink),
         quarantine=quarantine,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from helios.model.maintenance import Maintenance
 from helios.model.sink import IcebergSink, Retry
 from helios.model.values import show_seconds
+from helios.plan.formats import show_format
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
 from helios.plan.sources import row_of
@@ -102,7 +103,10 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     sink = write.sink
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
     yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_found(write)}"
-    yield "", f"format v{write.format_version}, {_partitioning(write)}"
+    yield "", f"{_format(write)}, {_partitioning(write)}"
+    if write.unreadable_by:
+        kept = "; .format_version(2) keeps to v2" if write.makes_tables else ""
+        yield "", f"not read by {', '.join(write.unreadable_by)}{kept}"
     yield "", ", ".join(_files(write))
     if sink.properties:
         yield "", "properties " + ", ".join(f"{k}={v}" for k, v in sink.properties)
@@ -142,6 +146,13 @@ def _found(write: WritePlan) -> str:
         return "tables are created as their values come" if write.sink.creates else "tables that are there"
     missing = "will be created" if write.sink.creates else "is missing"
     return {True: "exists", False: missing, None: "not looked up"}[write.exists]
+
+
+def _format(write: WritePlan) -> str:
+    found = show_format(write.format_version)
+    if write.sink.routing is not None:
+        return f"new ones of {found}"
+    return found if write.exists is not None else f"{found} if it is created"
 
 
 def _partitioning(write: WritePlan) -> str:

@@ -1,9 +1,10 @@
-"""The command line as a user calls it: processes of their own, Spark, signals. Three Spark starts in all."""
+"""The command line as a user calls it: processes of their own, Spark, signals. Four Spark starts in all."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,6 +82,21 @@ def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Pa
     assert [one["id"] for one in snapshots] == [status[0]["snapshot"]]
     doctor = helios(folder, "doctor", "pipeline.py")
     assert doctor.returncode == 0, doctor.stderr
+
+
+def test_the_first_block_of_the_readme_runs_as_it_stands_in_an_empty_folder(tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    (tmp_path / "orders.py").write_text(readme.split("```python\n", maxsplit=1)[1].split("```", maxsplit=1)[0])
+    ran = helios(tmp_path, "run", "orders.py", "--once")
+    assert ran.returncode == 0, ran.stderr
+    # Times and snapshots differ from run to run, and pipelines take turns.
+    shown = readme.split("$ helios run orders.py --once\n", maxsplit=1)[1].split("$", maxsplit=1)[0]
+    varies = re.compile(r"^\d\d:\d\d:\d\d |snapshot \d+|[\d.]+ s$|Spark [\d.]+")
+    lines = [sorted(varies.sub("", line) for line in text.splitlines()) for text in (shown, ran.stdout + ran.stderr)]
+    assert lines[0] == [line for line in lines[1] if "preparing a faster start" not in line]
+    said = readme.split('.to_pandas())"\n', maxsplit=1)[1].split("```", maxsplit=1)[0]
+    totals = Catalog.local(path=tmp_path / ".helios").load("shop.totals").iceberg.scan().to_pandas()
+    assert sorted(str(totals).split()) == sorted(said.split())
 
 
 FOLLOW = """

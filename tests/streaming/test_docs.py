@@ -1,16 +1,23 @@
-"""The examples of docs/writing.md, run one after the other."""
+"""The examples of docs/writing.md, docs/metrics.md and the end of docs/quickstart.md, run one after the other."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from decimal import Decimal
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from helios import Pipeline
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing.md"
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 def test_the_examples_run(world: Any) -> None:
@@ -31,7 +38,7 @@ def test_the_examples_run(world: Any) -> None:
     world.sql("CREATE TABLE local.shop.growing (id bigint, remark string) USING iceberg")
     made: dict[str, Any] = {}
     ran = 0
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+    for block in blocks("writing.md"):
         before = dict(made)
         exec(block, made)
         for name, value in made.items():
@@ -57,3 +64,31 @@ def test_the_examples_run(world: Any) -> None:
         "month",
         "bucket[4]",
     }
+
+
+@pytest.fixture
+def here(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory, and `pipeline.run()` in the session of the tests."""
+    monkeypatch.chdir(world.folder)
+    monkeypatch.setattr(Pipeline, "run", partialmethod(Pipeline.run, spark=world.spark))
+
+
+def test_the_metrics_page_runs(world: Any, here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    made: dict[str, Any] = {}
+    for block in blocks("metrics.md"):
+        exec(block, made)
+    said = capsys.readouterr().out
+    assert said.startswith("2 ")
+    assert '"records_written": 2' in said
+    assert "http://127.0.0.1:9464/metrics" in said
+    assert world.ids("shop.orders") == [1, 2]
+
+
+def test_the_end_of_the_quickstart_runs(world: Any, here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    made: dict[str, Any] = {}
+    exec(blocks("quickstart.md")[-1], made)
+    made["main"]()
+    said = capsys.readouterr().out
+    assert "write     local.shop.from_python, append, exactly once; will be created" in said
+    assert "'state': 'finished'" in said
+    assert world.ids("shop.from_python") == [1]

@@ -219,6 +219,10 @@ PROMISES = (
         (f"{STREAMING}/test_runner.py",),
     ),
     Promise(
+        "What an upsert deleted on v3 is shown neither by PyIceberg nor by DuckDB nor by Polars.",
+        of(f"{STREAMING}/test_readers.py", "test_what_an_upsert_deleted_is_shown_by_no_reader[plain]"),
+    ),
+    Promise(
         "A routed batch whose driver died between two tables is completed, and a conflict is tried four times in all.",
         (
             *of(f"{STREAMING}/test_routes.py", "test_a_driver_that_dies_between_two_tables_leaves_a_part"),

@@ -14,7 +14,7 @@ from typing import Any
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
-from helios.model.sink import IcebergSink
+from helios.model.sink import FORMAT_PROPERTY, IcebergSink
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
 from helios.plan.typing.infer import condition_problems, typed
@@ -116,9 +116,14 @@ CONTRADICTIONS: tuple[tuple[Callable[[IcebergSink], Any], str, str], ...] = (
         "leave them out here, and put them on the pipeline that writes the rows.",
     ),
     (
-        lambda s: dict(s.properties).get("format-version", str(s.format)) != str(s.format),
+        lambda s: s.format and dict(s.properties).get(FORMAT_PROPERTY, str(s.format)) != str(s.format),
         "table_properties() and format_version() say different versions.",
         "write .format_version(3), and leave the property out.",
+    ),
+    (
+        lambda s: dict(s.properties).get(FORMAT_PROPERTY, "2") not in ("2", "3"),
+        "table_properties(): new tables are of format-version 2 or 3.",
+        "write .format_version(2) or .format_version(3), and leave the property out.",
     ),
 )
 """Contradictions: the condition, the message and the fix."""

@@ -22,6 +22,20 @@ def test_new_tables() -> None:
         "write.target-file-size-bytes": str(512 << 20),
         **dict.fromkeys(MERGE_MODES, "copy-on-write"),
     }
+    upsert = SINK.upsert("id", order_by="n")
+    for sink, version in (
+        (SINK.overwrite(), "2"),
+        (SINK.table_properties({"format-version": "3"}), "3"),
+        (upsert, "3"),
+        (upsert.write_mode("copy-on-write"), "3"),
+        (upsert.route(by="k"), "3"),
+        (upsert.branch("b").audit({"some": "count(*) > 0"}).publish(), "3"),
+        (SINK.upsert("id", order_by="n", history=True), "3"),
+        (upsert.format_version(2), "2"),
+        (SINK.format_version(2).upsert("id"), "2"),
+        (upsert.table_properties({"format-version": "2"}), "2"),
+    ):
+        assert created(sink)["format-version"] == version, sink
     assert created(SINK.table_properties({"write.merge.mode": "x", "k": "v"}))["write.merge.mode"] == "x"
 
 

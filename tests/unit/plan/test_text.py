@@ -185,7 +185,33 @@ def test_sources_as_json(planned: Any, snapshots: list[int]) -> None:
 def test_offline_says_what_was_not_looked_up(context: Context) -> None:
     offline = Context(config=context.config, catalogs=context.catalogs, offline=True)
     plans, _ = compile_pipelines([FOLLOWED >> SINK], offline)
-    assert "exactly once; not looked up\n            format v2, partitioned as the table is" in str(plans[0])
+    assert "exactly once; not looked up\n            format v2 if it is created, partitioned as the table is" in str(
+        plans[0]
+    )
+
+
+def test_the_format_of_a_new_table_and_who_cannot_read_it(planned: Any) -> None:
+    vectors, keeps = "format v3 (deletion vectors and row lineage)", "; .format_version(2) keeps to v2\n"
+    for sink, said in (
+        (
+            SINK.upsert("id"),
+            f"will be created\n            {vectors}, unpartitioned\n            not read by PyIceberg",
+        ),
+        (
+            SINK.upsert("id").route(by="name"),
+            f"            new ones of {vectors}, unpartitioned\n            not read by ",
+        ),
+        (SINK.upsert("id"), keeps),
+        (SINK.upsert("id").format_version(2), "            format v2, unpartitioned\n            parquet files"),
+        (SINK, "            format v2, unpartitioned\n            parquet files"),
+        (Iceberg.sink("a.orders").upsert("id"), "exists\n            format v2, "),
+    ):
+        assert said in str(planned(FOLLOWED >> sink)), f"{said}\n{planned(FOLLOWED >> sink)}"
+    there = planned(FOLLOWED >> Iceberg.sink("a.orders").upsert("id")).as_json()["target"]
+    assert (there["format_version"], there["unreadable_by"]) == (2, [])
+    made = planned(FOLLOWED >> SINK.upsert("id")).as_json()["target"]
+    assert made["format_version"] == 3
+    assert {"PyIceberg before 0.10", "Amazon Athena"} <= set(made["unreadable_by"])
 
 
 def test_the_json_has_it_all(planned: Any) -> None:

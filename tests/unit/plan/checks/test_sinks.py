@@ -105,7 +105,8 @@ BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN
             ORDERS >> SINK.table_properties({"write.format.default": "parqet"}),
             "'parqet' is not a format of data files. Did you mean 'parquet'?",
         ),
-        (ORDERS >> SINK.table_properties({"format-version": "3"}), "say different versions"),
+        (ORDERS >> SINK.format_version(2).table_properties({"format-version": "3"}), "say different versions"),
+        (ORDERS >> SINK.table_properties({"format-version": "1"}), "new tables are of format-version 2 or 3"),
         # evolution
         (ORDERS >> SINK.renames({"a": "b"}), "renames() and drops() change the table, which only full evolution may."),
         (ORDERS >> SINK.evolve_schema("strict").drops("a"), "which only full evolution may."),

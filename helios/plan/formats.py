@@ -1,0 +1,30 @@
+"""What the format version of a new table means for those who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+GIVES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
+"""What a format version has beyond the one before it."""
+
+UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
+    3: (
+        "PyIceberg before 0.10",
+        "Polars before 1.44",
+        "ClickHouse 26.9",
+        "Daft 0.7",
+        "Amazon Athena",
+        "engines with Iceberg's Java library before 1.8",
+    ),
+}
+"""Who cannot read a table of a format version, or not rightly; docs/writing.md says what each of them does."""
+
+
+def show_format(version: int) -> str:
+    """A format version as the plan shows it.
+
+    Examples:
+        >>> show_format(2), show_format(3)
+        ('format v2', 'format v3 (deletion vectors and row lineage)')
+    """
+    return f"format v{version} ({GIVES[version]})" if version in GIVES else f"format v{version}"

@@ -1,0 +1,145 @@
+"""The Python of the pages: each block has its imports, and each page is a script that `helios check` accepts.
+
+Beside this, tests/unit/plan/test_docs.py compiles docs/reading.md, tests/streaming/test_docs.py runs docs/writing.md,
+docs/metrics.md and the end of docs/quickstart.md, and tests/integration/test_cli.py runs the README.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from helios import Catalog, day
+from helios.table.snapshots import Table
+from tests.unit.cli.conftest import Run
+
+ROOT = Path(__file__).parents[3]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("customer_id", pa.int64()),
+        ("amount", pa.decimal128(10, 2)),
+        ("ts", pa.timestamp("us", tz="UTC")),
+    ]
+)
+ELSEWHERE = {"docs/reading.md", "docs/writing.md", "docs/metrics.md", "docs/architecture.md"}
+"""Pages that other tests run or compile; architecture.md is compared with the code below."""
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+PAGES = [
+    str(path.relative_to(ROOT))
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "```python" in path.read_text()
+]
+
+
+def bound(tree: ast.AST) -> set[str]:
+    """The names that code assigns, other than by importing them."""
+    found = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    found |= {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return found | {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+
+
+def imported(tree: ast.AST) -> set[str]:
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom))
+    return {alias.asname or alias.name.split(".", maxsplit=1)[0] for n in found for alias in n.names}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_has_its_imports(page: str) -> None:
+    """A name is imported in the block, or is a value of an earlier block of the page."""
+    earlier: set[str] = {"__file__"}
+    for block in blocks(page):
+        tree = ast.parse(block)
+        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        here = imported(tree) | bound(tree)
+        assert not used - here - earlier - set(dir(builtins)), block
+        assert not imported(tree) - used, f"imported and not used: {block}"
+        earlier |= bound(tree)
+
+
+ACCEPTED = {
+    "README.md": "local.shop.orders, local.shop.totals",
+    "docs/index.md": "local.sales.big_orders",
+    "docs/quickstart.md": "local.shop.orders, local.shop.big_orders, local.shop.from_python",
+    "docs/concepts.md": "orders_copy",
+    "docs/configuration.md": "lake.sales.big_orders",
+    "docs/maintenance.md": None,
+}
+"""Pages, and their pipelines as `helios check` names them; None where a page only calls a table."""
+
+
+def made(catalog: Catalog, name: str) -> Table:
+    """A table with two commits."""
+    catalog.create_namespace(name.split(".", maxsplit=1)[0])
+    table = catalog.create_table(name, SCHEMA, partition_by=(day("ts"),))
+    for key in range(2):
+        rows = [{"id": key, "customer": "ann", "customer_id": 7, "amount": 12, "ts": datetime.now(UTC)}]
+        table.iceberg.append(pa.Table.from_pylist(rows, schema=SCHEMA))
+    return catalog.load(name)
+
+
+def script(page: str, folder: Path) -> str:
+    """The blocks of a page, one after the other, and what they read; addresses of the page are those of the test."""
+    code = "\n".join(blocks(page))
+    if page == "docs/configuration.md":
+        made(Catalog.local("lake", path=folder / "lake"), "sales.orders")
+        return code.replace("/data/lake", str(folder / "lake"))
+    if page == "README.md":
+        return code  # runs in an empty folder
+    made(Catalog.local(path=folder / ".helios"), "sales.orders")
+    table = made(Catalog.local(path=folder / ".helios"), "shop.orders")
+    if page == "docs/quickstart.md":
+        (folder / "data").mkdir()
+        (folder / "data" / "orders.csv").write_text("1,ann,12.50,2026-01-01T00:00:00\n")
+    # A snapshot and a time that the table has; no reader of this machine.
+    code = code.replace("1808074851068478710", str(table.snapshots()[0].id))
+    code = code.replace("2026-11-21T14:41:43Z", datetime.now(UTC).isoformat())
+    return code.replace('["/data/checkpoints/elsewhere"]', "[]")
+
+
+def test_every_page_is_checked_somewhere() -> None:
+    assert set(PAGES) == ELSEWHERE | set(ACCEPTED)
+
+
+@pytest.mark.parametrize("page", ACCEPTED)
+def test_a_page_is_a_script_that_the_check_accepts(cli: Run, folder: Path, page: str) -> None:
+    code = script(page, folder)
+    if ACCEPTED[page] is None:
+        exec(compile(code, page, "exec"), {})
+        return
+    (folder / "page.py").write_text(code)
+    done = cli("check", "page.py")
+    assert done.output.endswith(f"page.py: no problems: {ACCEPTED[page]}\n"), done.output
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_code_is_cut_in_a_window_of_1280_pixels(page: str) -> None:
+    """There the theme shows 110 columns, measured in Chromium; beside a second sidebar it would be 80."""
+    assert "- toc.integrate" in (ROOT / "mkdocs.yml").read_text()
+    widest = 80 if page == "docs/index.md" else 110
+    assert [line for block in blocks(page) for line in block.splitlines() if len(line) > widest] == []
+
+
+def test_the_page_shows_the_script_of_init() -> None:
+    """docs/quickstart.md prints the code that `helios init` writes."""
+    written = ast.parse((ROOT / "helios" / "cli" / "template" / "pipeline.txt").read_text())
+    assert ast.unparse(ast.parse(blocks("docs/quickstart.md")[0])) in ast.unparse(written)
+
+
+def test_the_heart_of_a_run_is_the_code() -> None:
+    """Every line of `run_batch` in docs/architecture.md stands in the code, in this order."""
+    (shown,) = blocks("docs/architecture.md")
+    code = iter((ROOT / "helios" / "spark" / "run" / "batches.py").read_text().splitlines())
+    assert [line for line in shown.split("emitted=None):\n")[1].splitlines() if line not in code] == []
