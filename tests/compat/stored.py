@@ -23,6 +23,10 @@ CHANCE = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{3
 """UUIDs, their digits without dashes, snapshot ids and times."""
 
 LEDGER = "helios.ledger."
+ADDED_PROPERTIES = "write.metadata."
+"""Of tables that are new since that commit."""
+NEVER_READ = ("helios.sources",)
+"""Stamps that no version reads, and that later ones leave out where `helios.position` says the same."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
 
@@ -59,7 +63,9 @@ def _table(table: StaticTable) -> Any:
         "partitioning": str(table.spec()),
         "sorting": str(table.sort_order()),
         "properties": {
-            key: json.loads(value) if key.startswith(LEDGER) else value for key, value in metadata.properties.items()
+            key: json.loads(value) if key.startswith(LEDGER) else value
+            for key, value in metadata.properties.items()
+            if not key.startswith(ADDED_PROPERTIES)
         },
         "snapshots": [{"id": one.snapshot_id, **_stamps(one)} for one in metadata.snapshots],
         "refs": {name: (ref.snapshot_ref_type.value, ref.snapshot_id) for name, ref in metadata.refs.items()},
@@ -72,7 +78,7 @@ def _stamps(snapshot: Any) -> dict[str, Any]:
     """What Helios says in a snapshot's summary, and the operation."""
     assert snapshot.summary is not None
     told = snapshot.summary.additional_properties
-    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.")}
+    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.") and key not in NEVER_READ}
     return {"operation": snapshot.summary.operation.value, **stamps}
 
 

@@ -233,6 +233,14 @@ PROMISES = (
         "A new kind of source is followed, each row once, by its one file, one row and one protocol.",
         of(f"{STREAMING}/test_toy_source.py", "test_it_is_followed_once_each_through_restarts_and_a_lost_commit"),
     ),
+    Promise(
+        "A batch that has ended keeps none of the JVM's objects.",
+        of(
+            f"{STREAMING}/test_life.py",
+            "test_batches_leave_no_objects_in_the_jvm[append]",
+            "test_an_object_that_a_callback_returns_outlives_its_way_to_the_jvm",
+        ),
+    ),
     Promise("Damaged sources are named.", of(f"{STREAMING}/test_bad_sources.py", "test_damaged_metadata_is_named")),
     Promise(
         "An upsert and a delete open only the files of their keys.",

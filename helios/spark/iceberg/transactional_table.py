@@ -32,6 +32,8 @@ class TransactionalTable:
         within: Files that cannot meet this expression are not read; None for all files.
     """
 
+    _name = "a table of a batch that has ended"  # which a plan that outlives the batch may still be asked for
+
     def __init__(
         self,
         table: JavaTable,
@@ -56,6 +58,9 @@ class TransactionalTable:
     def _prepared(self, operation: Update) -> Update:
         self._prepare(operation)
         return operation
+
+    def name(self) -> str:
+        return self._name
 
     def properties(self) -> JavaMap[str, str]:
         return self._properties
