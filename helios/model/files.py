@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
 from helios.model.values import caller, duration, show_seconds
 
 FORMATS = ("parquet", "csv", "json")
+T = TypeVar("T")
+
+OnMissing: TypeAlias = Literal["fail", "skip"]
+OnChange: TypeAlias = Literal["fail", "reread"]
 DEFAULT_OPTIONS = {"csv": (("header", "true"),)}
 
 
@@ -24,6 +28,8 @@ class FilesSource(Source):
     path: str
     format: str
     options: tuple[tuple[str, str], ...] = ()
+    missing: OnMissing = "fail"
+    changed: OnChange = "fail"
 
     @property
     def ledger_name(self) -> str:
@@ -40,6 +46,24 @@ class FilesSource(Source):
             raise DeclarationError(f"max_files={max_files!r} must be a positive number.", where=caller())
         return replace(self, poll=duration(poll, "poll"), max_files=max_files)
 
+    def on_missing(self, action: OnMissing) -> Self:
+        """What happens when a file that a batch has planned is gone before it is read.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
+                and counts it, and reads it if it comes again.
+        """
+        return replace(self, missing=_one_of("on_missing", action, ("fail", "skip")))
+
+    def on_change(self, action: OnChange) -> Self:
+        """What happens when a file has another size or modification time than when it was read or planned.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
+                it whole.
+        """
+        return replace(self, changed=_one_of("on_change", action, ("fail", "reread")))
+
     def option(self, **options: str) -> Self:
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA")`."""
         return replace(self, options=tuple({**dict(self.options), **options}.items()))
@@ -51,6 +75,14 @@ class FilesSource(Source):
     def label(self) -> str:
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
+
+
+def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
+    if value not in known:
+        raise DeclarationError(
+            f"{call}({value!r}): {near_miss(str(value), [str(one) for one in known])}", where=caller()
+        )
+    return value
 
 
 class Files:

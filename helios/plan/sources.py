@@ -97,7 +97,10 @@ SOURCES: dict[type[Source], SourceRow] = {
         why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
     ),
     FilesSource: SourceRow(
-        reader="helios.spark.sources.files:FilesReader", describe=_files, spans=False, counts_rows=False
+        reader="helios.spark.sources.files:FilesReader",
+        describe=_files,
+        counts_rows=False,
+        why="stateless over a folder: each batch reads the files that the source's log names",
     ),
     MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
 }

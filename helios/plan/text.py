@@ -10,7 +10,6 @@ from helios.model.values import show_seconds
 from helios.plan.formats import show_format
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
-from helios.plan.sources import row_of
 from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
@@ -194,9 +193,6 @@ def _bounds(plan: Plan) -> str:
     found = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
     if plan.trigger.max_files is not None:
         found.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
-    for source in (read.source for read in plan.reads):
-        if not row_of(source).spans and source.max_files is not None:
-            found.append(f"at most {counted(source.max_files, 'file')} a batch (max_files=)")
     return "".join(f", {text}" for text in found)
 
 

@@ -126,9 +126,9 @@ def test_a_run_tells_once_of_a_long_history_unless_it_expires(world: World, monk
         world.fill("a.s", [number])
     source = world.source("a.s").incremental(max_files=1)
     world.run(source >> world.sink("a.expires").maintain(expire="5d"))
-    assert "advice" not in world.kinds()
+    assert "noted" not in world.kinds()
     world.run(source >> world.sink("a.t"))
-    [told] = [event.message for event in world.events if event.kind == "advice"]
+    [told] = [event.message for event in world.events if event.kind == "noted"]
     assert told.startswith("local.a.t has 3 snapshots, about ")
     assert '.maintain(expire="5d")' in told
 

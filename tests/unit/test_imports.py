@@ -19,7 +19,8 @@ LAW: dict[str, tuple[str, ...]] = {
     "model": ("errors",),
     "catalog": ("errors", "model"),
     "config": ("errors", "model", "catalog"),
-    "table": ("errors", "model", "catalog", "config"),
+    "files": ("errors",),
+    "table": ("errors", "model", "catalog", "config", "files"),
     "catalog.operations": ("errors", "model", "catalog", "table"),
     "plan.typing": ("errors", "model", "catalog"),
     "plan.evolution": ("errors", "model", "plan.typing"),
@@ -53,7 +54,7 @@ LAW: dict[str, tuple[str, ...]] = {
 """What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of
 `COMPILED`. `import helios` and `python -m helios` are the package's face."""
 
-COMPILED = ("errors", "model", "catalog", "config", "table", "plan")
+COMPILED = ("errors", "model", "catalog", "config", "files", "table", "plan")
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}
 HEAVY = ("pyspark", "py4j", "pyiceberg", "pyarrow", "sqlglot", "rich", "click", "pandas", "prometheus_client")

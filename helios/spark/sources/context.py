@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.observer import Observer, Silent
 
 
@@ -18,8 +19,10 @@ class SourceContext:
         plan: The pipeline, whose `reads` number the sources.
         spark: The session.
         observer: Receives the lag each time a source is checked.
+        checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
     """
 
     plan: Plan
     spark: SparkSession
     observer: Observer = field(default_factory=Silent)
+    checkpoint: Checkpoint | None = None
