@@ -197,6 +197,29 @@ def test_where_keeps_the_columns() -> None:
     assert after(s.where("id > 1 AND name IS NOT NULL")) == (COLUMNS, [])
 
 
+@pytest.mark.parametrize(
+    ("condition", "kind"),
+    [
+        ("id", "bigint"),
+        ("name", "string"),
+        ("id + 1", "bigint"),
+        ("upper(name)", "string"),
+        ("1", "int"),
+        ("ts", "timestamp"),
+    ],
+)
+def test_a_where_that_is_no_condition(condition: str, kind: str) -> None:
+    problem = only_problem(s.where(condition))
+    assert isinstance(problem, DeclarationError)
+    assert problem.what == f"where({condition}): this is {kind}, not a condition."
+    assert problem.fix == 'write a condition, such as "amount > 0".'
+
+
+@pytest.mark.parametrize("condition", ["flag", "id > 1", "not flag", "null", "my_udf(id)", "flag and id in (1, 2)"])
+def test_a_where_that_may_be_a_condition(condition: str) -> None:
+    assert after(s.where(condition)) == (COLUMNS, [])
+
+
 def test_select_names_its_columns_as_spark_does() -> None:
     assert clean(s.select("ID", "s.c.x", "`my col`", "cast(qty as bigint)", "i + 1 as next", "1 `a b`")) == {
         "ID": "bigint", "x": "double", "my col": "string", "qty": "bigint", "next": "int", "a b": "int",
