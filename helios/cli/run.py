@@ -157,17 +157,22 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
     Raises:
         CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
     """
+    from helios.engine import held
     from helios.plan import compile_each, once
 
     refused: list[Compiled] = []
     pipelines = loaded.pipelines
     while True:
         compiled = compile_each(pipelines, loaded.context)
+        for one in compiled:
+            one.problems.extend(held(one.plan) if one.plan is not None and not one.faults else ())
         faulty = [one for one in compiled if one.faults]
         refused += faulty
         problems = once(problem for one in refused for problem in one.faults)
         if problems and (fail_fast or len(faulty) == len(compiled)):
-            raise CheckFailed(problems)
+            failed = CheckFailed(problems)
+            failed.exit_status = min(InputError.exit_status if isinstance(p, InputError) else 1 for p in problems)
+            raise failed
         if not faulty:
             break
         # Again without them: a table that one of them would have made may be missing to another pipeline.

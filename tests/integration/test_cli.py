@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -192,6 +193,18 @@ def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, nu
         assert process.wait(60) == 128 + number
         assert time.monotonic() - asked < 2
     assert rest == "stopped before the run began; nothing was written.\n"
+
+
+def test_a_second_driver_is_refused_before_spark_starts(folder: Path) -> None:
+    checkpoint = folder / ".helios" / "warehouse" / "_helios" / "checkpoints" / "local.shop.orders"
+    (checkpoint / "helios").mkdir(parents=True)
+    holder = {"owner": "another", "host": socket.gethostname(), "pid": os.getpid(), "started": None, "renewed": 0.0}
+    (checkpoint / "helios" / "lease.json").write_text(json.dumps(holder))
+    refused = helios(folder, "run", "pipeline.py", "--once")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"another driver is running on file://{checkpoint}: process {os.getpid()} on" in refused.stderr
+    assert "stop it first; its lease ends with it." in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_script_that_cannot_run_starts_no_spark(folder: Path) -> None:
