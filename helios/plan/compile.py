@@ -311,7 +311,9 @@ class _Lowering:
         except InputError as problem:
             self.problems.append(problem)
             return None
-        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline)
+        name, was = (self.pipeline.name, self.pipeline.was) if self.pipeline is not None else (None, None)
+        how = {"name": name, "was": was}
+        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline, **how)
         self.problems += problems
         return write
 

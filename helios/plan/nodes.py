@@ -184,6 +184,7 @@ class WritePlan:
         changes: What a run alters before it writes, as text.
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.
+        pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
     """
 
     table: TableName
@@ -196,6 +197,7 @@ class WritePlan:
     changes: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     quarantine: TableName | None = None
+    pipelines: tuple[str, ...] = ()
 
     @property
     def mode(self) -> Mode:
