@@ -10,10 +10,10 @@ from helios import Iceberg, param, select, where
 fleet = (
     Iceberg.source("nyc.flights").incremental(poll=param("poll", "10s"))
     >> where("tailnum IS NOT NULL")
-    # Columns that the order and the deletes name are not stored: what is to be stored of them has another name.
+    # The order is remembered beside the table, which holds `seen` of it alone; `cancelled` only the deletes name.
     >> select("tailnum", "airline", "dest", "time_hour AS seen", "time_hour", "minute", "flight", "cancelled")
     >> Iceberg.sink("nyc.fleet")
     .maintain(expire="5d")
-    .upsert("tailnum", order_by="struct(time_hour, minute, flight)", delete_when="cancelled")
+    .upsert("tailnum", order_by="struct(time_hour, minute, flight)", delete_when="cancelled", store_order=False)
     .exactly_once()
 )

@@ -58,6 +58,17 @@ def runnable(plans: list[Plan], problems: list[HeliosError]) -> list[Plan]:
     return plans
 
 
+def held(plan: Plan) -> list[HeliosError]:
+    """The problem of a checkpoint that another driver holds, where that can be read without Spark."""
+    from helios.catalog.conf import pyiceberg_properties
+    from helios.table.lease import second_driver
+
+    if not plan.checkpoint:
+        return []
+    found = second_driver(plan.checkpoint, pyiceberg_properties(plan.write.table.catalog), plan.origin)
+    return [found] if found is not None else []
+
+
 class DefaultEngine:
     """The engine behind the methods of declared values."""
 
@@ -77,6 +88,8 @@ class DefaultEngine:
     def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        for problem in held(plan):
+            raise problem
         from helios.spark.run.run import PipelineRun
         from helios.spark.session.user_code import ship_declared
 

@@ -7,6 +7,7 @@ HeliosError                 what happened, where in the script, the fix
 │   ├── ConfigError         helios.toml, a profile, a `${NAME}`
 │   ├── CheckFailed         everything that `helios check` found, at once
 │   ├── NotFound            a table, catalog, namespace, snapshot or column that is not there
+│   ├── EngineNeeded        a change that only Spark can make, by a `helios` command
 │   └── CheckpointError     a checkpoint that is not this pipeline's, or cannot be trusted
 └── RunError                the run failed or a service is away: exit status 1
     ├── EnvironmentProblem  Java, Spark or jars are missing
@@ -82,6 +83,23 @@ class ConfigError(InputError):
 
 class NotFound(InputError):
     """Something that is named and does not exist."""
+
+
+class EngineNeeded(InputError):
+    """Only Spark can make a change of this table; nothing was changed.
+
+    Args:
+        table: The table's name.
+        fix: The command that makes it.
+        where: The line of the user's script.
+    """
+
+    def __init__(self, table: str, fix: str, where: Origin | None = None) -> None:
+        super().__init__(
+            f"table {table} has format v3, whose metadata PyIceberg reads but does not write yet; nothing was changed.",
+            where=where,
+            fix=fix,
+        )
 
 
 class CheckpointError(InputError):

@@ -13,7 +13,7 @@ import click
 
 from helios.cli import options, output
 from helios.cli.tables import table_argument
-from helios.errors import RunError
+from helios.errors import EngineNeeded, RunError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -310,7 +310,7 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
 
     try:
         return refs.apply(table, change)
-    except refs.EngineNeeded:
+    except EngineNeeded:
         with _spark(config, found) as spark:
             from helios.spark.maintenance import maintain
 

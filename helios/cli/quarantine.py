@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import click
 from helios.cli import options, output, progress
 from helios.cli.options import Target
 from helios.cli.tables import table_argument
-from helios.errors import HeliosError, InputError
+from helios.errors import EngineNeeded, HeliosError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ class Quarantine(click.Group):
 
 @click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name]")
 def quarantine() -> None:
-    """Show rejected rows, discard a batch, replay rows.
+    """Show rejected rows, set a batch aside, replay rows.
 
     TABLE is a quarantine, or with --batch the target of an audited pipeline; `helios quarantine show --help` has the
     options that go with it.
@@ -57,17 +57,17 @@ def quarantine() -> None:
 @quarantine.command(SHOW)
 @table_argument
 @click.option("--rows", "count", type=click.IntRange(1), metavar="N", help="Show the N rows that were rejected last.")
-@click.option("--batch", type=click.IntRange(0), metavar="N", help="Discard this audited batch of the target TABLE.")
+@click.option("--batch", type=click.IntRange(0), metavar="N", help="Set this audited batch of the target TABLE aside.")
 @click.option("--pipeline", metavar="NAME", help="The pipeline of the batch; needed if several have one waiting.")
 @options.common
 @options.json_option
 def show(
     name: str, *, count: int | None, batch: int | None, pipeline: str | None, profile: str | None, as_json: bool
 ) -> None:
-    """Show what TABLE holds, or discard a batch of it.
+    """Show what TABLE holds, or set a batch of it aside.
 
-    TABLE is a quarantine; with --batch it is the target of a pipeline, with a batch that failed its audit. A
-    discarded batch stays readable under a tag, and its pipeline continues with the next one.
+    TABLE is a quarantine; with --batch it is the target of a pipeline, with a batch that failed its audit. It
+    stays readable under a tag, its rows in the quarantine go with it, and its pipeline continues with the next one.
 
     \b
     Example:
@@ -75,12 +75,13 @@ def show(
       helios quarantine shop.orders --batch 7
     """
     if batch is not None and count is not None:
-        raise click.UsageError("--batch discards a batch of a target, and --rows shows a quarantine: pass one.")
+        raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
     config, found, table = _open(name, profile)
     if batch is not None:
-        _print_discarded(table, _set_aside(config, found, table, batch, pipeline), as_json)
+        aside = _set_aside(config, found, table, batch, pipeline)
+        _print_aside(table, replace(aside, quarantined=_take_along(config, table, aside)), as_json)
     elif count is not None:
         _print_rows(table, count, as_json)
     else:
@@ -124,7 +125,6 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
 
 def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipeline: str | None) -> Aside:
     from helios.table.quarantine import planned, set_aside
-    from helios.table.refs import EngineNeeded
 
     try:
         return set_aside(table, batch, pipeline)
@@ -137,12 +137,32 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
         return aside
 
 
-def _print_discarded(table: Table, aside: Aside, as_json: bool) -> None:
+def _take_along(config: Config, target: Table, aside: Aside) -> int:
+    """Takes the batch's rows out of its quarantine, which is a table of a declared catalog."""
+    from helios.table.quarantine import take_along
+
+    taken = 0
+    for catalog in config.catalogs.values():
+        try:
+            names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
+            taken += sum(take_along(target, aside, catalog.load(name)) for name in names)
+        except HeliosError as error:  # the batch itself is set aside, and the command may be repeated
+            what = (
+                f"what catalog {catalog.name} has of the batch in a quarantine stays there: {output.paragraph(error)}"
+            )
+            output.say("note", what, "yellow")
+    return taken
+
+
+def _print_aside(table: Table, aside: Aside, as_json: bool) -> None:
     if as_json:
         output.to_json({"table": table.name, **asdict(aside)})
         return
-    was = "was discarded before" if aside.again else f"is discarded ({progress.counted(aside.rows, 'row')})"
+    was = "was set aside before" if aside.again else f"is set aside ({progress.counted(aside.rows, 'row')})"
     click.echo(f"{table.name}: batch {aside.batch} of {aside.pipeline} {was}, under the tag {aside.tag}.")
+    if aside.quarantined:
+        rows = progress.counted(aside.quarantined, "quarantined row")
+        click.echo(f"{rows} of it went with it, under the same tag of the quarantine.")
     if not aside.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
 

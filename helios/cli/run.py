@@ -9,24 +9,25 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from helios.cli import options, output, progress
 from helios.cli.options import Loaded, Target
-from helios.errors import HeliosError, InputError
+from helios.errors import CheckFailed, HeliosError, InputError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from helios.metrics.endpoint import Endpoint
-    from helios.plan import Plan
+    from helios.plan import Compiled, Plan
     from helios.spark.run.run import PipelineRun
     from helios.spark.run.scheduler import Runner
 
-SHOW_CURSOR = "\x1b[?25h"
+SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 
 
 @click.command()
@@ -40,12 +41,17 @@ SHOW_CURSOR = "\x1b[?25h"
 @click.option(
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )
-@click.option("--fail-fast", is_flag=True, help="When one pipeline fails, stop the others.")
+@click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
     metavar="N",
-    help="Serve /metrics and /healthz on this port of 127.0.0.1 while the run lasts; 0 takes a free one.",
+    help="Serve /metrics and /healthz on this port while the run lasts; 0 takes a free one.",
+)
+@click.option(
+    "--metrics-host",
+    metavar="H",
+    help="The address of this machine on which they are served; by default 127.0.0.1, for this machine alone.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @options.common
@@ -62,6 +68,7 @@ def run(
     full_refresh: bool,
     fail_fast: bool,
     metrics_port: int | None,
+    metrics_host: str | None,
     log_format: str,
     profile: str | None,
     as_json: bool,
@@ -80,14 +87,28 @@ def run(
     loaded = _on_master(options.load(target, profile, values), master)
     # A port that is taken is told of before Spark starts; whoever looks meanwhile sees a healthy run of no pipelines.
     observed: list[PipelineRun] = []
-    endpoint = _endpoint(ctx, observed, metrics_port) if metrics_port is not None else None
+    endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)
+    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
+    status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
+    if as_json:
+        output.to_json(status)
+    ctx.exit(exit_status)
+
+
+def _carry_out(
+    loaded: Loaded,
+    shown: progress.Progress,
+    how: dict[str, bool],
+    observed: list[PipelineRun],
+    endpoint: Endpoint | None,
+) -> tuple[list[dict[str, Any]], int]:
+    """Runs the pipelines until they end; their status, and the exit status."""
     signals = Signals(shown)
-    plans, session = _launched(loaded, shown, confirm=full_refresh)
+    plans, refused, session = _launched(loaded, shown, confirm=how["full_refresh"], fail_fast=how["fail_fast"])
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.run.scheduler import Runner
 
-    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
     runner = Runner(plans, session, emit=shown.emit, **how)
     try:
         _open(shown, plans, endpoint)
@@ -95,11 +116,11 @@ def run(
         signals.stop = runner.stop
         runner.run()
     finally:
-        shown.close(runner.status())
+        status = runner.status() + [_status(one) for one in refused]
+        shown.close(status)
         session.stop()
-    if as_json:
-        output.to_json(runner.status())
-    ctx.exit(_conclude(runner, debug=options.settings().debug))
+    exit_status = _conclude(runner, debug=options.settings().debug)
+    return status, 1 if refused else exit_status
 
 
 def _on_master(loaded: Loaded, master: str | None) -> Loaded:
@@ -110,23 +131,70 @@ def _on_master(loaded: Loaded, master: str | None) -> Loaded:
     return replace(loaded, context=replace(loaded.context, config=config))
 
 
-def _launched(loaded: Loaded, shown: progress.Progress, *, confirm: bool) -> tuple[list[Plan], SparkSession]:
-    """The plans of a script, compiled while Spark starts, and the session."""
-    from helios.engine import runnable
-    from helios.plan import compile_pipelines, components_ahead
+def _launched(
+    loaded: Loaded, shown: progress.Progress, *, confirm: bool, fail_fast: bool
+) -> tuple[list[Plan], list[Compiled], SparkSession]:
+    """The plans of a script, compiled while Spark starts; the pipelines with problems; and the session."""
+    from helios.plan import components_ahead
 
     debug = options.settings().debug
     try:
         # The JVM takes seconds to come up, in which the pipelines are compiled; wrong ones end the process with it.
         launch = Launch(loaded, components_ahead(loaded.pipelines, loaded.context), shown, debug=debug)
-        plans = runnable(*compile_pipelines(loaded.pipelines, loaded.context, lenient=True))
+        plans, refused = _compiled(loaded, fail_fast=fail_fast)
         if confirm:
             _confirm(plans)
-        return plans, launch.session(plans)
+        return plans, refused, launch.session(plans)
     except BaseException:
         if isinstance(shown, progress.Board):
             shown.hide()
         raise
+
+
+def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Compiled]]:
+    """The plans that can run, and the pipelines with problems, which are told and do not block the others.
+
+    Raises:
+        CheckFailed: No pipeline can run, or one cannot with `fail_fast`.
+    """
+    from helios.engine import held
+    from helios.plan import compile_each, once
+
+    refused: list[Compiled] = []
+    pipelines = loaded.pipelines
+    while True:
+        compiled = compile_each(pipelines, loaded.context)
+        for one in compiled:
+            one.problems.extend(held(one.plan) if one.plan is not None and not one.faults else ())
+        faulty = [one for one in compiled if one.faults]
+        refused += faulty
+        problems = once(problem for one in refused for problem in one.faults)
+        if problems and (fail_fast or len(faulty) == len(compiled)):
+            failed = CheckFailed(problems)
+            failed.exit_status = min(InputError.exit_status if isinstance(p, InputError) else 1 for p in problems)
+            raise failed
+        if not faulty:
+            break
+        # Again without them: a table that one of them would have made may be missing to another pipeline.
+        pipelines = [one.pipeline for one in compiled if not one.faults]
+    for problem in problems:
+        output.say_error(output.paragraph(problem))
+    if refused:
+        output.say("note", f"{', '.join(one.name for one in refused)} will not run; the others do.", "yellow")
+    return [one.plan for one in compiled if one.plan is not None], refused
+
+
+def _status(refused: Compiled) -> dict[str, Any]:
+    """The status of a pipeline that was not started, as those of runs are."""
+    error = "\n".join(map(str, refused.faults))
+    counts = {"batches": 0, "rows": 0, "snapshot": None}
+    return {
+        "pipeline": refused.name,
+        "target": refused.pipeline.sink.label(),
+        "state": "failed",
+        **counts,
+        "error": error,
+    }
 
 
 def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None) -> None:
@@ -136,11 +204,15 @@ def _open(shown: progress.Progress, plans: list[Plan], endpoint: Endpoint | None
         shown.note(f"metrics at {endpoint.url}/metrics")
 
 
-def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int) -> Endpoint:
-    """Serves the metrics of the runs that will be there, until the command ends."""
-    from helios.metrics.endpoint import Endpoint
+def _endpoint(ctx: click.Context, observed: list[PipelineRun], port: int | None, host: str | None) -> Endpoint | None:
+    """Serves the metrics of the runs that will be there, until the command ends; nothing without a port."""
+    if port is None and host is not None:
+        raise click.UsageError("--metrics-host needs --metrics-port: pass both.")
+    if port is None:
+        return None
+    from helios.metrics.endpoint import LOOPBACK, Endpoint
 
-    return ctx.with_resource(Endpoint(observed, port=port))
+    return ctx.with_resource(Endpoint(observed, port=port, host=host or LOOPBACK))
 
 
 def _progress(log_format: str, *, err: bool) -> progress.Progress:
@@ -241,11 +313,27 @@ class Signals:
 
     def _on(self, number: int, frame: FrameType | None) -> None:
         if self.stop is None or self._asked:
-            # Ending Python closes the pipe by which Spark's JVM lives.
             with suppress(OSError):
-                if sys.stdout.isatty() or sys.stderr.isatty():
-                    os.write(sys.stderr.fileno(), SHOW_CURSOR.encode())
+                # Without Python's buffers, which may be in the middle of another write.
+                os.write(sys.stderr.fileno(), self._last_words().encode())
+            if self.stop is None:
+                _end_starting_jvm()
+            # Ending Python closes the pipe by which a running JVM of Spark lives.
             os._exit(128 + number)
         self._asked = True
         self._shown.note("stopping after the running batch (again to stop at once)")
         self.stop()
+
+    def _last_words(self) -> str:
+        on_terminal = sys.stdout.isatty() or sys.stderr.isatty()
+        said = f"{CLEAR_LINE if on_terminal else ''}stopped before the run began; nothing was written.\n"
+        return f"{SHOW_CURSOR if on_terminal else ''}{said if self.stop is None else ''}"
+
+
+def _end_starting_jvm() -> None:
+    """Ends Spark's JVM while it starts: it does not look at the pipe by which it lives until it is up."""
+    for listed in Path("/proc/self/task").glob("*/children"):  # elsewhere than on Linux it ends seconds later
+        with suppress(OSError):
+            for child in listed.read_text().split():
+                if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGTERM)

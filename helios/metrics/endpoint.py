@@ -66,9 +66,10 @@ class Endpoint:
         except OverflowError as error:
             raise InputError(f"{port} is not a port.", fix="pass one from 1 to 65535, or 0 for a free one.") from error
         except OSError as error:
+            elsewhere = "" if host == LOOPBACK else ", and an address of this machine as the host"
             raise RunError(
                 f"the metrics cannot be served on port {port} of {host}: {error.strerror or error}.",
-                fix="pass another port, or 0 for a free one.",
+                fix=f"pass another port, or 0 for a free one{elsewhere}.",
             ) from error
         self._server.set_app(self._route)
         # The interval bounds how long stop() takes.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
+
+Word = TypeVar("Word", bound=str)
 
 
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
@@ -34,7 +37,7 @@ def flag(value: bool, what: str) -> bool:
     return value
 
 
-def one_of(value: str, known: Iterable[str], what: str) -> str:
+def one_of(value: Word, known: Iterable[str], what: str) -> Word:
     """A name that must be one of the known ones."""
     names = tuple(known)
     if value not in names:

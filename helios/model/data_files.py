@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
 from helios.model.arguments import one_of, text
@@ -19,28 +19,32 @@ class Profile:
     file_size: int
 
 
-PROFILES = {
+ProfileName: TypeAlias = Literal["low_latency", "balanced", "high_throughput"]
+Codec: TypeAlias = Literal["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
+Distribution: TypeAlias = Literal["none", "hash", "range"]
+
+PROFILES: dict[ProfileName, Profile] = {
     "low_latency": Profile(1_000, 10.0, 32 << 20),
     "balanced": Profile(10_000, 60.0, 128 << 20),
     "high_throughput": Profile(100_000, 300.0, 512 << 20),
 }
 DEFAULT_FILE_SIZE = 128 << 20
-CODECS = ("none", "snappy", "gzip", "lz4", "zstd", "brotli")
-DISTRIBUTIONS = ("none", "hash", "range")
+CODECS: tuple[Codec, ...] = get_args(Codec)
+DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFiles:
     """The settings of a sink's data files; what is not set is left to the table."""
 
-    tuning: str | None = None
+    tuning: ProfileName | None = None
     file_size: int | None = None
-    codec: str | None = None
+    codec: Codec | None = None
     codec_level: int | None = None
     sort: tuple[str, ...] = ()
-    distributes: str | None = None
+    distributes: Distribution | None = None
 
-    def tune(self, profile: str) -> Self:
+    def tune(self, profile: ProfileName) -> Self:
         """Sets rows, rhythm and file size together; an explicit call wins.
 
         Args:
@@ -53,7 +57,7 @@ class DataFiles:
         """The size at which a data file is ended: `target_file_size("256MB")`; the default is 128 MB."""
         return replace(self, file_size=size(bytes, "target_file_size"))
 
-    def compression(self, codec: str, level: int | None = None) -> Self:
+    def compression(self, codec: Codec, level: int | None = None) -> Self:
         """The codec of data files: none, snappy, gzip, lz4, zstd (the default), brotli.
 
         Args:
@@ -74,7 +78,7 @@ class DataFiles:
             raise DeclarationError("sort_by() needs at least one column.", where=caller(), fix='write sort_by("ts").')
         return replace(self, sort=tuple(text(column, "sort_by") for column in columns))
 
-    def distribution(self, mode: str) -> Self:
+    def distribution(self, mode: Distribution) -> Self:
         """How rows are brought to writers: "none", "hash" (by partition) or "range" (by partition and order)."""
         return replace(self, distributes=one_of(mode, DISTRIBUTIONS, "distribution"))
 

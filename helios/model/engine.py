@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from helios.errors import HeliosError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from helios.model.flow import Flow, Pipeline
+    from helios.plan.nodes import Plan
+    from helios.plan.typing.schema import Schema
+    from helios.spark.run.run import PipelineRun
 
 
 class Engine(Protocol):
     """What the upper layers do with a pipeline; provided by `helios/__init__.py`."""
 
-    def check(self, pipeline: Any) -> None: ...
+    def check(self, pipeline: Pipeline) -> None: ...
 
-    def plan(self, pipeline: Any) -> Any: ...
+    def plan(self, pipeline: Pipeline) -> Plan: ...
 
-    def run(self, pipeline: Any, once: bool, spark: Any) -> Any: ...
+    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun: ...
 
-    def schema(self, flow: Any) -> Any: ...
+    def schema(self, flow: Flow) -> Schema | None: ...
 
-    def preview(self, flow: Any, rows: int, spark: Any) -> Any: ...
+    def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table: ...
 
 
 _loader: Callable[[], Engine] | None = None

@@ -11,9 +11,13 @@ from helios.model.engine import engine
 from helios.model.values import Identifier, caller
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from helios.catalog.spec import Catalog
+    from helios.plan.nodes import Plan
+    from helios.plan.typing.schema import Schema
+    from helios.spark.run.run import PipelineRun
 
 Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
@@ -116,14 +120,14 @@ class Flow(Node):
     def text(self) -> str:
         return " >> ".join([self.source.label(), *(s.text() for s in self.steps)])
 
-    def schema(self) -> Any:
+    def schema(self) -> Schema | None:
         """The columns of the flow, as a `helios.plan.typing.schema.Schema`; None where they are known only at run.
 
         Reads catalogs through PyIceberg, without a JVM.
         """
         return engine().schema(self)
 
-    def preview(self, n: int = 20, spark: Any = None) -> Any:
+    def preview(self, n: int = 20, spark: SparkSession | None = None) -> pa.Table:
         """The first `n` rows as a `pyarrow.Table`, read as a batch; starts Spark, or uses the session given."""
         return engine().preview(self, n, spark)
 
@@ -280,7 +284,7 @@ class Pipeline(Node):
     def text(self) -> str:
         return f"{self.stream.text()} >> {self.sink.label()}"
 
-    def schema(self) -> Any:
+    def schema(self) -> Schema | None:
         """The columns that reach the sink; None where they are known only at run."""
         return engine().schema(self.stream)
 
@@ -292,12 +296,12 @@ class Pipeline(Node):
         """
         engine().check(self)
 
-    def plan(self) -> Any:
+    def plan(self) -> Plan:
         """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
-    def run(self, once: bool = False, spark: Any = None) -> Any:
-        """Starts the pipeline and returns its handle.
+    def run(self, once: bool = False, spark: SparkSession | None = None) -> PipelineRun:
+        """Starts the pipeline and returns its handle: `.stop()`, `.await_termination()`, `.status()`, `.metrics()`.
 
         Args:
             once: Process what is available now, then stop; otherwise follow the source.

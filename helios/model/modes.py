@@ -54,6 +54,7 @@ class Mode:
         delete_when: SQL condition of rows that delete their key.
         tombstones: How many seconds a delete is remembered.
         history: Whether versions are kept, from `valid_from` to `valid_to`.
+        stores_order: Whether the columns of `order_by` are stored in the table.
         query: The user's own MERGE.
     """
 
@@ -65,6 +66,7 @@ class Mode:
     delete_when: str | None = None
     tombstones: float = 0.0
     history: bool = False
+    stores_order: bool = True
     query: str = ""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
 from helios.model.arguments import flag, one_of, text, text_pairs
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CODECS", "DEFAULT_FILE_SIZE", "PROFILES", "Evolution", "IcebergSink", "Profile", "Retry"]
 
-EVOLUTIONS = ("strict", "add_columns", "full")
+EvolutionMode: TypeAlias = Literal["strict", "add_columns", "full"]
+EVOLUTIONS: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ class Evolution:
         drops: Columns that are dropped.
     """
 
-    mode: str = "add_columns"
+    mode: EvolutionMode = "add_columns"
     renames: tuple[tuple[str, str], ...] = ()
     drops: tuple[str, ...] = ()
 
@@ -112,7 +113,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         """Whether a missing table and namespace are created at the first write (the default)."""
         return replace(self, creates=flag(create, "create"))
 
-    def format_version(self, version: int) -> Self:
+    def format_version(self, version: Literal[2, 3]) -> Self:
         """The Iceberg format of a new table: 2 or 3.
 
         The default is 3 with `.upsert`, whose deletes are then deletion vectors, and else 2, which every reader knows.
@@ -175,7 +176,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
     # columns
 
-    def evolve_schema(self, mode: str) -> Self:
+    def evolve_schema(self, mode: EvolutionMode) -> Self:
         """How the table's columns follow the stream's: "strict", "add_columns" (the default) or "full".
 
         strict stops at any difference. add_columns adds new columns as optional ones, and null for missing ones. full

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Source
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_POLL = 60.0
 
-STARTS = ("current", "latest", "earliest")
+Start: TypeAlias = Literal["current", "latest", "earliest"]
+STARTS: tuple[Start, ...] = get_args(Start)
 """Where a followed table begins; a snapshot id is allowed too."""
 
 CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
@@ -95,7 +96,7 @@ class IcebergSource(Source):
 
     table: Identifier
     catalog: Catalog | str | None = None
-    start: int | str | None = None
+    start: int | Start | None = None
     at: At | None = None
     between_points: Between | None = None
     changed: Changes | None = None
@@ -204,7 +205,7 @@ class IcebergSource(Source):
         self,
         poll: float | str | timedelta = DEFAULT_POLL,
         *,
-        start: int | str | None = None,
+        start: int | Start | None = None,
         max_rows: int | None = None,
         max_files: int | None = None,
     ) -> Self:

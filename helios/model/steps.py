@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.flow import Call, Flow, Function, Step, Transform
@@ -12,8 +13,22 @@ from helios.model.values import caller, duration, show_seconds
 
 Pairs = tuple[tuple[str, str], ...]
 
-ON_FAIL = ("fail", "drop", "quarantine")
-JOIN_KINDS = ("inner", "left", "right", "full", "semi", "anti", "cross")
+OnFail: TypeAlias = Literal["fail", "drop", "quarantine"]
+ON_FAIL: tuple[OnFail, ...] = get_args(OnFail)
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+JOIN_KINDS: tuple[JoinKind, ...] = get_args(JoinKind)
+
+JoinAlias: TypeAlias = Literal[
+    "leftouter", "left_outer", "rightouter", "right_outer", "outer", "fullouter", "full_outer", "leftsemi", "left_semi",
+    "leftanti", "left_anti",
+]  # fmt: skip
+JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
+    "leftouter": "left", "left_outer": "left", "rightouter": "right", "right_outer": "right", "outer": "full",
+    "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
+    "left_anti": "anti",
+}  # fmt: skip
+"""Spark's other names of a join, and the one under which it is in plans and checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +147,7 @@ class Dedupe(Step):
 class Join(Step):
     other: Flow
     on: tuple[str, ...]
-    how: str
+    how: JoinKind
 
     def text(self) -> str:
         return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how})"
@@ -151,7 +166,7 @@ class Expect(Step):
     """Conditions that every row must meet, and what happens to rows that do not."""
 
     conditions: Pairs
-    on_fail: str
+    on_fail: OnFail
 
     @property
     def sql_texts(self) -> tuple[str, ...]:
@@ -299,13 +314,14 @@ def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transfo
     return _one(Dedupe(keys=_names(keys, "dedupe"), within=duration(within, "within") if within is not None else None))
 
 
-def join(right: Flow, *, on: str | Sequence[str], how: str = "inner") -> Transform:
+def join(right: Flow, *, on: str | Sequence[str], how: JoinKind | JoinAlias = "inner") -> Transform:
     """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
 
     Args:
         right: The other side. A batch source is read again for every batch of a stateless pipeline.
         on: Column names that both sides have. They appear once in the result.
-        how: inner, left, right, full, semi, anti or cross.
+        how: inner, left, right, full, semi, anti or cross; or another name that Spark has for one, such as outer,
+            left_outer or left_anti.
 
     Raises:
         DeclarationError: `right` is not a source or stream, or `how` is unknown.
@@ -316,12 +332,14 @@ def join(right: Flow, *, on: str | Sequence[str], how: str = "inner") -> Transfo
             where=caller(),
             fix='write join(Iceberg.source("ns.table"), on="id").',
         )
-    if how not in JOIN_KINDS:
-        raise DeclarationError(f"join(how={how!r}) is unknown. {near_miss(how, JOIN_KINDS)}", where=caller())
+    kind = JOIN_ALIASES.get(how) or next((one for one in JOIN_KINDS if one == how), None)
+    if kind is None:
+        known = near_miss(str(how), (*JOIN_KINDS, *JOIN_ALIASES))
+        raise DeclarationError(f"join(how={how!r}) is unknown. {known}", where=caller())
     keys = (on,) if isinstance(on, str) else tuple(on)
-    if not keys and how != "cross":
+    if not keys and kind != "cross":
         raise DeclarationError("join() needs at least one column in on=.", where=caller())
-    return _one(Join(other=right, on=_names(keys, "join"), how=how))
+    return _one(Join(other=right, on=_names(keys, "join"), how=kind))
 
 
 def union(other: Flow) -> Transform:
@@ -335,7 +353,7 @@ def union(other: Flow) -> Transform:
     return _one(Union(other=other))
 
 
-def expect(conditions: Mapping[str, str], *, on_fail: str = "fail") -> Transform:
+def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transform:
     """Conditions that every row must meet: `expect({"positive": "amount > 0"}, on_fail="drop")`.
 
     Args:

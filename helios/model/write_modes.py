@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Self
+from typing import Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
 from helios.model.arguments import flag, key_columns, one_of, text
 from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.values import caller, duration
 
-ROW_CHANGES = ("merge-on-read", "copy-on-write")
+RowChanges: TypeAlias = Literal["merge-on-read", "copy-on-write"]
+ROW_CHANGES: tuple[RowChanges, ...] = get_args(RowChanges)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class WriteModes:
     """The write mode of a sink; appends by default."""
 
     mode: Mode = field(default_factory=Append)
-    row_changes: str | None = None
+    row_changes: RowChanges | None = None
 
     def append(self) -> Self:
         """Adds rows and changes none: the default."""
@@ -45,6 +46,7 @@ class WriteModes:
         delete_when: str | None = None,
         tombstones: float | str | timedelta = "7d",
         history: bool = False,
+        store_order: bool = True,
     ) -> Self:
         """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
 
@@ -56,8 +58,11 @@ class WriteModes:
             tombstones: How long a delete is remembered, so that an older row does not bring the key back.
             history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current
                 one); needs `order_by`.
+            store_order: Whether the columns of `order_by` are stored, so that late rows are compared in the table;
+                otherwise the order of every key is remembered in the checkpoint.
 
-        Columns that serve only `order_by` and `delete_when` are not stored, unless the table has them.
+        Columns that serve only `delete_when` are not stored, unless the table has them; nor are `_change_ordinal` and
+        the other columns of a change read. A pipeline that has written a table without the column goes on so.
 
         Raises:
             DeclarationError: No key, a key twice, or `history` without `order_by`.
@@ -74,6 +79,7 @@ class WriteModes:
             delete_when=text(delete_when, "delete_when") if delete_when is not None else None,
             tombstones=duration(tombstones, "tombstones"),
             history=flag(history, "upsert(history=)"),
+            stores_order=flag(store_order, "upsert(store_order=)"),
         )
         return replace(self, mode=mode)
 
@@ -101,7 +107,7 @@ class WriteModes:
             )
         return replace(self, mode=MergeSql(query=query))
 
-    def write_mode(self, mode: str) -> Self:
+    def write_mode(self, mode: RowChanges) -> Self:
         """How changed rows are stored: "merge-on-read" (what tables that Helios creates get) or "copy-on-write".
 
         An existing table keeps its own property; this pipeline's commits follow what is said here.

@@ -26,6 +26,7 @@ from helios.model.steps import Join, Union
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
     broken_demands,
+    clash,
     pipeline_problems,
     same_identity,
     shared_checkpoint,
@@ -42,10 +43,30 @@ from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import endless_aggregates, is_streaming
 from helios.plan.typing.infer import UnparsedExpression, infer
 from helios.plan.typing.schema import Schema
+from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of one pipeline: its plan, where one could be made, and its problems."""
+
+    pipeline: Pipeline
+    plan: Plan | None
+    problems: list[HeliosError]
+
+    @property
+    def name(self) -> str:
+        """The pipeline's identity, or its sink where that is not known."""
+        return self.plan.pipeline if self.plan is not None else self.pipeline.name or self.pipeline.sink.label()
+
+    @property
+    def faults(self) -> list[HeliosError]:
+        """The problems that stop a run."""
+        return [problem for problem in self.problems if not isinstance(problem, DOUBTS)]
 
 
 def compile_pipelines(
@@ -53,7 +74,8 @@ def compile_pipelines(
 ) -> tuple[list[Plan], list[HeliosError]]:
     """Compiles pipelines, and returns the plans and every problem found in any of them.
 
-    A pipeline with problems has no plan. A table that another pipeline of the same call writes may be missing.
+    A pipeline with problems has no plan; of two that clash, such as by their name, neither has one. A table that
+    another pipeline of the same call writes may be missing.
 
     Args:
         pipelines: The pipelines.
@@ -64,29 +86,44 @@ def compile_pipelines(
         RunError: A catalog or a storage cannot be reached.
         ConfigError: The declaration of a catalog is wrong, such as its credential.
     """
-    problems: list[HeliosError] = []
-    plans: list[Plan] = []
+    compiled = compile_each(pipelines, context)
+    plans = [c.plan for c in compiled if c.plan is not None and not (c.faults if lenient else c.problems)]
+    return plans, once([problem for c in compiled for problem in c.problems])
+
+
+def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
+    """Compiles pipelines as `compile_pipelines` does, and tells what is wrong with which."""
     produced = _Produced.by(pipelines, context)
+    compiled: list[Compiled] = []
+    for pipeline in pipelines:
+        lowering = _Lowering(pipeline, context, produced)
+        compiled.append(Compiled(pipeline, lowering.plan(), lowering.problems))
+    _find_clashes(compiled)
+    if not context.offline:
+        sound = {id(c.plan): c for c in compiled if c.plan is not None and not c.faults}
+        for problem, users in unusable_storages([c.plan for c in sound.values() if c.plan is not None]).items():
+            for plan in users:
+                sound[id(plan)].problems.append(problem)
+    return compiled
+
+
+def _find_clashes(compiled: Sequence[Compiled]) -> None:
+    """Adds the problems of pipelines that clash to all of them: which one is meant is not known."""
     seen: dict[str, Pipeline] = {}
     checkpoints: dict[str, Plan] = {}
     catalogs: dict[str, Catalog] = {}
-    for pipeline in pipelines:
-        lowering = _Lowering(pipeline, context, produced)
-        plan = lowering.plan()
-        if plan is not None and plan.pipeline in seen:
-            lowering.problems.append(same_identity(plan, seen[plan.pipeline], pipeline))
-        elif plan is not None:
-            seen[plan.pipeline] = pipeline
-        if plan is not None:
-            lowering.problems += shared_checkpoint(plan, checkpoints)
-            lowering.problems += ambiguous_catalogs(plan, catalogs)
-        problems += lowering.problems
-        fatal = [p for p in lowering.problems if not (lenient and isinstance(p, DOUBTS))]
-        if plan is not None and not fatal:
-            plans.append(plan)
-    if not context.offline:
-        problems += unusable_storages(plans)
-    return plans, _once(problems)
+    for at, one in enumerate(compiled):
+        if one.plan is None:
+            continue
+        found: list[HeliosError] = []
+        if one.plan.pipeline in seen:
+            found.append(same_identity(one.plan, seen[one.plan.pipeline], one.pipeline))
+        seen.setdefault(one.plan.pipeline, one.pipeline)
+        found += shared_checkpoint(one.plan, checkpoints) + ambiguous_catalogs(one.plan, catalogs)
+        one.problems.extend(found)
+        for other in compiled[:at] if found else ():
+            if other.plan is not None and clash(one.plan, other.plan):
+                other.problems.extend(found)
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
@@ -167,8 +204,8 @@ def _target(sink: IcebergSink, context: Context) -> TableName:
     return context.resolve(sink.table, sink.catalog, sink.origin)
 
 
-def _once(problems: list[HeliosError]) -> list[HeliosError]:
-    """The problems without duplicates: a shared source or step is compiled once per pipeline."""
+def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
+    """Problems without duplicates: a shared source or step is compiled once per pipeline."""
     return list({str(problem): problem for problem in problems}.values())
 
 
@@ -261,7 +298,7 @@ class _Lowering:
                     )
                 )
         result, problems = infer(step, schema, other)
-        self.problems += problems
+        self.problems += problems + unmarked_dedupe(step, flow, schema)
         return result
 
     # sinks
@@ -273,7 +310,9 @@ class _Lowering:
         except InputError as problem:
             self.problems.append(problem)
             return None
-        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline)
+        name, was = (self.pipeline.name, self.pipeline.was) if self.pipeline is not None else (None, None)
+        how = {"name": name, "was": was}
+        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline, **how)
         self.problems += problems
         return write
 

@@ -187,6 +187,7 @@ class WritePlan:
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
+        pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
     """
 
     table: TableName
@@ -200,6 +201,7 @@ class WritePlan:
     left_out: tuple[str, ...] = ()
     quarantine: TableName | None = None
     growth: Growth | None = None
+    pipelines: tuple[str, ...] = ()
 
     @property
     def mode(self) -> Mode:

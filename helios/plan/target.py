@@ -28,6 +28,7 @@ from helios.plan.nodes import WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 from helios.table.growth import growth
+from helios.table.ledger import has_written
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -37,7 +38,14 @@ MERGE_ON_READ_SINCE = 2
 
 
 def plan_write(
-    sink: IcebergSink, table: TableName, quarantine: TableName | None, stream: Schema | None, *, offline: bool
+    sink: IcebergSink,
+    table: TableName,
+    quarantine: TableName | None,
+    stream: Schema | None,
+    *,
+    offline: bool,
+    name: str | None = None,
+    was: str | None = None,
 ) -> tuple[WritePlan, list[HeliosError]]:
     """How a stream is written to a table, and the problems with that.
 
@@ -47,6 +55,8 @@ def plan_write(
         quarantine: Its table of rejected rows.
         stream: The columns of the stream; None where they are known only at run.
         offline: Whether the catalog may not be read.
+        name: The pipeline's given name; None where it goes by its table.
+        was: Its former name.
     """
     write = WritePlan(
         table=table,
@@ -58,6 +68,7 @@ def plan_write(
         file_format=default_format(sink),
         quarantine=quarantine,
     )
+    write = replace(write, pipelines=tuple(filter(None, (name or write.identity, was))))
     problems = [*contradictions(sink), *stream_problems(sink, stream)]
     if quarantine is not None and quarantine.text == table.text:
         problems.append(
@@ -148,7 +159,8 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before
     if stream is not None and sink.mode.traits.stores:
-        write = replace(write, left_out=left_out(sink, stream, before))
+        written = has_written(iceberg.properties.get, write.pipelines, write.table.text)
+        write = replace(write, left_out=left_out(sink, stream, before, has_written=written))
         found = _evolution(write, stream, iceberg)
         if found is None or found.problems:
             after = None
@@ -188,7 +200,7 @@ def _evolution(write: WritePlan, stream: Schema, iceberg: Table) -> Evolution | 
         identifiers=frozenset(schema.identifier_field_names()),
         format_version=write.format_version,
     )
-    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
+    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
     return evolve(fields.from_schema(expected), target, policy, sink.origin)
 
 

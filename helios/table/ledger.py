@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,22 @@ def records(metadata: TableMetadata, table: str) -> dict[str, Record]:
     """
     found = sorted((key, text) for key, text in metadata.properties.items() if key.startswith(LEDGER))
     return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in found}
+
+
+def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:
+    """Whether one of some pipelines has written into a table, by its records.
+
+    Args:
+        get: Reads a property of the table.
+        pipelines: The pipeline's name, and its former one.
+        table: The name of the table, for messages.
+
+    Raises:
+        LedgerError: A record is damaged, or newer than this code.
+    """
+    found = ((LEDGER + name, get(LEDGER + name)) for name in pipelines)
+    known = [parse(text, key, table) for key, text in found if text is not None]
+    return any(record.batch >= 0 or record.position is not None for record in known)
 
 
 def parse(text: str, key: str, table: str) -> Record:

@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+TOUCHED = ("added-data-files", "deleted-data-files", "added-delete-files")
+"""The counts of touched files in a snapshot summary; an append has only the first."""
+
 NO_SNAPSHOT = -1
 """The snapshot id of an offset in a table without snapshots."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from helios.errors import InputError, LedgerError, NotFound, near_miss
 from helios.model.values import caller
-from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged
+from helios.table.ledger import AUDIT, Record, Staged, audited, records, staged, stamps_of
 from helios.table.refs import LEDGER, MAIN, refresh, refuse_unwritable, talking
 from helios.table.snapshots import Table
 
@@ -54,6 +54,7 @@ class Aside:
         tag: The tag under which it stays readable.
         snapshot: Its snapshot.
         rows: The rows that it added.
+        quarantined: The rows of the batch that were taken out of its quarantine with it.
         again: Whether it had been discarded before.
     """
 
@@ -62,6 +63,7 @@ class Aside:
     tag: str
     snapshot: int
     rows: int
+    quarantined: int = 0
     again: bool = False
 
 
@@ -179,6 +181,43 @@ def set_aside(table: Table, batch: int, pipeline: str | None = None) -> Aside:
                     raise
                 continue
         return aside
+
+
+def take_along(target: Table, aside: Aside, quarantine: Table) -> int:
+    """Takes the rows of a batch that was set aside out of the quarantine of its pipeline; returns their number.
+
+    They stay readable under a tag of the same name as the batch's own. A second call finds none.
+
+    Args:
+        target: The target of the pipeline.
+        aside: The batch.
+        quarantine: A table, which may be the quarantine of the pipeline.
+
+    Raises:
+        EngineNeeded: PyIceberg cannot write the quarantine's metadata.
+        RunError: The quarantine was changed meanwhile, or the catalog is away.
+    """
+    from pyiceberg.expressions import And, EqualTo, In
+
+    refresh(quarantine)
+    keyed = LEDGER + aside.pipeline in quarantine.iceberg.properties
+    if not keyed or not set(COLUMNS) <= set(quarantine.iceberg.schema().column_names):
+        return 0
+    position = json.loads(stamps_of(target.iceberg.metadata, aside.snapshot).get("helios.position", "null"))
+    own = EqualTo("pipeline", aside.pipeline)  # type: ignore[arg-type, call-arg]
+    with talking(quarantine, "reading it"):
+        held = quarantine.iceberg.scan(own, selected_fields=("position",)).to_arrow()["position"].to_pylist()
+    # A batch is known by what it read: of a pipeline that is run anew the numbers differ.
+    texts = {text for text in held if position is not None and _value(text) == position}
+    if not texts:
+        return 0
+    refuse_unwritable(quarantine, f"delete the rows of batch {aside.batch} of {aside.pipeline} with Spark.")
+    current = quarantine.iceberg.current_snapshot()
+    with talking(quarantine, f"taking batch {aside.batch} out"):
+        if aside.tag not in quarantine.iceberg.refs() and current is not None:
+            quarantine.iceberg.manage_snapshots().create_tag(current.snapshot_id, aside.tag).commit()
+        quarantine.iceberg.delete(And(own, In("position", texts)))  # type: ignore[arg-type, call-arg]
+    return sum(text in texts for text in held)
 
 
 def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Record]:

@@ -114,6 +114,15 @@ def readers_of(
     return [reader for readers in found.values() for reader in readers]
 
 
+def text_in(location: str, properties: Mapping[str, str], name: str) -> str | None:
+    """The text of a file in a checkpoint; None when there is no such file.
+
+    Raises:
+        RunError: The place cannot be read from here.
+    """
+    return Folder(location, properties).text(name)
+
+
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
     """Whether the pipeline of a checkpoint has begun to read its sources; False where that is unknown."""
     try:

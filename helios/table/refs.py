@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helios.errors import DeclarationError, HeliosError, InputError, NotFound, RunError, near_miss
+from helios.errors import DeclarationError, EngineNeeded, HeliosError, InputError, NotFound, RunError, near_miss
 from helios.model.source import Point
 from helios.model.values import caller, names_ref
 from helios.table.snapshot import Snapshot
@@ -52,22 +52,6 @@ class Rollback:
     snapshot: Snapshot
     former: Snapshot
     pipelines: tuple[str, ...]
-
-
-class EngineNeeded(InputError):
-    """PyIceberg cannot write this table's metadata; nothing was changed.
-
-    Args:
-        table: The table's name.
-        fix: What to do instead.
-    """
-
-    def __init__(self, table: str, fix: str) -> None:
-        super().__init__(
-            f"table {table} has format v3, whose metadata PyIceberg reads but does not write yet; nothing was changed.",
-            where=caller(),
-            fix=fix,
-        )
 
 
 def new(table: Table, action: str, name: str, point: Point | None) -> RefChange:
@@ -179,10 +163,19 @@ def apply(table: Table, change: RefChange) -> Snapshot:
         EngineNeeded: PyIceberg cannot write the table's metadata.
         RunError: The table was changed meanwhile, or the catalog is away.
     """
-    refuse_unwritable(table, "use the `helios` command, which then uses Spark.")
+    refuse_unwritable(table, f"run `{_command(table, change)}`, which then uses Spark.")
     with talking(table, change.action.replace("_", " ")):
         CHANGES[change.action](table.iceberg.manage_snapshots(), change, table.iceberg.metadata.refs).commit()
     return table.snapshot(change.snapshot)
+
+
+def _command(table: Table, change: RefChange) -> str:
+    """The command that makes a change."""
+    if change.action == "set_main":
+        return f"helios rollback {table.name} {change.snapshot}"
+    made, kind = change.action.split("_")
+    more = f"--snapshot {change.snapshot}" if made == "create" else "--delete"
+    return f"helios {kind} {table.name} {change.name} {more}"
 
 
 def refuse_unwritable(table: Table, fix: str) -> None:
@@ -196,7 +189,7 @@ def refuse_unwritable(table: Table, fix: str) -> None:
     from pyiceberg.catalog.rest import RestCatalog
 
     if not isinstance(table.iceberg.catalog, RestCatalog):
-        raise EngineNeeded(table.name, fix)
+        raise EngineNeeded(table.name, fix, caller())
 
 
 @contextmanager

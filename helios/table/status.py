@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from helios.errors import HeliosError
 from helios.table.folders import folder_lag
 from helios.table.growth import growth
-from helios.table.ledger import REPLAY, Record, parse, staged
+from helios.table.ledger import REPLAY, Record, parse, staged, stamps_of
+from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, ancestors, talking
@@ -44,6 +45,7 @@ class Status:
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.
+        aside: The batches that were set aside, whose rows the table never showed.
         notes: Further remarks.
     """
 
@@ -60,6 +62,7 @@ class Status:
     files: int = 0
     small: int = 0
     audit: int | None = None
+    aside: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -109,8 +112,12 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
         notes.append(error.what)
     raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
     made = as_snapshot(raw) if raw is not None else None
-    if made is not None and made.summary.get("helios.batch") not in (None, str(record.batch)):
-        notes.append(f"batch {record.batch} was set aside")
+    aside = _set_aside(metadata, pipeline)
+    if record.aside or (made is not None and made.summary.get("helios.batch") not in (None, str(record.batch))):
+        aside = tuple(sorted({*aside, record.batch}))
+    if aside:
+        listed = ", ".join(map(str, aside))
+        notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
@@ -133,8 +140,17 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
         files=len(sizes),
         small=sum(size < half for size in sizes),
         audit=waits.batch if waits is not None else None,
+        aside=aside,
         notes=tuple(notes),
     )
+
+
+def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
+    """The batches of a pipeline that tags keep, by the stamps of their snapshots: names of pipelines may end alike."""
+    from helios.table.quarantine import TAG
+
+    tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
+    return tuple(sorted({int(s["helios.batch"]) for s in tagged if s.get("helios.pipeline") == pipeline}))
 
 
 def _file_sizes(table: Table) -> list[int]:
@@ -216,8 +232,15 @@ def lag_behind(
     if found is None:
         notes.append(f"its place in {source} has expired, or was rolled back")
         return None
+    found = [raw for raw in found if _touches(raw)]  # a commit without files has nothing to read, as metrics have it
     age = time.time() - min(raw.timestamp_ms for raw in found) / 1000 if found else 0.0
     return Lag(len(found), max(0.0, age))
+
+
+def _touches(raw: Snapshot) -> bool:
+    """Whether a commit touches files; so does one that does not say."""
+    counts = raw.summary.additional_properties if raw.summary is not None else {}
+    return any(int(counts.get(key) or 0) for key in TOUCHED) or "total-data-files" not in counts
 
 
 def waiting(

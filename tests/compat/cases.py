@@ -107,7 +107,8 @@ class Lake:
         planned = json.loads(pipeline.plan().to_json())
         sources = [{key: source.get(key) for key in ("kind", "name", "backlog")} for source in planned["sources"]]
         return {
-            "status": [{**one, "seconds": None} for one in json.loads(status.stdout)],
+            # The older code has no word for batches that were set aside, and none of these was.
+            "status": [{**one, "seconds": None, "aside": []} for one in json.loads(status.stdout)],
             "plan": {**{key: planned[key] for key in ("pipeline", "path", "checkpoint")}, "sources": sources},
         }
 
@@ -440,7 +441,12 @@ CASES: dict[str, Case] = {
         only=(PLANNED, "1 of 3"),
         stored=False,
     ),
-    "upsert": Case(pipeline=_upsert, targets=(Target(T, ("id", "part", "v"), newest_without_order),)),
+    "upsert": Case(
+        pipeline=_upsert,
+        targets=(Target(T, ("id", "part", "v"), newest_without_order),),
+        only=(CLEAN, PLANNED, LANDED),  # a pipeline that has not run stores the order from now on
+        stored=False,
+    ),
     "history": Case(
         pipeline=_history,
         targets=(Target(T, ("id", "part", "v", "valid_from", "valid_to"), versions),),

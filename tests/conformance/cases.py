@@ -200,7 +200,7 @@ CASES: dict[str, Case] = {
         sink=lambda s: s.partition_by("n").overwrite_partitions(), reference=_partitions, yields=False
     ),
     "upsert": Case(
-        sink=lambda s: s.upsert("id", **UPSERT),
+        sink=lambda s: s.upsert("id", store_order=False, **UPSERT),
         reference=_without_order,
         columns=("id", "part", "v"),
         by_hand=("id", "part", "v"),
@@ -218,7 +218,7 @@ CASES: dict[str, Case] = {
         sink=lambda s: s.upsert("id", history=True, **UPSERT),
         reference=_versions,
         columns=("id", "part", "v", "valid_from", "valid_to"),
-        by_hand=("id", "part", "v", "n", "CAST(NULL AS bigint)"),
+        by_hand=("id", "part", "v", "n", "n", "CAST(NULL AS bigint)"),
     ),
     "delete": Case(
         sink=lambda s: s.delete("id"),

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,6 +174,53 @@ def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_o
         assert process.wait(60) == 128 + signal.SIGTERM
     assert "local.m.bad   failed: mixed.py:7: boom raised ValueError: boom" in text
     assert rows(folder, "m.good") == [{"id": 1}]
+
+
+def test_a_pipeline_that_fails_its_check_does_not_block_the_others(folder: Path) -> None:
+    (folder / "part.py").write_text(
+        "from helios import *\n"
+        "rows = Memory.source([{'id': 1, 'name': 'a'}])\n"
+        "good = rows >> Iceberg.sink('p.good')\n"
+        "bad = rows >> where('name') >> Iceberg.sink('p.bad')\n"
+        "next = Iceberg.source('p.bad') >> Iceberg.sink('p.next')\n"
+    )
+    ran = helios(folder, "run", "part.py", "--once", "--json")
+    assert ran.returncode == 1, ran.stderr
+    status = {one["pipeline"]: one for one in json.loads(ran.stdout)}
+    assert {name: one["state"] for name, one in status.items()} == {
+        "local.p.good": "finished", "local.p.bad": "failed", "local.p.next": "failed",
+    }  # fmt: skip
+    assert "part.py:4: where(name): this is string, not a condition." in status["local.p.bad"]["error"]
+    assert "error: part.py:4: where(name): this is string, not a condition." in ran.stderr
+    assert rows(folder, "p.good") == [{"id": 1, "name": "a"}]
+    failed_fast = helios(folder, "run", "part.py", "--once", "--fail-fast")
+    assert (failed_fast.returncode, failed_fast.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, number: signal.Signals) -> None:
+    with following(folder, "pipeline.py", "--once") as process:
+        assert process.stdout is not None
+        assert "starting Spark" in process.stdout.readline()
+        time.sleep(0.3)  # the JVM is being launched
+        os.killpg(process.pid, number)  # as a terminal does: to every process of the group
+        asked = time.monotonic()
+        rest = process.stdout.read()  # until the JVM, which has the same output, has ended too
+        assert process.wait(60) == 128 + number
+        assert time.monotonic() - asked < 2
+    assert rest == "stopped before the run began; nothing was written.\n"
+
+
+def test_a_second_driver_is_refused_before_spark_starts(folder: Path) -> None:
+    checkpoint = folder / ".helios" / "warehouse" / "_helios" / "checkpoints" / "local.shop.orders"
+    (checkpoint / "helios").mkdir(parents=True)
+    holder = {"owner": "another", "host": socket.gethostname(), "pid": os.getpid(), "started": None, "renewed": 0.0}
+    (checkpoint / "helios" / "lease.json").write_text(json.dumps(holder))
+    refused = helios(folder, "run", "pipeline.py", "--once")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"another driver is running on file://{checkpoint}: process {os.getpid()} on" in refused.stderr
+    assert "stop it first; its lease ends with it." in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_script_that_cannot_run_starts_no_spark(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from helios.catalog.names import TableName
-from helios.errors import DeclarationError, InputError, RunError
+from helios.errors import DeclarationError, EngineNeeded, InputError, RunError
 from helios.model.maintenance import Maintenance
 from helios.spark.checkpoint.files import HadoopFiles
 from helios.spark.maintenance import compact as compacting
@@ -23,7 +23,7 @@ from helios.spark.maintenance.compact import compact, off
 from helios.spark.maintenance.maintain import Maintainer
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
-from helios.table.refs import EngineNeeded, new, old, rollback
+from helios.table.refs import new, old, rollback
 
 World: TypeAlias = Any
 FAR = "2999-01-01"

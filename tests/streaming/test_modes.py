@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from typing import Any
@@ -64,10 +65,42 @@ def test_the_newest_row_wins_within_and_across_batches(world: Any) -> None:
     world.fill("a.s", [1], v="'late'", ts="3")
     pipeline = world.source("a.s").incremental() >> world.sink("a.t").upsert("id", order_by="ts")
     world.run(pipeline)
-    assert world.rows("a.t") == Counter({(1, "newer"): 1, (2, "old"): 1, (3, "old"): 1})
+    assert world.rows("a.t") == Counter({(1, "newer", 5): 1, (2, "old", 1): 1, (3, "old", 1): 1})
     world.fill("a.s", [1, 2], v="'later batch'", ts="4")
     world.run(pipeline)
-    assert world.rows("a.t") == Counter({(1, "newer"): 1, (2, "later batch"): 1, (3, "old"): 1})
+    assert world.rows("a.t") == Counter({(1, "newer", 5): 1, (2, "later batch", 4): 1, (3, "old", 1): 1})
+    assert not list(world.folder.rglob("helios/keys"))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_without_its_column_the_order_is_remembered_also_when_the_default_is_taken_later(
+    world: Any, kept: bool
+) -> None:
+    def run(store: bool) -> Counter[tuple[Any, ...]]:
+        sink = world.sink("a.t").upsert("id", order_by="ts", store_order=store)
+        world.run(world.source("a.s").incremental() >> sink)
+        found: Counter[tuple[Any, ...]] = world.rows("a.t")
+        return found
+
+    world.fill("a.s", [1, 2], v="'first'", ts="5")
+    assert run(store=False) == Counter({(1, "first"): 1, (2, "first"): 1})
+    world.fill("a.s", [1], v="'late'", ts="4")
+    world.fill("a.s", [2], v="'newer'", ts="6")
+    assert run(store=kept) == Counter({(1, "first"): 1, (2, "newer"): 1})
+    [terms] = world.folder.rglob("helios/keys/*/terms.json")
+    assert json.loads(terms.read_text())["order"] == "ts"
+
+
+def test_a_new_pipeline_adds_the_column_of_its_order_to_a_table(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.t (id bigint, v string) USING iceberg")
+    world.sql("INSERT INTO local.a.t VALUES (1, 'by hand')")
+    world.fill("a.s", [1, 2], v="'a'", ts="5")
+    pipeline = world.source("a.s").incremental() >> world.sink("a.t").upsert("id", order_by="ts")
+    world.run(pipeline)
+    world.fill("a.s", [1], v="'late'", ts="4")
+    world.run(pipeline)
+    assert world.rows("a.t") == Counter({(1, "a", 5): 1, (2, "a", 5): 1})
 
 
 def test_an_order_that_the_table_stores_is_compared_there(world: Any) -> None:
@@ -88,22 +121,20 @@ def test_ties_go_to_the_later_source_position(world: Any) -> None:
         world.source("a.s").incremental() >> with_columns(v="upper(v)") >> world.sink("a.t").upsert("id", order_by="ts")
     )
     world.run(pipeline)
-    assert world.rows("a.t") == Counter({(1, "A"): 1, (2, "A"): 1})
+    assert world.rows("a.t", "id", "v") == Counter({(1, "A"): 1, (2, "A"): 1})
     world.fill("a.s", [2], v="'z'", ts="1")
     world.fill("a.s", [2], v="'c'", ts="1")
     world.run(pipeline)
-    assert world.rows("a.t") == Counter({(1, "A"): 1, (2, "C"): 1})
+    assert world.rows("a.t", "id", "v") == Counter({(1, "A"): 1, (2, "C"): 1})
 
 
 @pytest.mark.parametrize("stores", [False, True])
 def test_deletes_are_remembered(world: Any, stores: bool) -> None:
-    if stores:
-        world.sql("CREATE NAMESPACE local.a")
-        world.sql("CREATE TABLE local.a.t (id bigint, v string, ts bigint) USING iceberg")
+    order = {"order_by": "ts", "store_order": stores}
 
     def run(*given: tuple[int, str, int, str]) -> Counter[tuple[Any, ...]]:
         source = Memory.source(given, "id bigint, v string, ts bigint, op string")
-        world.run(source >> world.sink("a.t").upsert("id", order_by="ts", delete_when="op = 'd'"))
+        world.run(source >> world.sink("a.t").upsert("id", delete_when="op = 'd'", **order))
         found: Counter[tuple[Any, ...]] = world.rows("a.t", "id", "v")
         return found
 

@@ -10,6 +10,8 @@ import pytest
 from helios import aggregate, dedupe, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
 from helios.plan.backlog import looked_ahead
+from helios.table.readers import warehouses
+from helios.table.status import View, statuses
 
 
 def heads(world: Any, table: str) -> list[int]:
@@ -436,3 +438,32 @@ def test_following_changes_instead_of_rows_is_another_pipeline(world: Any) -> No
     world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
     with pytest.raises(CheckpointError, match="by its changes"):
         world.run(world.source("a.s").incremental(poll=1).changes() >> world.sink("a.t"))
+
+
+def test_the_lag_of_the_metrics_is_that_of_status(world: Any) -> None:
+    def behind(pipeline: Any, number: int) -> None:
+        run = world.run(pipeline)
+        table = world.catalog.load("a.t")
+        view = View(load=lambda name: world.catalog.load(name.partition(".")[2]), places=warehouses([world.catalog]))
+        (told,) = statuses(table, view)
+        assert (run.metrics().source_lag_snapshots, told.behind) == (number, number)
+        assert abs((run.metrics().source_lag_seconds or 0) - (told.seconds or 0)) < 5
+
+    world.fill("a.s", range(4))
+    bounded = world.source("a.s").incremental(poll=1, max_files=1) >> world.sink("a.t")
+    late = bounded.stream >> step(lambda df: _and_meanwhile(df, world)) >> world.sink("a.t")
+    behind(bounded, 0)
+    world.sql("INSERT INTO local.a.s SELECT id FROM local.a.s WHERE false")
+    behind(bounded, 0)
+    world.fill("a.s", [5])
+    behind(late, 2)
+    behind(bounded, 0)
+
+
+def _and_meanwhile(df: Any, world: Any) -> Any:
+    """Two appends, and one of nothing, while a batch is made."""
+    if not df.isStreaming and df.count():
+        for rows in ([6], [7]):
+            world.fill("a.s", rows)
+        world.sql("INSERT INTO local.a.s SELECT id FROM local.a.s WHERE false")
+    return df

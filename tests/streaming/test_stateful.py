@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -51,6 +52,15 @@ def test_a_changed_aggregate_is_refused(world: Any) -> None:
     )
     with pytest.raises(CheckpointError, match=r"the state in the checkpoint .* was built by"):
         world.run(changed)
+
+
+def test_a_group_with_an_alias_is_a_key_and_a_column_for_its_aggregates(world: Any) -> None:
+    world.fill("a.s", range(10))
+    by_rest = aggregate("id % 4 AS g", n="count(*)", top="max(id + g)", sure="max(g) = g")
+    world.run(world.source("a.s").incremental(poll=1) >> by_rest >> world.sink("a.t").upsert("g"))
+    world.run(world.source("a.s") >> by_rest >> world.sink("a.u"))
+    expected = Counter({(0, 3, 8, True): 1, (1, 3, 10, True): 1, (2, 2, 8, True): 1, (3, 2, 10, True): 1})
+    assert world.rows("a.t") == world.rows("a.u") == expected
 
 
 def test_an_aggregate_without_a_watermark_is_a_check_error(world: Any) -> None:

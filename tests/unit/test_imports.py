@@ -9,7 +9,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 import helios
+from helios import errors
+from helios.table import snapshots
 
 PACKAGE = Path(helios.__file__).parent
 LAW: dict[str, tuple[str, ...]] = {
@@ -45,7 +49,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.replay": (
         "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources", "spark.steps", "spark.sinks", "spark.run",
     ),
-    "engine": ("errors", "model", "catalog", "config", "plan", "spark"),
+    "engine": ("errors", "model", "catalog", "config", "table", "plan", "spark"),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "catalog", "config", "table", "plan", "script",
         "spark", "engine",
@@ -182,6 +186,14 @@ def test_checking_and_planning_load_no_engine(tmp_path: Path) -> None:
     )
     assert loaded.splitlines()[0].startswith("pipeline local.a.t")
     assert loaded.splitlines()[-1] == "[]"
+
+
+def test_every_error_and_what_tables_are_is_exported() -> None:
+    raised = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert raised <= set(helios.__all__)
+    assert (helios.Table, helios.Snapshot) == (snapshots.Table, snapshots.Snapshot)
+    with pytest.raises(AttributeError, match="module 'helios' has no attribute 'Tabel'"):
+        helios.Tabel  # type: ignore[attr-defined]
 
 
 def test_all_names_are_exported_and_documented() -> None:

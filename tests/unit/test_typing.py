@@ -7,7 +7,12 @@ from pathlib import Path
 from mypy import api
 
 RIGHT = """
-from helios import Iceberg, Memory, Pipeline, Pipelines, Stream, Transform, select, where
+from typing import assert_type
+from helios import Catalog, CheckFailed, Iceberg, Memory, Pipeline, Pipelines, Snapshot, Stream, Table, Transform
+from helios import expect, join, select, where
+from helios.plan import Plan
+from helios.plan.typing.schema import Schema
+from helios.spark.run.run import PipelineRun
 src = Memory.source([{"id": 1}])
 sink = Iceberg.sink("a.t")
 stream: Stream = src >> where("id > 0")
@@ -15,8 +20,23 @@ pipeline: Pipeline = stream >> sink
 several: Pipelines = stream >> [sink, sink]
 shape: Transform = where("x") >> select("y")
 called: Stream = src >> (lambda df: df.limit(1))
+table: Table = Catalog.local().load("a.t")
+first: Snapshot = table.snapshots()[0]
+joined: Stream = src >> join(src, on="id", how="left_anti") >> join(src, on="id", how="full")
+written: Pipeline = joined >> sink.compression("zstd").write_mode("copy-on-write").format_version(3)
+assert_type(pipeline.plan(), Plan)
+assert_type(pipeline.run(once=True), PipelineRun)
+assert_type(pipeline.schema(), Schema | None)
+assert_type(src.schema(), Schema | None)
 """
-WRONG = ("src >> 5", "src >> src", 'where("x") >> sink', "pipeline >> sink", "sink >> sink", "several >> sink")
+WRONG = (
+    'src >> join(src, on="id", how="outr")', 'src >> expect({"a": "id > 0"}, on_fail="stop")',
+    'sink.compression("zip")', 'sink.tune("fast")', 'sink.distribution("random")', 'sink.write_mode("mor")',
+    'sink.evolve_schema("all")', "sink.format_version(4)", "pipeline.run(spark=1)",
+    'Iceberg.source("a.t").incremental(start="now")', 'Iceberg.source("a.t").on_overwrite("ignore")',
+    'Iceberg.source("a.t").on_expired("skip")',
+    "src >> 5", "src >> src", 'where("x") >> sink', "pipeline >> sink", "sink >> sink", "several >> sink",
+)  # fmt: skip
 
 
 def test_compositions_are_typed(tmp_path: Path) -> None:

@@ -63,28 +63,41 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
     ]
 
 
-def unusable_storages(plans: Iterable[Plan]) -> list[HeliosError]:
-    """The problems of storages that refuse their settings, found before Spark starts.
+def clash(plan: Plan, other: Plan) -> bool:
+    """Whether two plans are one pipeline, or share a checkpoint or the name of a catalog that they mean otherwise."""
+    if plan.pipeline == other.pipeline:
+        return True
+    named = {catalog.name: catalog for catalog in other.catalogs}
+    return bool(plan.checkpoint and plan.checkpoint == other.checkpoint) or any(
+        named.get(catalog.name, catalog) != catalog for catalog in plan.catalogs
+    )
+
+
+def unusable_storages(plans: Iterable[Plan]) -> dict[HeliosError, list[Plan]]:
+    """The problems of storages that refuse their settings, found before Spark starts, and whose they are.
 
     Raises:
         RunError: A storage cannot be reached.
     """
     places: dict[tuple[Catalog, str], str] = {}
+    users: dict[tuple[Catalog, str], list[Plan]] = {}
     for plan in plans:
         known = {catalog: warehouse(catalog) or "" for catalog in plan.catalogs}
         for catalog, place in (*known.items(), *((catalog, plan.checkpoint) for catalog in known)):
             if kind_of(place) not in (None, "local"):
-                places.setdefault((catalog, urlsplit(place).netloc), place)
+                storage = (catalog, urlsplit(place).netloc)
+                places.setdefault(storage, place)
+                users.setdefault(storage, []).append(plan)
     if not places:
-        return []
+        return {}
     from helios.catalog.probe import look
 
-    problems: list[HeliosError] = []
-    for (catalog, _), place in places.items():
+    problems: dict[HeliosError, list[Plan]] = {}
+    for storage, place in places.items():
         try:
-            look(catalog, place)
+            look(storage[0], place)
         except ConfigError as problem:
-            problems.append(problem)
+            problems[problem] = users[storage]
     return problems
 
 

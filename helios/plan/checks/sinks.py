@@ -15,6 +15,7 @@ from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
+from helios.model.source import CHANGE_COLUMNS
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
 from helios.plan.typing.infer import condition_problems, typed
@@ -312,20 +313,24 @@ def _comparable(ours: Column, theirs: Column) -> bool:
 # which columns are stored
 
 
-def left_out(sink: IcebergSink, stream: Schema, table: Schema | None) -> tuple[str, ...]:
+def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_written: bool = False) -> tuple[str, ...]:
     """The columns of the stream that only `order_by` and `delete_when` use, and that are not stored.
 
     Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
-    table does not have it. A struct is stored where only a field of it is named.
+    table does not have it. A struct is stored where only a field of it is named. What `order_by` names is stored,
+    unless the sink or an earlier run has decided otherwise, or it is a column of a change read.
 
     Args:
         sink: The sink.
         stream: The columns of the stream.
         table: The columns of the table before the run changes it; None where there is no table.
+        has_written: Whether the pipeline has written into the table.
     """
     mode = sink.mode
-    serving = {n for text in (mode.order_by, mode.delete_when) if text for n in _whole_columns(text, stream)}
+    orders = _whole_columns(mode.order_by, stream) if mode.order_by else set()
+    serving = orders | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
     kept = {key.lower() for key in mode.keys}
+    kept |= orders - set(CHANGE_COLUMNS) if mode.stores_order and not has_written else set()
     kept |= {_root(item) for item in sink.partitioning or ()}
     kept |= {term.by.lower() for term in sort_terms(sink)}
     if table is not None:

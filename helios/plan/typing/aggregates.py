@@ -93,6 +93,22 @@ def _named(text: str) -> tuple[Column, ...]:
         return ()
 
 
+def alias_of(text: str) -> str | None:
+    """The alias of an expression; None where it has none, or is not understood.
+
+    Examples:
+        >>> alias_of("id % 100 AS g"), alias_of("year(ts) y"), alias_of("id"), alias_of("id % 2")
+        ('g', 'y', None, None)
+    """
+    if _WORD.fullmatch(text.strip()):
+        return None
+    try:
+        node = parse(text, text, None)
+    except InputError:
+        return None
+    return str(node.alias) or None if type(node).__name__ == "Alias" else None
+
+
 def _query_groups(query: str) -> tuple[str, ...] | None:
     """The group columns of a query that groups at its top; a group that the query does not select keeps its text."""
     if "group" not in query.lower():

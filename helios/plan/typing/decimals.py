@@ -14,6 +14,8 @@ def number(text: str) -> SparkType:
         >>> str(number("1")), str(number("3000000000")), str(number("1.50")), str(number("1e3"))
         ('int', 'bigint', 'decimal(3,2)', 'double')
     """
+    if not text.isascii():
+        return UNKNOWN  # an older sqlglot takes other scripts' digits for numbers
     if "e" in text.lower():
         return SparkType("double")
     if "." not in text:

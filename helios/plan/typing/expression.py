@@ -128,7 +128,8 @@ def parse(text: str, named: str, where: Origin | None) -> Node:
     from sqlglot.errors import SqlglotError
 
     try:
-        (node,) = Spark().parse_into(exp.Expr, text)
+        # The root of all nodes was called Expression before sqlglot 30.
+        (node,) = Spark().parse_into(getattr(exp, "Expr", exp.Expression), text)
     except (SqlglotError, RecursionError, ValueError) as error:
         raise unparsed(error, named, where) from None
     # `a:b` and the like come out as aliases that are no names.

@@ -12,13 +12,13 @@ from helios.model.flow import Call, Step
 from helios.plan.typing.expression import (
     UnparsedExpression,
     label,
-    missing,
     outputs,
     parse,
     plain_column,
     value,
     with_alias,
 )
+from helios.plan.typing.operands import faults
 from helios.plan.typing.query import query_schema
 from helios.plan.typing.results import window_bound
 from helios.plan.typing.rules import safe_kind_of
@@ -51,8 +51,7 @@ def _call(step: Call, schema: Schema | None, other: Schema | None) -> Result:
 
 
 def _where(step: s.Where, schema: Schema | None, other: Schema | None) -> Result:
-    _, problems = _project(step, [(None, step.condition)], Scope(schema))
-    return schema, problems
+    return schema, condition_problems(step.condition, label("where", step.condition), schema, step.origin)
 
 
 def _expect(step: s.Expect, schema: Schema | None, other: Schema | None) -> Result:
@@ -86,7 +85,7 @@ def typed(text: str, named: str, schema: Schema | None, where: Origin | None) ->
     except UnparsedExpression as problem:
         return UNKNOWN, [problem]
     scope = Scope(schema)
-    return safe_kind_of(node, scope), [*missing(node, scope, named, where)]
+    return safe_kind_of(node, scope), faults(node, scope, named, where)
 
 
 def _select(step: s.Select, schema: Schema | None, other: Schema | None) -> Result:
@@ -130,7 +129,7 @@ def _output(
         node = parse(text, named, step.origin)
     except UnparsedExpression as problem:
         return (Column.of(name, UNKNOWN),) if name else None, [problem]
-    problems: list[HeliosError] = [*missing(node, scope, named, step.origin)]
+    problems = faults(node, scope, named, step.origin)
     return (value(node, name, scope),) if name else outputs(node, text, scope), problems
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
-from helios.plan.typing.expression import UnparsedExpression, label, missing, outputs, unparsed, with_alias
+from helios.plan.typing.expression import UnparsedExpression, label, outputs, unparsed, with_alias
+from helios.plan.typing.operands import faults
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.scope import Node, Scope
 from helios.plan.typing.types import wider
@@ -145,7 +146,7 @@ class _Reader:
     def look(self, node: Node | None, scope: Scope) -> None:
         if node is None:
             return
-        for problem in missing(node, scope, self.named, self.where):
+        for problem in faults(node, scope, self.named, self.where):
             if str(problem) not in map(str, self.problems):
                 self.problems.append(problem)
 

@@ -9,25 +9,12 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from typing import TypedDict
 
 from py4j.protocol import Py4JError
 
 from helios.errors import LeaseError
 from helios.spark.checkpoint.files import Checkpoint
-
-LEASE_SECONDS = 60.0
-"""How long the lease of a driver on another host is honoured after it was last renewed."""
-
-
-class Holder(TypedDict, total=False):
-    """The driver that holds a lease, as its file names it."""
-
-    owner: str
-    host: str
-    pid: int
-    started: str | None
-    renewed: float
+from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, driven, parse, process_start
 
 
 class Lease:
@@ -57,11 +44,8 @@ class Lease:
             LeaseError: Another driver is alive on the checkpoint.
         """
         holder = self._holder()
-        if holder is not None and _alive(holder):
-            raise LeaseError(
-                f"another driver is running on {self._location}: process {holder['pid']} on {holder['host']}.",
-                fix="stop it first; its lease ends with it.",
-            )
+        if holder is not None and alive(holder):
+            raise driven(self._location, holder)
         self._sign()
         # Two drivers that start at once both sign; the one whose signature stays is the holder.
         time.sleep(0.05)
@@ -90,7 +74,7 @@ class Lease:
         with suppress(Py4JError):
             holder = self._holder()
             if holder is not None and holder.get("owner") == self.owner:
-                self._files.delete("helios/lease.json")
+                self._files.delete(FILE)
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 4):
@@ -103,12 +87,7 @@ class Lease:
                 continue  # the file system is away: the lease lasts for three more tries
 
     def _holder(self) -> Holder | None:
-        text = self._files.read("helios/lease.json")
-        try:
-            holder: Holder | None = json.loads(text) if text else None
-            return holder
-        except ValueError:
-            return None  # a half-written lease of a dead driver on a file system without atomic rename
+        return parse(self._files.read(FILE))
 
     def _sign(self) -> None:
         mine: Holder = {
@@ -118,34 +97,4 @@ class Lease:
             "started": process_start(os.getpid()),
             "renewed": time.time(),
         }
-        self._files.write("helios/lease.json", json.dumps(mine))
-
-
-RELEASED: set[str] = set()
-"""Owners in this process that gave their lease back, also where its file could not be deleted."""
-
-
-def _alive(holder: Holder) -> bool:
-    if holder.get("owner") in RELEASED:
-        return False
-    if holder.get("host") != socket.gethostname():
-        return time.time() - float(holder.get("renewed", 0)) < LEASE_SECONDS
-    pid = int(holder["pid"])
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    # A pid is used again some day: the same process also started at the same time.
-    return holder.get("started") in (None, process_start(pid))
-
-
-def process_start(pid: int) -> str | None:
-    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None where there is no /proc."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" and pid != os.getpid() else fields[19]
+        self._files.write(FILE, json.dumps(mine))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
@@ -357,5 +358,6 @@ class Routed(RoutedSink):
         super().__init__(context)
         self._with_upsert_state = with_upsert_state
 
+    @override
     def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
         return self._with_upsert_state(super()._table(name, table, rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
 from helios.spark.checkpoint.files import Checkpoint, HadoopFiles
 from helios.spark.checkpoint.upsert_state import UpsertState
@@ -23,10 +24,12 @@ class ReplayedUpsertState(UpsertState):
         super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones)
         self._last = last
 
+    @override
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
         self._free_last_delta(spark, keys)
         return super().load(spark, self._last + 1, keys)
 
+    @override
     def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
         super().save(rows, self._last, keys)
 

@@ -26,7 +26,7 @@ from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.route import RoutedSink
-from helios.spark.sinks.table import TableSink, create, shape
+from helios.spark.sinks.table import TableSink, create, has_written, shape
 from helios.table.ledger import Record
 
 
@@ -115,7 +115,8 @@ class StartupValidator:
         """Rejects rows that do not fit the table, before anything is changed."""
         write = self.plan.write
         if write.mode.traits.stores:
-            out = left_out(write.sink, columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table)))
+            columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
+            out = left_out(write.sink, columns, held, has_written=has_written(self.plan, table))
             SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self) -> None:

@@ -47,7 +47,7 @@ class SchemaAligner:
             CheckFailed: The columns do not fit; names the difference.
         """
         declared = self._sink.evolution
-        policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)  # type: ignore[arg-type]
+        policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
         target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
         found = evolve.evolve(evolving.fields_of(schema), target, policy, self._sink.origin)
         if found.problems:

@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 from helios.errors import RunError
 from helios.spark.iceberg.commit import CommitRetries
@@ -34,6 +35,7 @@ def audit_branch(pipeline: str) -> str:
 class AuditedSink(TableSink):
     """A table sink that publishes to main only batches that passed their audit."""
 
+    @override
     def find(self, batch: Batch) -> Outcome:
         """Looks a batch up in main; one that is staged on the audit branch is found in part."""
         outcome = super().find(batch)
@@ -52,6 +54,7 @@ class AuditedSink(TableSink):
     def _is_own(self, stamps: JavaMap[str, str]) -> bool:
         return stamps.get("helios.checkpoint") == self.ledger.checkpoint
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         record = self.ledger.load()
@@ -63,6 +66,7 @@ class AuditedSink(TableSink):
         with super().stage(batch, rows) as staged:
             yield staged
 
+    @override
     def _commit(self, staged: Staged) -> Commit | None:
         batch, options = staged.batch, self.context.options()
         started, retries = time.monotonic(), options.retries()

@@ -10,6 +10,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError
@@ -204,6 +205,7 @@ class QuarantineSink:
 class _StepsLedger(Ledger):
     """The record of a quarantine, where a batch counts as found only if the current steps wrote it."""
 
+    @override
     def find(self, batch: Batch) -> Commit | None:
         found = super().find(batch)
         record = self.load() if found is not None else None

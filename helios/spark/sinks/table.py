@@ -28,6 +28,7 @@ from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
+from helios.table import ledger
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span, same_sources
 
@@ -119,7 +120,7 @@ class TableSink:
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.sink, columns_of(df.schema), table),
+            left_out=left_out(plan.write.sink, columns_of(df.schema), table, has_written=has_written(plan, self.table)),
             upsert_state=self.upsert_state,
             fit=self.fit,
         )
@@ -159,6 +160,11 @@ class TableSink:
             observer = self.context.observer
             (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
             raise
+
+
+def has_written(plan: Plan, table: JavaTable) -> bool:
+    """Whether the pipeline has written into a table."""
+    return ledger.has_written(table.properties().get, plan.write.pipelines, table.name())
 
 
 def split_invalid(rows: Built, mode: Mode) -> Built:

@@ -6,13 +6,15 @@ expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from typing_extensions import override
 
-from helios.errors import RunError
+from helios.errors import HeliosError, RunError
 from helios.model.source import POSITION, IcebergSource
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.spark.checkpoint.files import StartEntry
@@ -79,9 +81,11 @@ class IcebergReader(SpanSource):
     # the starting offset
 
     @property
+    @override
     def declared(self) -> str:
         return starting_offsets.declared(self._source)
 
+    @override
     def begin(self) -> StartEntry:
         self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
         read, self._starting_offset = starting_offsets.begin(self._spark, self.read_plan)
@@ -89,6 +93,7 @@ class IcebergReader(SpanSource):
         place = self._starting_offset.as_json()
         return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
 
+    @override
     def resume(self, entry: StartEntry) -> None:
         self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
         super().resume(entry)
@@ -100,15 +105,18 @@ class IcebergReader(SpanSource):
         self.read_plan = read
         self._snapshots.read = read
 
+    @override
     def start(self) -> Position:
         return self._starting_offset.as_json()
 
     # the end of a batch
 
+    @override
     def freeze(self) -> None:
         newest = offsets.head(self._table(), self.read_plan.branch)
         self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
 
+    @override
     def latest(self, after: Position) -> Position:
         """The end of the batch after a position.
 
@@ -134,7 +142,7 @@ class IcebergReader(SpanSource):
                 raise
             offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
             deltas = offsets.ahead(table, read, offset, newest)
-        self._observe(deltas)
+        self._observe(offset, deltas)
         if self._rows_only and not any(delta.files for delta in deltas):
             return offset
         end = self._end(table, offset, deltas, newest)
@@ -176,6 +184,7 @@ class IcebergReader(SpanSource):
         state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
         return state.where(F.col(ROW_ID) < row).count()
 
+    @override
     def lost(self, span: Span) -> bool:
         if not self._rebootstraps():
             return False
@@ -187,9 +196,15 @@ class IcebergReader(SpanSource):
 
     # lag
 
-    def _observe(self, deltas: list[SnapshotDelta]) -> None:
-        self.context.observer.lagging(self.index, offsets.lag(deltas))
+    def _observe(self, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
+        """Reports the lag at a look; a run that ends at what it found at its start lags behind what came since, too."""
+        if self._until is None:
+            self.context.observer.lagging(self.index, offsets.lag(deltas))
+            return
+        with suppress(HeliosError):  # what came since may be unreadable, which the next run says
+            self.context.observer.lagging(self.index, self.lag(offset.as_json()))
 
+    @override
     def lag(self, at: Position) -> Lag:
         table, read = self._table(), self.read_plan
         newest = offsets.head(table, read.branch)
@@ -203,6 +218,7 @@ class IcebergReader(SpanSource):
     def _offset(self, position: Position | None) -> IcebergOffset:
         return IcebergOffset.parse(position) if position is not None else self._starting_offset
 
+    @override
     def span(self, start: Position | None, end: Position | None) -> Span:
         read = self.read_plan
         found = Span(read.name, start, end, {})
@@ -217,6 +233,7 @@ class IcebergReader(SpanSource):
         }
         return replace(found, entry=entry)
 
+    @override
     def current(self) -> Span:
         self._resolve(readers.settled(self.read_plan))
         read = self.read_plan
@@ -226,20 +243,25 @@ class IcebergReader(SpanSource):
         entry = {"source": read.name, "uuid": uuid, SNAPSHOT: snapshot, **history}
         return Span(read.name, None, {SNAPSHOT: snapshot}, entry)
 
+    @override
     def pin(self) -> int | None:
         return readers.pin(self._spark, self.read_plan)
 
+    @override
     def exists(self, pin: int | None) -> bool:
         return has_snapshot(self._spark, self.read_plan, pin)
 
+    @override
     def at_pin(self, pin: int | None) -> Span:
         return Span(self.read_plan.name, None, {SNAPSHOT: pin}, {"source": self.read_plan.name, SNAPSHOT: pin})
 
     # rows
 
+    @override
     def schema(self) -> StructType:
         return columns(self._spark, self.read_plan)
 
+    @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         read = self.read_plan
         if span is None:
@@ -248,15 +270,18 @@ class IcebergReader(SpanSource):
             return readers.read_at(spark, read, span.end[SNAPSHOT])
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
+    @override
     def nothing(self, spark: SparkSession) -> DataFrame:
         return readers.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
 
     # Spark's own stream
 
+    @override
     def stream(self) -> DataFrame:
         self._stream_table = self._table()  # a running stream keeps the columns that it started with
         return readers.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
 
+    @override
     def partitions(
         self, start: Position, end: Position, columns: JavaStructType
     ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
@@ -267,6 +292,7 @@ class IcebergReader(SpanSource):
             return (), None
         return plan_input_partitions(self._spark, self._stream_table, tasks, columns, vector=vector_of(self.read_plan))
 
+    @override
     def verify_stream(self) -> None:
         assert self._stream_table is not None
         if self._table().schema().schemaId() != self._stream_table.schema().schemaId():
@@ -277,6 +303,7 @@ class IcebergReader(SpanSource):
                 fix="run again: a new run reads the current columns.",
             )
 
+    @override
     def scanned(self) -> ScanMetrics:
         found, self._scanned = self._scanned, ScanMetrics()
         return found

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import override
 
 from helios.model.memory import MemorySource
 from helios.spark.sources.spans import SpanSource
@@ -20,12 +21,14 @@ class MemoryReader(SpanSource):
         assert isinstance(self.read_plan.source, MemorySource)
         return self.read_plan.source
 
+    @override
     def current(self) -> Span:
         source = self._source
         digest = hashlib.sha256(repr((source.columns, source.rows)).encode()).hexdigest()[:32]
         name = source.ledger_name
         return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
 
+    @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
         return spark.createDataFrame(list(self._source.rows), schema)

@@ -11,7 +11,7 @@ from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
-from helios.table.offsets import IcebergOffset
+from helios.table.offsets import TOUCHED, IcebergOffset
 from helios.table.positions import Lag
 
 REWRITES = ("overwrite", "delete")
@@ -193,10 +193,6 @@ def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
     other = table.snapshot(than) if than is not None else None
     one = table.snapshot(snapshot)
     return one is not None and other is not None and one.timestampMillis() > other.timestampMillis()
-
-
-TOUCHED = ("added-data-files", "deleted-data-files", "added-delete-files")
-"""The counts of touched files in a snapshot summary; an append has only the first."""
 
 
 def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:

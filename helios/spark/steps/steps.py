@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import traceback
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
 from helios.model.flow import Call, Flow, Step
 from helios.model.source import POSITION
+from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import quoted, refusal
 
@@ -123,7 +125,7 @@ def _watermark(df: DataFrame, step: s.Watermark, scope: Scope) -> DataFrame:
 
 
 def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
-    keys = [F.expr(e) for e in step.by]
+    df, keys = _grouped_by(df, step)
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:
         return df.groupBy(*keys).agg(*aggregates)
@@ -137,6 +139,23 @@ def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
     return grouped.select("window.start", "window.end", *[quoted(c) for c in grouped.columns if c != "window"]).toDF(
         "window_start", "window_end", *[c for c in grouped.columns if c != "window"]
     )
+
+
+def _grouped_by(df: DataFrame, step: s.Aggregate) -> tuple[DataFrame, list[Column]]:
+    """The groups of an aggregate; one that an aggregate function names becomes a column: Spark resolves no alias there.
+
+    `aggregate("id % 100 AS g", top="max(g)")`
+    """
+    keys = []
+    for text in step.by:
+        name = alias_of(text)
+        taken = name is None or name.lower() in map(str.lower, df.columns)
+        if taken or not any(re.search(rf"\b{re.escape(str(name))}\b", used, re.IGNORECASE) for _, used in step.columns):
+            keys.append(F.expr(text))
+            continue
+        df = df.withColumn(str(name), F.expr(text))
+        keys.append(F.col(quoted(str(name))))
+    return df, keys
 
 
 def _dedupe(df: DataFrame, step: s.Dedupe, scope: Scope) -> DataFrame:

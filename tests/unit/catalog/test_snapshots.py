@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataV3
 
 from helios.catalog.spec import Catalog
-from helios.errors import DeclarationError, InputError, NotFound, RunError
+from helios.errors import DeclarationError, EngineNeeded, InputError, NotFound, RunError
 from helios.table import refs
 from helios.table.snapshots import Snapshot, Table
 
@@ -259,6 +259,13 @@ def test_format_v3_is_left_to_spark(table: Table) -> None:
         {**table.iceberg.metadata.model_dump(by_alias=True), "format-version": 3, "next-row-id": 3}
     )
     before = table.iceberg.metadata_location
-    with pytest.raises(refs.EngineNeeded, match="has format v3, whose metadata PyIceberg reads"):
-        refs.apply(table, refs.RefChange("create_tag", "v1", table.snapshots()[0].id))
+    first = table.snapshots()[0].id
+    for action, command in (
+        ("create_tag", f"helios tag local.a.t v1 --snapshot {first}"),
+        ("create_branch", f"helios branch local.a.t v1 --snapshot {first}"),
+        ("remove_tag", "helios tag local.a.t v1 --delete"),
+        ("set_main", f"helios rollback local.a.t {first}"),
+    ):
+        with pytest.raises(EngineNeeded, match=f"has format v3, whose metadata PyIceberg reads.*Fix: run `{command}`"):
+            refs.apply(table, refs.RefChange(action, "v1", first))
     assert table.iceberg.metadata_location == before

@@ -55,7 +55,7 @@ def rejected(catalog: Catalog) -> Table:
             "batch": batch,
             "step": STEP if batch is not None else "",
             "reason": reason,
-            "position": json.dumps({"sources": [{"source": "local.shop.raw", "to": number}]}),
+            "position": json.dumps({"sources": [{"source": "local.shop.raw", "to": number}], "pins": {}}),
             "payload": json.dumps({"id": number, "amount": -1}) if number != 2 else "no JSON",
             "at": datetime(2026, 1, number, tzinfo=UTC),
         }
@@ -131,7 +131,7 @@ def test_rows(cli: Run) -> None:
     assert shown[2].endswith('{"id": 4, "amount": -1}')
     found = json.loads(cli("quarantine", "show", "shop.rejected", "--rows", "9", "--json").stdout)
     assert [row["payload"] for row in found[-2:]] == ["no JSON", {"id": 1, "amount": -1}]
-    assert found[0]["position"] == {"sources": [{"source": "local.shop.raw", "to": 5}]}
+    assert found[0]["position"] == {"sources": [{"source": "local.shop.raw", "to": 5}], "pins": {}}
     assert found[0]["at"] == "2026-01-05T00:00:00.000Z"
 
 
@@ -176,7 +176,7 @@ def test_a_batch_is_set_aside_in_one_commit(cli: Run, catalog: Catalog) -> None:
     commits = len(table.iceberg.metadata.metadata_log)
     shown = cli("quarantine", "shop.orders", "--batch", "3")
     assert shown.output.splitlines()[0] == (
-        "local.shop.orders: batch 3 of local.shop.orders is discarded (2 rows), under the tag "
+        "local.shop.orders: batch 3 of local.shop.orders is set aside (2 rows), under the tag "
         "helios_quarantine_local.shop.orders_3."
     )
     table.iceberg.refresh()
@@ -197,7 +197,30 @@ def test_a_batch_is_set_aside_in_one_commit(cli: Run, catalog: Catalog) -> None:
     }
     again = json.loads(cli("quarantine", "shop.orders", "--batch", "3", "--json").stdout)
     assert (again["again"], again["snapshot"]) == (True, staged)
-    assert "was discarded before" in cli("quarantine", "shop.orders", "--batch", "3").output
+    assert "was set aside before" in cli("quarantine", "shop.orders", "--batch", "3").output
+
+
+def test_the_quarantined_rows_of_the_batch_go_with_it(cli: Run, catalog: Catalog, rejected: Table) -> None:
+    with rejected.iceberg.transaction() as change:
+        change.set_properties({"helios.ledger.one": record(7), "helios.ledger.two": record(3)})
+    before = rejected.iceberg.current_snapshot().snapshot_id
+    table = audited(catalog, "one", "two", batch=3)
+    # What was read tells which rows they are: the numbers of a pipeline that is run anew begin again.
+    shown = cli("quarantine", "shop.orders", "--batch", "3", "--pipeline", "one")
+    assert shown.exit_code == 0, shown.stderr
+    assert "batch 3 of one is set aside (2 rows), under the tag helios_quarantine_one_3." in shown.output
+    assert "1 quarantined row of it went with it, under the same tag of the quarantine." in shown.output
+    rejected.iceberg.refresh()
+    assert rejected.tags() == {"helios_quarantine_one_3": before}
+    left = rejected.iceberg.scan().to_arrow().to_pylist()
+    assert sorted((row["pipeline"], row["batch"]) for row in left if row["batch"] is not None) == [
+        ("one", 0), ("one", 1), ("one", 7),
+    ]  # fmt: skip
+    again = json.loads(cli("quarantine", "shop.orders", "--batch", "3", "--pipeline", "one", "--json").stdout)
+    assert (again["again"], again["quarantined"]) == (True, 0)
+    assert len(rejected.iceberg.metadata.snapshots) == len(rejected.iceberg.refresh().metadata.snapshots)
+    table.iceberg.refresh()
+    assert quarantine.set_aside(table, 3, "two").quarantined == 0
 
 
 def test_another_batch_is_named(cli: Run, catalog: Catalog) -> None:

@@ -119,6 +119,13 @@ def test_the_lag_is_told_by_the_record_where_no_checkpoint_is(cli: Run, shop: tu
     assert "2 snapshots, " in cli("status").output
 
 
+def test_a_commit_without_files_is_nothing_to_read(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, _ = shop
+    raw.iceberg.append(pa.Table.from_pydict({"id": []}, schema=SCHEMA))
+    assert len(raw.iceberg.refresh().metadata.snapshots) == 4
+    assert one(cli)["behind"] == 2
+
+
 @pytest.mark.parametrize(
     ("read", "place", "behind"),
     [
@@ -205,6 +212,18 @@ def test_a_batch_that_waits_for_its_audit_or_was_set_aside(cli: Run, shop: tuple
     assert found["files"] == 1, "what waits is not in the table"
     remember(orders, pipeline, 1, raw, snapshot=main)
     assert "batch 1 was set aside" in one(cli)["notes"]
+    # The first batch of all is set aside, and others follow it: its tag still tells.
+    orders.tag(
+        f"helios_quarantine_{pipeline}_1",
+        snapshot=orders.iceberg.refresh().refs()[f"helios_audit_{pipeline}"].snapshot_id,
+    )
+    orders.drop_branch(f"helios_audit_{pipeline}")
+    remember(orders, pipeline, 2, raw, snapshot=main)
+    append(orders, pipeline=pipeline, batch=2, position="{}", checkpoint="c")
+    remember(orders, pipeline, 2, raw, snapshot=orders.iceberg.refresh().current_snapshot().snapshot_id)
+    found = one(cli)
+    assert (found["aside"], found["notes"]) == ([1], ["batch 1 was set aside"])
+    assert "batch 1 was set aside" in cli("status").stdout
 
 
 def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folder: Path) -> None:

@@ -179,6 +179,7 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: rename({"a": ""}), "rename takes text"),
         (lambda: aggregate("a"), "at least one column"),
         (lambda: join(SOURCE, on="id", how="iner"), "Did you mean 'inner'"),
+        (lambda: join(SOURCE, on="id", how="left_ant"), "Did you mean 'left_anti'"),
         (lambda: join(SOURCE, on=[]), "at least one column in on="),
         (lambda: join("a.t", on="id"), "takes a source or a stream, not str"),  # type: ignore[arg-type]
         (lambda: union(5), "takes a source or a stream"),  # type: ignore[arg-type]
@@ -329,3 +330,19 @@ def test_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_near_misses() -> None:
     assert near_miss("ORDERS", ["orders"]) == "Did you mean 'orders'?"
     assert near_miss("zzz", [f"t{i:02}" for i in range(20)]).endswith("t11 and 8 more.")
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (("outer", "full", "fullouter", "full_outer"), "full"),
+        (("left", "leftouter", "left_outer"), "left"),
+        (("right", "rightouter", "right_outer"), "right"),
+        (("semi", "leftsemi", "left_semi"), "semi"),
+        (("anti", "leftanti", "left_anti"), "anti"),
+        (("inner",), "inner"),
+        (("cross",), "cross"),
+    ],
+)
+def test_a_join_takes_sparks_own_names_and_has_one_in_plans(names: tuple[Any, ...], kind: str) -> None:
+    assert {join(SOURCE, on="id", how=name).text().rpartition("how=")[2] for name in names} == {f"{kind})"}

@@ -193,6 +193,16 @@ def test_identities_must_differ(context: Context) -> None:
     assert "share the checkpoint /cp" in problems[0]
 
 
+def test_of_pipelines_that_clash_none_has_a_plan_and_the_others_do(context: Context) -> None:
+    fine = ORDERS >> Iceberg.sink("a.fine")
+    wrong = ORDERS >> where("id") >> Iceberg.sink("a.wrong")
+    one, two = (ORDERS >> Iceberg.sink("a.t") for _ in "12")
+    shared = [ORDERS >> Iceberg.sink(f"a.{t}").checkpoint("/cp") for t in "xy"]
+    plans, problems = compile_pipelines([one, wrong, shared[0], fine, two, shared[1]], context)
+    assert [plan.pipeline for plan in plans] == ["local.a.fine"]
+    assert len(problems) == 3
+
+
 def test_aggregates_over_a_stream_need_a_watermark_and_a_window(context: Context) -> None:
     _, problems = compiled(context, FOLLOWED >> aggregate("id", n="count(*)") >> SINK)
     assert "has no end" in problems[0]

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from helios import Catalog, Iceberg, Memory, bucket, day, drop, month, rename, select, with_columns
-from helios.catalog.operations import client
+from helios.catalog.operations import client, forget_all
 from helios.plan import Context, compile_pipelines
+from helios.table.ledger import Record
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 ORDERS = Iceberg.source("a.orders")
@@ -94,13 +95,41 @@ def test_renames_and_drops(planned: Any, problems: Any) -> None:
 
 def test_columns_of_the_order_alone_are_left_out(planned: Any) -> None:
     cdc = ORDERS >> with_columns(op="'u'", seq="1L")
-    keyed = cdc >> OLD.upsert("id", order_by="struct(ts, seq)", delete_when="op = 'd'")
-    plan = planned(keyed)
+    keyed = {"order_by": "struct(ts, seq)", "delete_when": "op = 'd'"}
+    plan = planned(cdc >> OLD.upsert("id", **keyed, store_order=False))
     assert (plan.write.left_out, changes(plan)) == (("op", "seq"), [])
     assert "left out  op, seq: " in str(plan)
-    new = planned(cdc >> NEW.upsert("id", order_by="struct(ts, seq)", delete_when="op = 'd'"))
+    new = planned(cdc >> NEW.upsert("id", **keyed, store_order=False))
     assert new.write.left_out == ("ts", "op", "seq")
     assert planned(cdc >> OLD).write.left_out == ()
+
+
+def test_the_order_is_stored_unless_the_pipeline_has_written_without_it(planned: Any, catalog: Catalog) -> None:
+    cdc = ORDERS >> with_columns(op="'u'", seq="1L")
+    sink = OLD.upsert("id", order_by="seq", delete_when="op = 'd'")
+    plan = planned(cdc >> sink)
+    assert (plan.write.left_out, changes(plan)) == (("op",), ["ADD COLUMN seq bigint"])
+    new = planned(cdc >> NEW.upsert("id", order_by="struct(ts, seq)", delete_when="op = 'd'"))
+    assert new.write.left_out == ("op",)
+    with catalog.load("a.orders").iceberg.transaction() as changing:
+        changing.set_properties(
+            {
+                "helios.ledger.local.a.orders": Record(checkpoint="c", batch=3).as_json(),
+                "helios.ledger.claimed": Record(checkpoint="c").as_json(),
+            }
+        )
+    catalog.load("a.orders").iceberg.refresh()
+    forget_all(catalog)
+    assert planned(cdc >> sink).write.left_out == ("op", "seq")
+    assert planned((cdc >> sink).named("new", was="local.a.orders")).write.left_out == ("op", "seq")
+    assert planned((cdc >> sink).named("another")).write.left_out == ("op",)
+    assert planned((cdc >> sink).named("claimed")).write.left_out == ("op",)
+
+
+def test_the_columns_of_a_change_read_are_no_columns_of_its_replica(planned: Any) -> None:
+    changed = ORDERS.incremental().changes("id")
+    plan = planned(changed >> NEW.upsert("id", order_by="_change_ordinal", delete_when="_change_type = 'DELETE'"))
+    assert set(plan.write.left_out) == {"_change_ordinal", "_change_type"}
 
 
 def test_history_adds_the_bounds_of_versions(planned: Any) -> None:
@@ -146,7 +175,7 @@ def test_keys_must_be_in_the_table(problems: Any, planned: Any) -> None:
 def test_expressions_may_use_columns_that_only_the_table_has(planned: Any, problems: Any) -> None:
     rows = ORDERS >> select("id")
     planned(rows >> OLD.overwrite("name = 'x'").sort_by("ts"))
-    planned(rows >> with_columns(n="1") >> OLD.audit({"a": "max(ts) > min(n)"}).publish())
+    planned(rows >> with_columns(n="1") >> OLD.audit({"a": "max(name) > min(n)"}).publish())
     (problem,) = problems(rows >> OLD.overwrite("nam = 'x'"))
     assert "overwrite(nam = 'x'): no column 'nam'. Did you mean 'name'?" in problem
 

@@ -32,7 +32,7 @@ SINK = Iceberg.sink("a.t")
             SINK.upsert("id", order_by="ts", delete_when="name = 'd'"),
             [
                 "upsert by id, newest by ts, delete when name = 'd', remembered for 7 d, exactly once",
-                "left out  name, ts: the order and the deletes alone use them",
+                "left out  name: the order and the deletes alone use them",
             ],
         ),
         (SINK.upsert("id", order_by="ts", history=True), ["newest by ts, all versions kept"]),

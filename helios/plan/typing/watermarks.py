@@ -1,0 +1,46 @@
+"""Steps of a stream that need a watermark before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Call, Flow, Step
+from helios.model.steps import Dedupe, Join, Union, Watermark
+from helios.model.values import show_seconds
+from helios.plan.typing.aggregates import is_streaming
+from helios.plan.typing.schema import Schema
+
+
+def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:
+    """The problem of `dedupe(within=)` on a stream whose event time is not declared before it.
+
+    Args:
+        step: A step.
+        flow: The flow that it is a step of.
+        schema: The columns before it; None where they are known only at run.
+    """
+    if not isinstance(step, Dedupe) or step.within is None or not is_streaming(flow):
+        return []
+    if _marked(takewhile(lambda before: before is not step, flow.steps)):
+        return []
+    times = [c.name for c in schema.columns if c.kind.name in ("timestamp", "timestamp_ntz")] if schema else []
+    keys = ", ".join(f'"{key}"' for key in step.keys)
+    within = show_seconds(step.within)
+    return [
+        DeclarationError(
+            f"{step.text()}: within= is a span of event time, and no watermark before it says which column that is.",
+            where=step.origin,
+            fix=f'put a watermark before it: watermark("{(times or ["ts"])[0]}", "10 minutes") >> '
+            f'dedupe({keys}, within="{within}").',
+        )
+    ]
+
+
+def _marked(steps: Iterable[Step]) -> bool:
+    """Whether a watermark may be behind these steps: declared, brought in by another flow, or set by a callable."""
+    return any(
+        isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and _marked(step.other.steps))
+        for step in steps
+    )

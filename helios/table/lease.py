@@ -1,0 +1,92 @@
+"""The lease on a checkpoint, as its file says who drives it; without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import TypedDict
+
+from helios.errors import LeaseError, Origin, RunError
+from helios.table.readers import text_in
+
+FILE = "helios/lease.json"
+"""The file of the lease in a checkpoint."""
+
+LEASE_SECONDS = 60.0
+"""How long the lease of a driver on another host is honoured after it was last renewed."""
+
+RELEASED: set[str] = set()
+"""Owners in this process that gave their lease back, also where its file could not be deleted."""
+
+
+class Holder(TypedDict, total=False):
+    """The driver that holds a lease, as its file names it."""
+
+    owner: str
+    host: str
+    pid: int
+    started: str | None
+    renewed: float
+
+
+def parse(text: str | None) -> Holder | None:
+    """The holder that a lease's file names; None without one."""
+    try:
+        holder: Holder | None = json.loads(text) if text else None
+        return holder
+    except ValueError:
+        return None  # a half-written lease of a dead driver on a file system without atomic rename
+
+
+def alive(holder: Holder) -> bool:
+    """Whether the driver that holds a lease lives: its process on this host, or its last renewal on another one."""
+    if holder.get("owner") in RELEASED:
+        return False
+    if holder.get("host") != socket.gethostname():
+        return time.time() - float(holder.get("renewed", 0)) < LEASE_SECONDS
+    pid = int(holder["pid"])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    # A pid is used again some day: the same process also started at the same time.
+    return holder.get("started") in (None, process_start(pid))
+
+
+def driven(location: str, holder: Holder, where: Origin | None = None) -> LeaseError:
+    """The error of a checkpoint that another driver holds."""
+    return LeaseError(
+        f"another driver is running on {location}: process {holder['pid']} on {holder['host']}.",
+        where=where,
+        fix="stop it first; its lease ends with it.",
+    )
+
+
+def second_driver(location: str, properties: Mapping[str, str], where: Origin | None = None) -> LeaseError | None:
+    """The error of a checkpoint that another driver holds, told before Spark starts; None where none is known to.
+
+    Args:
+        location: The checkpoint.
+        properties: PyIceberg's properties of the catalog, which open its storage.
+        where: The line of the pipeline.
+    """
+    try:
+        holder = parse(text_in(location, properties, FILE))
+        return driven(location, holder, where) if holder is not None and alive(holder) else None
+    except (RunError, KeyError, ValueError, TypeError):
+        return None  # what cannot be read from here, Spark reads when it takes the lease
+
+
+def process_start(pid: int) -> str | None:
+    """The kernel's start time of a process (field 22 of proc_pid_stat(5)); None where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" and pid != os.getpid() else fields[19]

@@ -1,0 +1,58 @@
+"""Who drives a checkpoint, as its lease says."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios.table import lease
+
+MINE = {"owner": "a", "host": socket.gethostname(), "pid": os.getpid(), "started": lease.process_start(os.getpid())}
+ELSEWHERE = {"owner": "b", "host": "elsewhere.example", "pid": 7, "started": None}
+
+
+def sign(folder: Path, holder: dict[str, Any]) -> None:
+    (folder / "helios").mkdir(exist_ok=True)
+    (folder / lease.FILE).write_text(json.dumps(holder))
+
+
+@pytest.mark.parametrize("holder", [MINE, {**MINE, "started": None}, {**ELSEWHERE, "renewed": time.time() + 300}])
+@pytest.mark.parametrize("uri", [False, True])
+def test_a_live_driver_is_told(tmp_path: Path, holder: dict[str, Any], uri: bool) -> None:
+    sign(tmp_path, holder)
+    location = tmp_path.as_uri() if uri else str(tmp_path)
+    problem = lease.second_driver(location, {})
+    assert problem is not None
+    assert problem.what == f"another driver is running on {location}: process {holder['pid']} on {holder['host']}."
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        {**MINE, "started": "1"},  # the number of the process is another's by now
+        {**MINE, "pid": 2**22 + 1},
+        {**ELSEWHERE, "renewed": time.time() - 300},
+        {},
+        {"host": socket.gethostname(), "pid": "none"},
+    ],
+)
+def test_a_dead_or_unknown_one_is_not(tmp_path: Path, holder: dict[str, Any]) -> None:
+    sign(tmp_path, holder)
+    assert lease.second_driver(str(tmp_path), {}) is None
+
+
+def test_what_cannot_be_read_is_left_to_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lease.second_driver(str(tmp_path / "none"), {}) is None
+    assert lease.second_driver("nowhere://bucket/cp", {}) is None
+    sign(tmp_path, MINE)
+    (tmp_path / lease.FILE).write_text('{"owner": "a", "ho')
+    assert lease.second_driver(str(tmp_path), {}) is None
+    sign(tmp_path, MINE)
+    monkeypatch.setattr(lease, "RELEASED", {"a"})
+    assert lease.second_driver(str(tmp_path), {}) is None
