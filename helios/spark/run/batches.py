@@ -16,6 +16,7 @@ from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.callbacks import callback_scope
+from helios.spark.jvm.proxies import forget_freed
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found
@@ -122,6 +123,8 @@ def _follow(job: Job, df: DataFrame) -> None:
         except BaseException as error:
             failure.append(error)
             raise
+        finally:
+            forget_freed()
 
     plan = job.plan
     assert plan.trigger is not None
