@@ -17,6 +17,7 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
+from helios.spark.jvm.proxies import forget_freed
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Staged
@@ -141,6 +142,8 @@ def _follow(job: Job, df: DataFrame) -> None:
         except BaseException as error:
             failure.append(error)
             raise
+        finally:
+            forget_freed()
 
     plan = job.plan
     assert plan.trigger is not None

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from helios.plan.nodes import ReadPlan
 from helios.spark.jvm.classes import allow_callbacks, classes, java_array
+from helios.spark.jvm.proxies import forget_freed
 from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
 from helios.spark.sources.context import SourceContext
@@ -165,7 +166,9 @@ class MicroBatchStream:
 
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
         after = position_of(start) if start is not None else self.source.start()
-        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
+        latest = keeping_error(self.source, lambda: self.source.latest(after))
+        forget_freed()  # the table that was looked at
+        return offset_of(latest)
 
     def reportLatestOffset(self) -> None:
         return None
