@@ -32,8 +32,8 @@ def status(
     """Show how far each pipeline has come.
 
     The pipelines of SCRIPT, or all that have written into the declared catalogs: their last commit, how many snapshots
-    of their sources wait and for how long, the small files of their tables (below half of the target file size), and
-    batches that have not passed their audit. No JVM is started.
+    of their sources wait and for how long, the small files of their tables (below half of the target file size),
+    batches that have not passed their audit, and tables that were rolled back. No JVM is started.
 
     \b
     Example:
@@ -61,6 +61,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     from helios.plan import compile_pipelines
     from helios.plan.compile import DOUBTS
     from helios.table.readers import warehouses
+    from helios.table.refs import MAIN
     from helios.table.status import View
 
     loaded = options.load(target, profile, values)
@@ -74,6 +75,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
         places=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: size for name, size in sizes.items() if size},
+        branches={plan.pipeline: plan.write.sink.branch_name or MAIN for plan in plans},
     )
     found: list[Status] = []
     for plan in plans:

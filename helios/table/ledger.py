@@ -31,8 +31,9 @@ class Record:
         checkpoint: The id of the checkpoint that wrote it.
         batch: The batch's number in that checkpoint; -1 before the first.
         position: What the batch read, as in `helios.position`.
-        snapshot: The snapshot that added the batch; of a discarded batch the one before it.
-        sequence: A lower bound of that snapshot's sequence number.
+        snapshot: The snapshot that added the batch; of a discarded batch the one before it, and before the first batch
+            of a checkpoint the state that it goes on behind.
+        sequence: That snapshot's sequence number; of earlier versions a lower bound.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
     """

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError
+from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.folders import folder_lag
 from helios.table.growth import growth
-from helios.table.ledger import REPLAY, Record, parse, staged, stamps_of
+from helios.table.ledger import AUDIT, REPLAY, Record, parse, staged, stamps_of
 from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
@@ -75,12 +77,14 @@ class View:
         places: Warehouses that may have checkpoints.
         checkpoints: The checkpoints of the pipelines of a script.
         file_sizes: The target file sizes of pipelines that declare one.
+        branches: The branches that the pipelines of a script write.
     """
 
     load: Callable[[str], Table | None]
     places: Sequence[Warehouse] = ()
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     file_sizes: Mapping[str, int] = field(default_factory=dict)
+    branches: Mapping[str, str] = field(default_factory=dict)
 
 
 def statuses(table: Table, view: View) -> list[Status]:
@@ -113,11 +117,14 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
     raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
     made = as_snapshot(raw) if raw is not None else None
     aside = _set_aside(metadata, pipeline)
-    if record.aside or (made is not None and made.summary.get("helios.batch") not in (None, str(record.batch))):
+    if record.aside or (
+        record.batch >= 0 and made is not None and made.summary.get("helios.batch") not in (None, str(record.batch))
+    ):
         aside = tuple(sorted({*aside, record.batch}))
     if aside:
         listed = ", ".join(map(str, aside))
         notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
+    notes += _lost(table, record, view.branches.get(pipeline))
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
@@ -151,6 +158,53 @@ def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
 
     tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
     return tuple(sorted({int(s["helios.batch"]) for s in tagged if s.get("helios.pipeline") == pipeline}))
+
+
+def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
+    """A note where no branch that a pipeline may write holds its last batch, or nothing proves that one does."""
+    if record.snapshot is None:
+        return
+    metadata = table.iceberg.metadata
+    landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
+    heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
+    if branch is not None:
+        heads = {branch: heads[branch]} if branch in heads else {}
+    own = [id for name, id in heads.items() if not name.startswith(AUDIT)]
+    with talking(table, "reading its earlier metadata"):
+        found = {presence(head, landing, _Version(metadata), partial(_read, table)) for head in own}
+    what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
+    if Presence.PRESENT in found:
+        return
+    if Presence.UNKNOWN in found:
+        yield f"nothing proves that {what} is still in its history: the next run looks further"
+    else:
+        yield f"rolled back: {what} is no longer in its history, and the next run stops"
+
+
+class _Version:
+    """A table's metadata as a `Version`."""
+
+    def __init__(self, metadata: TableMetadata) -> None:
+        self._metadata = metadata
+
+    def node(self, snapshot: int) -> Node | None:
+        raw = self._metadata.snapshot_by_id(snapshot)
+        if raw is None:
+            return None
+        return Node(raw.snapshot_id, raw.parent_snapshot_id, raw.sequence_number or 0, raw.timestamp_ms)
+
+    def earlier(self) -> Sequence[tuple[int, str]]:
+        return [(entry.timestamp_ms, entry.metadata_file) for entry in self._metadata.metadata_log]
+
+
+def _read(table: Table, file: str) -> _Version | None:
+    """An earlier metadata file; None where it was deleted."""
+    from pyiceberg.serializers import FromInputFile
+
+    try:
+        return _Version(FromInputFile.table_metadata(table.iceberg.io.new_input(file)))
+    except FileNotFoundError:
+        return None
 
 
 def _file_sizes(table: Table) -> list[int]:

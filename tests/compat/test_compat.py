@@ -37,7 +37,7 @@ BEFORE = "41f3580de008bf69ad733c27f8f6c61fe70d46e9"
 
 HERE = Path(__file__).parent
 
-ADDED = ("helios/routes/*.json",)
+ADDED = ("helios/routes/*.json", "helios/landed/*.json")
 """Patterns of files in a checkpoint that the new code writes and that commit did not."""
 
 FOLDERS = ("folder", "table-and-folder")

@@ -136,6 +136,14 @@ PROMISES = (
         ),
     ),
     Promise(
+        "A target that lost a batch is told whatever has happened since, and tables of other writers go on.",
+        of(
+            f"{STREAMING}/test_rollbacks.py",
+            "test_the_same_by_the_commands_of_helios_alone",
+            "test_a_table_of_others_goes_on_after_expiry[compaction-append-metadata]",
+        ),
+    ),
+    Promise(
         "Batch and incremental appends: every row once, and the table as declared.", (f"{STREAMING}/test_append.py",)
     ),
     Promise(

@@ -10,6 +10,7 @@
   helios/tables.json                  the tables that rows were routed into
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.files.log)
+  helios/landed/                      the last batch in each target (see landings.py)
   helios/keys/                        the state of upserts (see upsert_state.py)
 """
 
@@ -36,6 +37,7 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 KEYS = "helios/keys"
 FILES = "helios/files"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
+PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", "helios/landed")
 
 WHOLE_OBJECTS = ("s3a", "gs")
 """Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
@@ -248,13 +250,12 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
-        own = ("helios/start.json", "helios/pins", "helios/routes", "helios/tables.json", FILES, KEYS)
-        for name in (*SPARKS_OWN, *own):
+        for name in (*SPARKS_OWN, *PROGRESS, "helios/tables.json", FILES, KEYS):
             self.files.delete(name)
 
     def rewind(self) -> None:
         """Forgets Spark's offsets; the state of upserts, the routed tables and the logs of files stay."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes"):
+        for name in (*SPARKS_OWN, *PROGRESS):
             self.files.delete(name)
         for target in self.files.names("helios/keys"):
             self._renumber(f"helios/keys/{target}")
@@ -304,7 +305,7 @@ class Checkpoint:
         """Refuses a checkpoint that Spark would misread silently.
 
         Raises:
-            CheckpointError: `metadata` is lost, or the last offsets are damaged.
+            CheckpointError: `metadata` is lost, or the last offsets or the last commit are damaged.
         """
         planned = self.batches("offsets")
         if planned and not (self.files.read("metadata") or "").strip():
@@ -312,15 +313,45 @@ class Checkpoint:
                 f"{self.location}/metadata is lost: Spark would take the checkpoint for a new query's.",
                 fix="restore the file from a backup, or start a new one with `helios run --new-checkpoint`.",
             )
-        if planned:
-            self.offsets(planned[-1])
+        for batch in planned[-2:]:  # those that Spark reads
+            self.offsets(batch)
+        for batch in self.batches("commits")[-1:]:
+            self._verify_commit(batch)
+
+    def _verify_commit(self, batch: int) -> None:
+        first, *rest = (self.files.read(f"commits/{batch}") or "").splitlines() or [""]
+        try:
+            if first not in ("v1", "v2") or not isinstance(json.loads("".join(rest)), dict):
+                raise ValueError("not an entry of a commit log")
+        except ValueError as error:
+            raise CheckpointError(
+                f"{self.location}/commits/{batch} is damaged ({error}): Spark's note that batch {batch} is finished.",
+                fix=f"delete the file, and .{batch}.crc beside it if there is one: batch {batch} is then looked up in "
+                "the target, and not written again where the target has it.",
+            ) from error
 
     # starting offsets
 
     def start(self) -> list[StartEntry] | None:
-        """The starting offsets, one per followed table; None before the pipeline first began."""
+        """The starting offsets, one per followed table; None before the pipeline first began.
+
+        Raises:
+            CheckpointError: The file is damaged, or lost though batches were planned.
+        """
         text = self.files.read("helios/start.json")
-        return json.loads(text) if text else None
+        try:
+            if text is not None:
+                return list(json.loads(text))
+            if not self.batches("offsets"):
+                return None
+            why = "is lost: where the followed tables were first read from is not known"
+        except (ValueError, TypeError) as error:
+            why = f"is damaged ({error})"
+        raise CheckpointError(
+            f"{self.location}/helios/start.json {why}.",
+            fix="restore the file from a backup, or begin a new checkpoint at the target's position with `helios run "
+            "--new-checkpoint`.",
+        )
 
     def write_start(self, starts: list[StartEntry]) -> None:
         self.files.write("helios/start.json", json.dumps(starts))

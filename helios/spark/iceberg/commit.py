@@ -63,6 +63,7 @@ class IdempotentTableOperations:
 
     Attributes:
         error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
+        refreshed: Called with the state that a transaction is about to be applied to.
 
     Args:
         operations: The table's own operations.
@@ -71,6 +72,7 @@ class IdempotentTableOperations:
     def __init__(self, operations: JavaTableOperations) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
+        self.refreshed: Callable[[JavaTableMetadata], object] = lambda metadata: None
         self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -80,7 +82,9 @@ class IdempotentTableOperations:
 
     def refresh(self) -> JavaTableMetadata:
         try:
-            return self._own.refresh()
+            metadata = self._own.refresh()
+            self.refreshed(metadata)
+            return metadata
         except Py4JJavaError as error:
             self.error = error
             raise

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 from helios.catalog.diagnosis import diagnose
-from helios.errors import HeliosError, Origin, RunError
+from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.nodes import Plan
@@ -180,13 +180,31 @@ def _java_exceptions(error: BaseException) -> Iterator[tuple[str, str]]:
         yield from ((name, shortened(text or "-")) for name, text in NAMED.findall(str(error)))
 
 
-def engine_failure(error: StreamingQueryException, plan: Plan) -> RunError:
+CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<batch>\d+)", re.DOTALL)
+"""What Spark says of another query on its checkpoint."""
+
+
+def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:
+    """The failure of a query that met another one on its checkpoint; None for any other error."""
+    found = CONCURRENT.search(str(error))
+    if found is None:
+        return None
+    return LeaseError(
+        f"another driver has planned or finished batch {found['batch']} of {plan.pipeline} on the checkpoint "
+        f"{plan.checkpoint} since this one looked; this one stops.",
+        where=plan.origin,
+        fix="let one driver run each pipeline; the next run goes on behind what the other one has written.",
+    )
+
+
+def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
     """A failure of Spark's own, outside the batches: its deepest cause in one line."""
     text = str(error)
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (
         expectation_failure(error, plan)
         or worker_failure(error, plan)
+        or second_driver(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)
     )
 

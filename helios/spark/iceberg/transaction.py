@@ -6,7 +6,7 @@ and MERGE then land together with the pipeline's record, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -168,9 +168,19 @@ class Transaction:
         assert since is not None  # the transaction stands on what was before it
         return since
 
-    def record(self, key: str, value: str) -> None:
-        """Sets a property of the table in the same commit."""
-        self._transaction.updateProperties().set(key, value).commit()
+    def record(self, key: str, value: Callable[[int], str], made: Sequence[JavaSnapshot]) -> None:
+        """Sets a property of the table in the same commit.
+
+        Args:
+            key: The property.
+            value: Its text, by the sequence number of the batch's newest snapshot.
+            made: The snapshots that the batch has made.
+        """
+        update, sequence, count = self._transaction.updateProperties(), int(made[0].sequenceNumber()), len(made)
+        update.set(key, value(sequence)).commit()
+        if sequence:  # 0 in tables of format v1
+            # A try onto a newer state numbers the snapshots anew, and applies the update as it then is.
+            self._operations.refreshed = lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count))
 
     def commit(self) -> None:
         """Commits the batch.

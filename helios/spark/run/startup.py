@@ -252,7 +252,7 @@ class StartupValidator:
             existing = replace(existing, path=plan.path.value)
             self.checkpoint.create(existing)
         identity = existing or self._new_identity()
-        old = self._last_record(table) if table is not None and not self.full_refresh else None
+        old = self._old(table, existing) if table is not None and not self.full_refresh else None
         if table is not None:
             shape(self.spark, plan, table)
         if existing is None:
@@ -265,23 +265,41 @@ class StartupValidator:
         if self.routed:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            return Started(lease=lease, sink=RoutedSink(context), planned=last)
-        # A new checkpoint keeps the old position, as a batch pipeline recognizes identical inputs by it.
-        claim = Record(
-            checkpoint=identity.id,
-            position=old.position if old else None,
-            steps=old.steps if old else plan.fingerprint,
-        )
+            routed = RoutedSink(context)
+            routed.verify()
+            return Started(lease=lease, sink=routed, planned=last)
+        claim = self._claim(identity, old)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
             shape(self.spark, plan, table)
-        ledger = context.ledger(table, self.branch)
+        ledger = context.ledger(table, self.branch, plan.write.table)
         self._record(ledger, identity, claim)
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         self._refuse_behind(ledger, last)
         sink = AuditedSink if plan.write.sink.audits else TableSink
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+
+    def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
+        """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
+        old = self._last_record(table)
+        id = existing.id if existing is not None else old.checkpoint if old is not None else ""
+        context = replace(self.context, checkpoint_id=id)
+        ledger = context.ledger(table, self.branch, self.plan.write.table)
+        if self.new_checkpoint and old is not None:
+            return ledger.guard.accepted(old, ledger.head())
+        ledger.refuse_rollback(old)
+        return old
+
+    def _claim(self, identity: Identity, old: Record | None) -> Record:
+        """The record before the first batch of a checkpoint.
+
+        It keeps the old position, as a batch pipeline recognizes identical inputs by it, and the old snapshot, behind
+        which the target must not be rolled back.
+        """
+        if old is None:
+            return Record(checkpoint=identity.id, steps=self.plan.fingerprint)
+        return replace(old, checkpoint=identity.id, batch=-1, aside=False)
 
     def _new_identity(self) -> Identity:
         plan = self.plan

@@ -19,7 +19,7 @@ from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.sinks.ledger import ATTEMPT
+from helios.spark.sinks.ledger import ATTEMPT, Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
@@ -101,7 +101,8 @@ class AuditedSink(TableSink):
         """One try: stages the batch on the audit branch, audits it there and publishes it."""
         batch, spark = staged.batch, staged.rows.df.sparkSession
         assert staged.write is not None
-        staging = self.context.ledger(self.table, self._branch)
+        own = self.ledger
+        staging = Ledger(self.table, own.pipeline, own.checkpoint, own.steps, self._branch, guard=own.guard)
         with self._failures_observed():
             options.verify()
         self._branch_off()
@@ -192,7 +193,9 @@ class AuditedSink(TableSink):
             return False
         try:
             transaction.manageSnapshots().fastForwardBranch("main", self._branch).commit()
-            record = self.ledger.record_of(batch, snapshot)
+            made = self.table.snapshot(snapshot)
+            assert made is not None  # the branch has it
+            record = self.ledger.record_of(batch, snapshot, int(made.sequenceNumber()))
             transaction.updateProperties().set(self.ledger.key, record.as_json()).commit()
             transaction.commitTransaction()
         except IllegalArgumentException:
@@ -202,4 +205,5 @@ class AuditedSink(TableSink):
                 return False
             return self.ledger.resolve_failure(error, batch) is not None
         self.table.refresh()
+        self.ledger.guard.landed(batch.number, snapshot)
         return True

@@ -11,12 +11,14 @@ from helios.plan.checks.merge import inserts_only
 from helios.plan.nodes import Plan
 from helios.plan.properties import SERIALIZABLE, presented
 from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
+from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.refs import LEDGER
 
 
@@ -49,8 +51,23 @@ class SinkContext:
         """The property of a target that holds the pipeline's record."""
         return LEDGER + self.plan.pipeline
 
-    def ledger(self, table: JavaTable, branch: str | None = None) -> Ledger:
-        return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch)
+    def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
+        """The pipeline's record in a table; with the table's name one that keeps what landed in the checkpoint."""
+        guard = self.guard(table, name, branch) if name is not None else None
+        return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch, guard=guard)
+
+    def guard(self, table: JavaTable, name: TableName, branch: str | None = None) -> RollbackGuard:
+        """Compares a table with the last batch that its record and the checkpoint know."""
+        spark = self.spark
+
+        def has_files(head: int, added_by: int) -> bool:
+            entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
+            return not entries.where(f"snapshot_id = {added_by}").isEmpty()
+
+        target = f"{name.text}@{branch}" if branch else name.text
+        landings = Landings(self.checkpoint, self.checkpoint_id, target)
+        routed = self.plan.write.sink.routing is not None
+        return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, routed=routed)
 
     def options(self) -> CommitOptions:
         """How a batch of the pipeline is committed."""

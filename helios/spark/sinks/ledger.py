@@ -31,9 +31,10 @@ from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
+from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, same_sources
-from helios.table.refs import LEDGER
+from helios.table.refs import LEDGER, MAIN
 
 ATTEMPT = "helios.attempt"
 """The summary entry that identifies the snapshots of one transaction."""
@@ -51,20 +52,32 @@ class Ledger:
         checkpoint: The id of its checkpoint.
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
+        guard: Compares the target with its last batch; by default by the record alone.
     """
 
-    def __init__(self, table: JavaTable, pipeline: str, checkpoint: str, steps: str, branch: str | None = None) -> None:
+    def __init__(
+        self,
+        table: JavaTable,
+        pipeline: str,
+        checkpoint: str,
+        steps: str,
+        branch: str | None = None,
+        *,
+        guard: RollbackGuard | None = None,
+    ) -> None:
         self.table = table
         self.branch = branch
         self.pipeline = pipeline
         self.checkpoint = checkpoint
         self.steps = steps
         self.key = LEDGER + pipeline
+        self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
 
     def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
-        return _util().latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
+        util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
+        return util.latestSnapshot(self.table, self.branch) if self.branch else self.table.currentSnapshot()
 
     @property
     def seen(self) -> JavaSnapshot | None:
@@ -104,9 +117,11 @@ class Ledger:
             delete.toBranch(self.branch)
         delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
         delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
-        transaction.updateProperties().set(
-            self.key, Record(checkpoint=self.checkpoint, steps=self.steps).as_json()
-        ).commit()
+        made = transaction.table().snapshot(self.branch or MAIN)
+        assert made is not None
+        id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
+        begun = Record(checkpoint=self.checkpoint, snapshot=id, sequence=sequence, steps=self.steps)
+        transaction.updateProperties().set(self.key, begun.as_json()).commit()
         commit.commit(self.table, transaction, operations)
 
     def _newest_stamp(self) -> Record | None:
@@ -135,6 +150,7 @@ class Ledger:
         record = self.load()
         self._head = self.head()
         if record is None:
+            self.refuse_rollback(None)
             if batch.replayed:
                 raise LedgerError(
                     f"{self.table.name()} has lost the record {self.key}, and its retained history cannot prove that "
@@ -157,26 +173,14 @@ class Ledger:
             raise self.behind_error(record)
         return Commit(snapshot=record.snapshot if record.batch == batch.number else None, again=True)
 
-    def refuse_rollback(self, record: Record) -> None:
-        """Raises if the target no longer holds the last batch of its record.
+    def refuse_rollback(self, record: Record | None) -> None:
+        """Raises if the target no longer holds the last batch, or if nothing proves that it does.
 
         Raises:
-            LedgerError: The target was rolled back or replaced.
+            LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
         """
-        if record.snapshot is None:
-            return
-        head = self.head()
-        if self.table.snapshot(record.snapshot) is not None:
-            missing = head is None or not _util().isAncestorOf(self.table, head.snapshotId(), record.snapshot)
-        else:  # expired: a head that is older than the batch cannot descend from it
-            missing = head is None or head.sequenceNumber() < record.sequence
-        if missing:
-            raise LedgerError(
-                f"{self.table.name()} was rolled back or replaced: batch {record.batch} of {self.pipeline} (snapshot "
-                f"{record.snapshot}) is no longer in its history; nothing was written.",
-                fix="roll the table forward again, or continue from the target's last position, without the rolled "
-                "back batches, with `helios run --new-checkpoint`.",
-            )
+        missing = self.branch is not None and not self.table.refs().containsKey(self.branch)
+        self.guard.refuse(record, self.table.currentSnapshot() if missing else self.head())  # it is made from main
 
     def behind_error(self, record: Record) -> LedgerError:
         """The error for a checkpoint that is older than its target."""
@@ -215,6 +219,7 @@ class Ledger:
                 return made
             writing += made.write_seconds
             if isinstance(made, Commit):
+                self.guard.landed(batch.number, made.snapshot)
                 seconds = max(0.0, time.monotonic() - started - writing)
                 return replace(made, retries=retries.used, write_seconds=writing, commit_seconds=seconds)
             if not retries.wait():
@@ -257,7 +262,7 @@ class Ledger:
         newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
         try:
             if recorded:
-                pending.record(self.key, self.record_of(batch, newest).as_json())
+                pending.record(self.key, lambda sequence: self.record_of(batch, newest, sequence).as_json(), made)
             pending.commit()
         except Py4JJavaError as error:
             found = self.resolve_failure(error, batch)
@@ -321,15 +326,14 @@ class Ledger:
 
         return Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
 
-    def record_of(self, batch: Batch, snapshot: int) -> Record:
-        """The record of a batch that was looked up."""
-        head = self._head
+    def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:
+        """The record of a batch with its snapshot, whose sequence number is that of the commit that lands."""
         return Record(
             checkpoint=self.checkpoint,
             batch=batch.number,
             position=batch.position,
             snapshot=snapshot,
-            sequence=(head.sequenceNumber() + 1) if head is not None and head.sequenceNumber() else 0,
+            sequence=sequence,
             steps=self.steps,
         )
 
@@ -385,11 +389,6 @@ class Ledger:
             f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
-
-
-def _util() -> JavaSnapshotUtil:
-    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
-    return util
 
 
 def _always_true() -> JavaExpression:

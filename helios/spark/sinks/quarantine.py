@@ -190,7 +190,8 @@ class QuarantineSink:
                     where=self._plan.declared.sink.origin,
                     fix="give .quarantine() a table of its own; it is created.",
                 )
-            ledger = _StepsLedger(table, self._plan.pipeline, identity.id, self._plan.fingerprint)
+            guard = replace(self._context, checkpoint_id=identity.id).guard(table, self._name)
+            ledger = _StepsLedger(table, self._plan.pipeline, identity.id, self._plan.fingerprint, guard=guard)
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
                 # A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.

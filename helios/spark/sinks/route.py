@@ -77,6 +77,23 @@ class RoutedSink:
     def last(self) -> Record | None:
         return None
 
+    def verify(self) -> None:
+        """Looks at the tables that rows were routed into.
+
+        Raises:
+            CheckpointError: One of them is gone or was replaced.
+            LedgerError: One of them was rolled back.
+        """
+        for name in self._known().values():
+            table = tables.load_table(self.context.spark, name)
+            if table is None:
+                raise gone_error(self.context, name)
+            ledger = self.context.ledger(table, self.context.plan.write.sink.branch_name, name)
+            record = ledger.load()
+            if record is None or record.checkpoint != self.context.checkpoint_id:
+                raise foreign_error(self.context, name)
+            ledger.refuse_rollback(record)
+
     # finding
 
     def number(self, spans: Sequence[Span]) -> int:
@@ -292,12 +309,14 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
 
     Raises:
         CheckFailed: The rows do not fit, or its partitioning differs.
-        CheckpointError: It holds rows of the pipeline from another checkpoint, or lost its record.
+        CheckpointError: It holds rows of the pipeline from another checkpoint, lost its record, or is gone.
         InputError: It is missing and must not be created.
     """
     sink, known = context.plan.write.sink, context.checkpoint.tables()
     made = table is None
     if table is None:
+        if name.text in known:
+            raise gone_error(context, name)
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
@@ -310,12 +329,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
     record = ledger.load()
     is_own = record is not None and record.checkpoint == context.checkpoint_id
     if not is_own and (name.text in known or (record is not None and record.position is not None)):
-        raise CheckpointError(
-            f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
-            "this one.",
-            where=sink.origin,
-            fix="restore the checkpoint or the record, or route into tables of another name.",
-        )
+        raise foreign_error(context, name)
     if not is_own:
         ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
     if name.text not in known:
@@ -325,3 +339,24 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
     elif sink.branch_name is not None:
         ensure_branch(table, sink.branch_name)
     return TableSink(context, name, table, sink.branch_name)
+
+
+def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
+    """The error for a routed table that rows were written to, and that is missing."""
+    return CheckpointError(
+        f"the routed table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
+        "was written.",
+        where=context.plan.write.sink.origin,
+        fix=f"restore the table; or, to go on without those rows, take its name out of {context.checkpoint.location}/"
+        "helios/tables.json: rows that arrive for it then make a new one.",
+    )
+
+
+def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
+    """The error for a routed table that this checkpoint did not write."""
+    return CheckpointError(
+        f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
+        "this one.",
+        where=context.plan.write.sink.origin,
+        fix="restore the checkpoint or the record, or route into tables of another name.",
+    )

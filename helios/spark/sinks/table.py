@@ -44,7 +44,7 @@ class TableSink:
         self.table = table
         self.branch = branch
         self._told = False  # whether this run has told of the history's length
-        self.ledger = context.ledger(table, branch)
+        self.ledger = context.ledger(table, branch, name)
         self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self._quarantine = QuarantineSink.of(context)
@@ -67,8 +67,7 @@ class TableSink:
 
     def last(self) -> Record | None:
         record = self.ledger.load()
-        if record is not None:
-            self.ledger.refuse_rollback(record)
+        self.ledger.refuse_rollback(record)
         return record
 
     # finding

@@ -47,6 +47,9 @@ class JavaDeleteFile(JavaContentFile, Protocol):
 class JavaManifestFile(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile`."""
 
+    def snapshotId(self) -> int | None:
+        """The snapshot that added the manifest."""
+
     def hasAddedFiles(self) -> bool: ...
 
     def hasExistingFiles(self) -> bool: ...

@@ -167,6 +167,8 @@ class JavaTableMetadata(JavaObject, Protocol):
 
     def previousFiles(self) -> JavaList[JavaMetadataLogEntry]: ...
 
+    def snapshot(self, snapshot: int) -> JavaSnapshot | None: ...
+
 
 class JavaTableOperations(JavaObject, Protocol):
     """An `org.apache.iceberg.TableOperations`."""

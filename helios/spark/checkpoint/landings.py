@@ -1,0 +1,68 @@
+"""The last batch that is known to be in each target, and a head of its branch that was proven to descend from it.
+
+<checkpoint>/helios/landed/<target>.json
+
+It is written after each commit, and after each look-up that has proven a newer head. The target has the same batch in
+its own record: this file tells of a target whose record went back, as restored metadata does, and gives the walk to the
+batch an end that is near where everything in between has expired.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from helios.errors import CheckpointError
+from helios.plan.nodes import VERSION
+from helios.spark.checkpoint.files import Checkpoint
+from helios.table.ancestry import Landing
+
+FOLDER = "helios/landed"
+
+
+class Landings:
+    """The last batch in one target.
+
+    Args:
+        checkpoint: The pipeline's checkpoint.
+        id: The checkpoint's id; what another one has written is ignored.
+        target: The table's name, and its branch.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, id: str, target: str) -> None:
+        name = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
+        self._checkpoint = checkpoint
+        self._id = id
+        self._file = f"{FOLDER}/{name}.json"
+        self._last: Landing | None = None
+        self._read = False
+
+    def last(self) -> Landing | None:
+        """The last batch; None where none is known.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        if not self._read:
+            text = self._checkpoint.files.read(self._file)
+            self._last, self._read = self._parse(text) if text is not None else None, True
+        return self._last
+
+    def store(self, landing: Landing) -> None:
+        """Stores a batch, or a newer head that descends from it."""
+        if landing != self.last():
+            fields = {"v": VERSION, "checkpoint": self._id, **asdict(landing)}
+            self._checkpoint.files.write(self._file, json.dumps(fields))
+            self._last = landing
+
+    def _parse(self, text: str) -> Landing | None:
+        try:
+            fields = json.loads(text)
+            known = {name: fields[name] for name in ("batch", "snapshot", "sequence", "head")}
+            return Landing(**known) if fields["checkpoint"] == self._id else None
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self._checkpoint.location}/{self._file} is damaged ({error}).",
+                fix="restore it from a backup, or delete it: what the target says of itself is then all that is "
+                "compared.",
+            ) from error

@@ -1,0 +1,69 @@
+"""Whether a branch of a loaded table holds a batch: its ancestors first, then the files that the batch added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from py4j.protocol import Py4JJavaError
+
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable, JavaTableMetadata
+from helios.table.ancestry import Landing, Node, Presence, presence
+
+
+class JavaVersion:
+    """A table's metadata as a `Version`."""
+
+    def __init__(self, metadata: JavaTableMetadata) -> None:
+        self._metadata = metadata
+
+    def node(self, snapshot: int) -> Node | None:
+        found = self._metadata.snapshot(snapshot)
+        if found is None:
+            return None
+        parent = found.parentId()
+        return Node(
+            id=snapshot,
+            parent=int(parent) if parent is not None else None,
+            sequence=int(found.sequenceNumber()),
+            at=int(found.timestampMillis()),
+        )
+
+    def earlier(self) -> Sequence[tuple[int, str]]:
+        return [(int(entry.timestampMillis()), str(entry.file())) for entry in listed(self._metadata.previousFiles())]
+
+
+def presence_of(
+    table: JavaTable, head: JavaSnapshot | None, landing: Landing, has_files: Callable[[int], bool] | None = None
+) -> Presence:
+    """Whether a branch holds a batch.
+
+    Args:
+        table: Iceberg's table object.
+        head: The newest snapshot of the branch; None for an empty one.
+        landing: The batch.
+        has_files: Whether a snapshot, the head, still has files that the batch added; asked last, as it reads them all.
+    """
+    if head is None:
+        return Presence.GONE
+    newest = int(head.snapshotId())
+    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
+    if newest in (landing.snapshot, landing.head) or util.isAncestorOf(table, newest, landing.snapshot):
+        return Presence.PRESENT
+    found = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
+    if found is not Presence.UNKNOWN:
+        return found
+    # Manifests and their entries name the snapshot that added them: only a descendant has them.
+    added = any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io())))
+    return Presence.PRESENT if added or (has_files is not None and has_files(newest)) else Presence.UNKNOWN
+
+
+def _read(table: JavaTable, file: str) -> JavaVersion | None:
+    """An earlier metadata file; None where it was deleted."""
+    try:
+        return JavaVersion(classes().org.apache.iceberg.TableMetadataParser.read(table.io(), file))
+    except Py4JJavaError as error:
+        if java_class(error) != "NotFoundException":
+            raise
+        return None

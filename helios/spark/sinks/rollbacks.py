@@ -1,0 +1,142 @@
+"""Refuses a target that no longer holds the last batch of its pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from helios.errors import LedgerError
+from helios.spark.checkpoint.landings import Landings
+from helios.spark.iceberg.ancestry import presence_of
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.table.ancestry import Landing, Presence
+from helios.table.ledger import Record
+
+
+class RollbackGuard:
+    """Compares a target with the last batch that it is known to hold.
+
+    Args:
+        table: Iceberg's table object.
+        pipeline: The pipeline's identity.
+        checkpoint: The id of its checkpoint.
+        landings: What the checkpoint knows of the target; None where it keeps nothing.
+        has_files: Whether a snapshot, the first, still has files that another one, the second, added.
+        routed: Whether the table is one of several, which have no common position to resume at.
+    """
+
+    def __init__(
+        self,
+        table: JavaTable,
+        pipeline: str,
+        checkpoint: str,
+        landings: Landings | None = None,
+        has_files: Callable[[int, int], bool] | None = None,
+        *,
+        routed: bool = False,
+    ) -> None:
+        self._table = table
+        self._pipeline = pipeline
+        self._checkpoint = checkpoint
+        self._landings = landings
+        self._has_files = has_files
+        self._routed = routed
+
+    def refuse(self, record: Record | None, head: JavaSnapshot | None) -> None:
+        """Raises if the target does not hold its last batch, or if nothing proves that it does.
+
+        Args:
+            record: The pipeline's record in the target.
+            head: The newest snapshot of the branch.
+
+        Raises:
+            LedgerError: The target was rolled back or replaced, or the history that would show it has expired.
+        """
+        landing = self._last(record)
+        found = self._presence(landing, head) if landing is not None else Presence.PRESENT
+        if landing is not None and found is not Presence.PRESENT:
+            raise self._gone_error(landing) if found is Presence.GONE else self._unknown_error(landing)
+        if landing is not None and head is not None:
+            self._store(replace(landing, head=int(head.snapshotId())))
+
+    def landed(self, batch: int, snapshot: int | None) -> None:
+        """Stores a batch that has been committed."""
+        made = self._table.snapshot(snapshot) if snapshot is not None else None
+        if (
+            snapshot is not None and made is not None
+        ):  # else another writer has expired it already: the record is enough
+            self._store(Landing(batch=batch, snapshot=snapshot, sequence=int(made.sequenceNumber()), head=snapshot))
+
+    def accepted(self, record: Record, head: JavaSnapshot | None) -> Record:
+        """A record with the snapshot that a new checkpoint goes on behind: its own, or else the head, as it is now.
+
+        Raises:
+            LedgerError: The target holds a later batch than its record says, whose rows would come again.
+        """
+        landing = self._last(record)
+        if landing is None and record.position is None:
+            return record
+        if landing is None or self._presence(landing, head) is not Presence.PRESENT:
+            if head is None:
+                return record
+            return replace(record, snapshot=int(head.snapshotId()), sequence=int(head.sequenceNumber()))
+        if landing.batch > record.batch:
+            raise LedgerError(
+                f"{self._table.name()} holds batch {landing.batch} of {self._pipeline}, and its record names batch "
+                f"{record.batch}: a new checkpoint would write the rows between them again; nothing was written.",
+                fix="restore the record, a table property, from an older metadata file.",
+            )
+        return record
+
+    def _of(self, record: Record | None) -> Landing | None:
+        if record is None or record.snapshot is None:
+            return None
+        return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
+
+    def _last(self, record: Record | None) -> Landing | None:
+        """The last batch that landed, by the target's record and by the checkpoint."""
+        recorded, kept = self._of(record), self._landings.last() if self._landings is not None else None
+        if kept is None or (record is not None and record.checkpoint != self._checkpoint):
+            return recorded
+        if recorded is not None and recorded.snapshot == kept.snapshot:
+            return kept
+        return kept if record is None or kept.batch > record.batch else recorded
+
+    def _presence(self, landing: Landing, head: JavaSnapshot | None) -> Presence:
+        has_files = self._has_files
+        asked = (lambda newest: has_files(newest, landing.snapshot)) if has_files is not None else None
+        return presence_of(self._table, head, landing, asked)
+
+    def _store(self, landing: Landing) -> None:
+        if self._landings is not None:
+            self._landings.store(landing)
+
+    def _gone_error(self, landing: Landing) -> LedgerError:
+        name = f"batch {landing.batch} of {self._pipeline} (snapshot {landing.snapshot})"
+        if landing.batch < 0:
+            name = f"snapshot {landing.snapshot}, behind which {self._pipeline} goes on,"
+        return LedgerError(
+            f"{self._table.name()} was rolled back or replaced: {name} is no longer in its history; nothing was "
+            "written.",
+            fix="roll the table forward again, or "
+            + (
+                "route into tables of another name."
+                if self._routed
+                else "continue from the target's last position, without the rolled back batches, with `helios run "
+                "--new-checkpoint`."
+            ),
+        )
+
+    def _unknown_error(self, landing: Landing) -> LedgerError:
+        return LedgerError(
+            f"{self._table.name()} cannot prove that batch {landing.batch} of {self._pipeline} (snapshot "
+            f"{landing.snapshot}) is still in it: the snapshots behind it have expired, their metadata files are "
+            "deleted, and its data files were rewritten; nothing was written.",
+            fix=(
+                "route into tables of another name"
+                if self._routed
+                else "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
+                "nothing, or fill it anew with `--full-refresh`"
+            )
+            + "; and keep snapshots or metadata files longer than pipelines pause.",
+        )
