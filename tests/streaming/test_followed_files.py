@@ -14,6 +14,7 @@ import pytest
 
 from helios import Files, aggregate, union
 from helios.errors import CheckpointError, HeliosError, InputError, NotFound, RunError
+from helios.files.settling import Settling
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.files import FilesReader
 from helios.table.status import View, statuses
@@ -190,20 +191,18 @@ def test_hidden_and_temporary_files_wait(world: Any, inbox: Path) -> None:
 
 
 def test_a_file_that_is_still_written_waits(world: Any, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     pipeline = csv(inbox) >> world.sink("a.t")
     land(inbox, "old.csv", rows(1))
     (inbox / "done.csv").write_text(rows(2))
     (inbox / "growing.csv").write_text("id\n3")
-    real = time.sleep
-
-    def sleep(seconds: float) -> None:
-        real(seconds)
-        (inbox / "growing.csv").write_text(rows(3, 4))
-
+    real = Settling.undecided
     with monkeypatch.context() as patched:
-        patched.setattr("helios.spark.sources.files.time.sleep", sleep)
+
+        def undecided(self: Any, files: Any) -> bool:
+            (inbox / "growing.csv").write_text(rows(3, 4))
+            return real(self, files)
+
+        patched.setattr(Settling, "undecided", undecided)
         world.run(pipeline)
     assert world.ids("a.t") == [1, 2]
     world.run(pipeline)
