@@ -40,6 +40,7 @@ SHOW_CURSOR = "\x1b[?25h"
 @click.option(
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )
+@click.option("--again", is_flag=True, help="Append the inputs of batch pipelines even if they were appended before.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, stop the others.")
 @click.option(
     "--metrics-port",
@@ -60,6 +61,7 @@ def run(
     master: str | None,
     new_checkpoint: bool,
     full_refresh: bool,
+    again: bool,
     fail_fast: bool,
     metrics_port: int | None,
     log_format: str,
@@ -87,8 +89,8 @@ def run(
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.run.scheduler import Runner
 
-    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
-    runner = Runner(plans, session, emit=shown.emit, **how)
+    how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again, "fail_fast": fail_fast}
+    runner = Runner(plans, session, emit=shown.emit, once=once, **how)
     try:
         _open(shown, plans, endpoint)
         observed += runner.runs

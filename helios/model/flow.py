@@ -296,14 +296,15 @@ class Pipeline(Node):
         """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
-    def run(self, once: bool = False, spark: Any = None) -> Any:
+    def run(self, once: bool = False, spark: Any = None, again: bool = False) -> Any:
         """Starts the pipeline and returns its handle.
 
         Args:
             once: Process what is available now, then stop; otherwise follow the source.
             spark: A session to use; it is cloned, never altered. By default a new one is created.
+            again: Append the inputs of a batch pipeline even if they were appended before, which doubles their rows.
         """
-        return engine().run(self, once, spark)
+        return engine().run(self, once, spark, again)
 
 
 class Pipelines(tuple[Pipeline, ...]):

@@ -23,6 +23,8 @@ CHANCE = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{3
 """UUIDs, their digits without dashes, snapshot ids and times."""
 
 LEDGER = "helios.ledger."
+ADDED_TO_RECORDS = ("appended",)
+"""Fields of the ledger's records that the new code writes and that commit did not."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
 
@@ -59,13 +61,18 @@ def _table(table: StaticTable) -> Any:
         "partitioning": str(table.spec()),
         "sorting": str(table.sort_order()),
         "properties": {
-            key: json.loads(value) if key.startswith(LEDGER) else value for key, value in metadata.properties.items()
+            key: _known(json.loads(value)) if key.startswith(LEDGER) else value
+            for key, value in metadata.properties.items()
         },
         "snapshots": [{"id": one.snapshot_id, **_stamps(one)} for one in metadata.snapshots],
         "refs": {name: (ref.snapshot_ref_type.value, ref.snapshot_id) for name, ref in metadata.refs.items()},
         # of a quarantine, by whose position as text its rows are found again
         "rows": list(_rows(table.scan().to_arrow())) if "payload" in table.schema().column_names else None,
     }
+
+
+def _known(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in ADDED_TO_RECORDS}
 
 
 def _stamps(snapshot: Any) -> dict[str, Any]:

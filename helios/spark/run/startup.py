@@ -19,6 +19,7 @@ from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -80,6 +81,12 @@ class StartupValidator:
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
+        if self.context.again is not None and plan.streaming:
+            raise InputError(
+                f"--again is for pipelines that read their sources once, and {plan.pipeline} follows one.",
+                where=plan.origin,
+                fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
+            )
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable()
         elif plan.former_checkpoint is not None:
@@ -266,6 +273,9 @@ class StartupValidator:
             position=old.position if old else None,
             steps=old.steps if old else plan.fingerprint,
         )
+        if existing is None and old is not None and table is not None and keeps_inputs(plan):
+            kept = AppendLedger(context, table, self.branch).carried(old)
+            claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
             shape(self.spark, plan, table)
