@@ -85,7 +85,7 @@ class DefaultEngine:
 
         return looked_ahead(plans[0])
 
-    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None) -> PipelineRun:
+    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool = False) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         for problem in held(plan):
@@ -95,7 +95,7 @@ class DefaultEngine:
 
         session = self._session(context.config, [plan], spark)
         ship_declared(pipeline.origin.file, session)
-        return PipelineRun(plan, session, once=once).start()
+        return PipelineRun(plan, session, once=once, again=again).start()
 
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))

@@ -91,9 +91,11 @@ class Lines:
     def _text(self, event: Event) -> str:
         if event.kind == "batch":
             written = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}"
-            return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s"
+            told = f"; {event.message}" if event.message else ""
+            return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s{told}"
         if event.kind == "skipped":
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}"
+            told = f": {event.message}" if event.message else ""
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}"
         if event.kind == "idle":
             return f"batch {event.batch}: no rows"
         if event.kind == "waiting":
@@ -182,7 +184,7 @@ class Board:
             self._spinner.start()
 
     def emit(self, event: Event) -> None:
-        if event.kind in ("waiting", *WITH_MESSAGE):
+        if event.message and event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE):
             self.note(f"{event.pipeline}: {event.message}")
         with self._lock:
             row = self._rows[event.pipeline]

@@ -41,6 +41,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 @click.option(
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )
+@click.option("--again", is_flag=True, help="Append the inputs of batch pipelines even if they were appended before.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
 @click.option(
     "--metrics-port",
@@ -66,6 +67,7 @@ def run(
     master: str | None,
     new_checkpoint: bool,
     full_refresh: bool,
+    again: bool,
     fail_fast: bool,
     metrics_port: int | None,
     metrics_host: str | None,
@@ -89,7 +91,8 @@ def run(
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)
-    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "fail_fast": fail_fast}
+    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
+    how["fail_fast"] = fail_fast
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)

@@ -36,6 +36,7 @@ class Record:
         sequence: That snapshot's sequence number; of earlier versions a lower bound.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
+        appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
     """
 
     checkpoint: str
@@ -45,11 +46,14 @@ class Record:
     sequence: int = 0
     steps: str = ""
     aside: bool = False
+    appended: Mapping[str, Any] | None = None
 
     def as_json(self) -> str:
         fields = asdict(self)
         if not self.aside:
             del fields["aside"]
+        if self.appended is None:
+            del fields["appended"]
         return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))
 
 

@@ -28,11 +28,12 @@ class IcebergOffset:
         after: The snapshot before that unit, when the unit is an append that is partly read.
         rows: The first row id of format v3 that no row had then; None where the table has none.
         live: How many rows the table had then; None where that is not known.
+        sequence: The sequence number of the snapshot, which later changes of those rows exceed; None as for `rows`.
         since: Of a state that is read again, the row id from which on its rows are new; None when all count.
 
     Examples:
         >>> IcebergOffset.parse({"snapshot_id": 7, "files": 2, "state": True})
-        IcebergOffset(snapshot=7, files=2, state=True, after=None, rows=None, live=None, since=None)
+        IcebergOffset(snapshot=7, files=2, state=True, after=None, rows=None, live=None, sequence=None, since=None)
         >>> IcebergOffset().as_json()
         {'snapshot_id': -1}
     """
@@ -43,6 +44,7 @@ class IcebergOffset:
     after: int | None = None
     rows: int | None = None
     live: int | None = None
+    sequence: int | None = None
     since: int | None = None
 
     @property
@@ -64,7 +66,8 @@ class IcebergOffset:
             TypeError: It is no JSON object, or the snapshot no number.
             ValueError: The snapshot is no number.
         """
-        known = {key: entry[key] for key in ("files", "state", "after", "rows", "live", "since") if key in entry}
+        names = ("files", "state", "after", "rows", "live", "sequence", "since")
+        known = {key: entry[key] for key in names if key in entry}
         snapshot = int(entry["snapshot_id"])
         return cls(snapshot=None if snapshot == NO_SNAPSHOT else snapshot, **known)
 

@@ -27,6 +27,8 @@ ADDED_PROPERTIES = "write.metadata."
 """Of tables that are new since that commit."""
 NEVER_READ = ("helios.sources",)
 """Stamps that no version reads, and that later ones leave out where `helios.position` says the same."""
+ADDED_TO_RECORDS = ("appended",)
+"""Fields of the ledger's records that the new code writes and that commit did not."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
 
@@ -63,7 +65,7 @@ def _table(table: StaticTable) -> Any:
         "partitioning": str(table.spec()),
         "sorting": str(table.sort_order()),
         "properties": {
-            key: json.loads(value) if key.startswith(LEDGER) else value
+            key: _known(json.loads(value)) if key.startswith(LEDGER) else value
             for key, value in metadata.properties.items()
             if not key.startswith(ADDED_PROPERTIES)
         },
@@ -72,6 +74,10 @@ def _table(table: StaticTable) -> Any:
         # of a quarantine, by whose position as text its rows are found again
         "rows": list(_rows(table.scan().to_arrow())) if "payload" in table.schema().column_names else None,
     }
+
+
+def _known(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key not in ADDED_TO_RECORDS}
 
 
 def _stamps(snapshot: Any) -> dict[str, Any]:

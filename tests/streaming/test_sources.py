@@ -381,9 +381,29 @@ def test_lineage_does_not_tell_where_delivered_rows_were_deleted(world: Any) -> 
     world.sql("DELETE FROM local.a.s WHERE id = 1")
     world.fill("a.s", [3])
     world.expire("a.s")
-    with pytest.raises(LedgerError, match="have been deleted or rewritten since"):
+    with pytest.raises(LedgerError, match="have been deleted or changed since"):
         world.run(pipeline)
     assert world.ids("a.t") == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_an_update_of_a_delivered_row_is_not_lost_with_the_history(world: Any, mode: str) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql(
+        "CREATE TABLE local.a.s (id bigint, v string) "
+        f"TBLPROPERTIES ('format-version'='3', 'write.update.mode'='{mode}')"
+    )
+    world.fill("a.s", [1, 2], v="'a'")
+    pipeline = world.source("a.s").incremental(poll=1).on_expired("rebootstrap") >> world.sink("a.t")
+    world.run(pipeline)
+    world.sql("UPDATE local.a.s SET v = 'b' WHERE id = 1")
+    world.fill("a.s", [3], v="'a'")
+    world.expire("a.s")
+    with pytest.raises(LedgerError, match="have been deleted or changed since"):
+        world.run(pipeline)
+    assert world.rows("a.t", "id", "v") == {(1, "a"): 1, (2, "a"): 1}
+    world.run(pipeline, full_refresh=True)
+    assert world.rows("a.t", "id", "v") == {(1, "b"): 1, (2, "a"): 1, (3, "a"): 1}
 
 
 def test_a_planned_batch_whose_snapshots_have_expired_begins_again(world: Any) -> None:

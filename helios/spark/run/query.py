@@ -135,15 +135,20 @@ class PipelineQuery:
             refused.fix = fix if "watermark" in refused.what else None
             raise refused from error
 
-    def validate(self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool) -> Job:
+    def validate(
+        self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool, again: dict[str, int] | None = None
+    ) -> Job:
         """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
         Args:
             df: The rows to write; only their schema is used.
             new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
             full_refresh: Whether to empty the target and refill it from the start.
+            again: As in `SinkContext`.
         """
-        context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=self.checkpoint, observer=self.run)
+        context = SinkContext(
+            plan=self.plan, spark=self.spark, checkpoint=self.checkpoint, observer=self.run, again=again
+        )
         started = StartupValidator(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh).start(df)
         return Job(
             plan=self.plan,

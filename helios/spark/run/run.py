@@ -55,6 +55,7 @@ class PipelineRun:
         once: Process the data that is there at the start, then end.
         new_checkpoint: Start a new checkpoint at the position in the target's record.
         full_refresh: Empty the target in one snapshot, and refill it from the start.
+        again: Append the inputs of a batch pipeline even if they were appended before.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -66,6 +67,7 @@ class PipelineRun:
         once: bool = False,
         new_checkpoint: bool = False,
         full_refresh: bool = False,
+        again: bool = False,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
@@ -73,6 +75,7 @@ class PipelineRun:
         self.once = once
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
+        self._again: dict[str, int] | None = {} if again else None  # kept over restarts: what landed is not repeated
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = 0
@@ -208,7 +211,7 @@ class PipelineRun:
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
         df = query.declare()
-        job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh)
+        job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh, again=self._again)
         try:
             self.state = "running"
             self._event("started")
@@ -311,7 +314,7 @@ class PipelineRun:
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds)
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, message=commit.note)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows
@@ -328,6 +331,7 @@ class PipelineRun:
                 snapshot=commit.snapshot,
                 files=commit.files,
                 bytes=commit.bytes,
+                message=commit.note,
             )
         else:
             self._event("idle", batch=number, seconds=seconds)

@@ -27,13 +27,14 @@ class Runner:
         once: bool = False,
         new_checkpoint: bool = False,
         full_refresh: bool = False,
+        again: bool = False,
         fail_fast: bool = False,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
-        options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+        options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
         self.runs = [PipelineRun(plan, spark, emit=emit, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False

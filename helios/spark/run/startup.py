@@ -18,7 +18,9 @@ from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.new_checkpoint import refuse_new_checkpoint
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -80,6 +82,12 @@ class StartupValidator:
             LeaseError: Another driver is alive on the checkpoint.
         """
         plan = self.plan
+        if self.context.again is not None and plan.streaming:
+            raise InputError(
+                f"--again is for pipelines that read their sources once, and {plan.pipeline} follows one.",
+                where=plan.origin,
+                fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
+            )
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable()
         elif plan.former_checkpoint is not None:
@@ -269,6 +277,10 @@ class StartupValidator:
             routed.verify()
             return Started(lease=lease, sink=routed, planned=last)
         claim = self._claim(identity, old)
+        if existing is None and old is not None and table is not None and keeps_inputs(plan):
+            # Judged by the record as the target has it: what was rolled back is no longer there.
+            kept = AppendLedger(context, table, self.branch).carried(self._last_record(table) or old)
+            claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
             shape(self.spark, plan, table)
@@ -357,35 +369,7 @@ class StartupValidator:
         """Clears the checkpoint, and stores the position of the target's record as its start."""
         entries = list(old.position["sources"]) if old and old.position else []
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        if self.followed and not entries and head is not None:
-            raise InputError(
-                f"--new-checkpoint cannot resume {self.plan.pipeline}: {self.plan.write.table.text} holds rows, and "
-                "remembers no position of it.",
-                where=self.plan.origin,
-                fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
-                "name into a new table.",
-            )
-        if any(isinstance(entry.get("to"), dict) and "logOffset" in entry["to"] for entry in entries):
-            raise InputError(
-                f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch was read by Spark's own file "
-                "stream, as earlier versions did, whose log is only in the old checkpoint.",
-                where=self.plan.origin,
-                fix="run it once with that checkpoint, or refill the target with `helios run --full-refresh` while the "
-                "files are there.",
-            )
-        # A position of a stateful batch, or of other sources, cannot be resumed.
-        without_place = any("place" not in entry for entry in entries)
-        if (
-            entries
-            and self.followed
-            and (without_place or [entry["source"] for entry in entries] != list(self.followed))
-        ):
-            raise InputError(
-                f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch read "
-                f"{', '.join(entry['source'] for entry in entries)} on another path or from other sources.",
-                where=self.plan.origin,
-                fix="put the sources back, or run under a new name into a new target.",
-            )
+        refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None)
         if old is not None and old.aside:
             self.context.upsert_state(self.plan.write.table, self.branch).forget(old.batch)
         self.checkpoint.rewind()

@@ -32,6 +32,8 @@ class SinkContext:
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on it, verified before each commit.
         observer: Receives commits and counts of rejected rows.
+        again: Of a batch pipeline whose inputs are appended even if they were before, the number of that batch by
+            table, which a restart looks up; None if that was not asked for.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class SinkContext:
     checkpoint_id: str = ""
     lease: Lease | None = None
     observer: Observer = field(default_factory=Silent)
+    again: dict[str, int] | None = None
 
     def verify(self) -> None:
         """Raises if the lease was lost."""

@@ -28,6 +28,7 @@ class Commit:
         retries: The number of commit retries.
         write_seconds: The time that Spark took to write.
         commit_seconds: The time that the commit took.
+        note: What a user should know of it.
     """
 
     snapshot: int | None
@@ -38,6 +39,7 @@ class Commit:
     retries: int = 0
     write_seconds: float = 0.0
     commit_seconds: float = 0.0
+    note: str = ""
 
 
 @dataclass(frozen=True)

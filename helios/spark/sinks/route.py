@@ -264,6 +264,10 @@ class RoutedSink:
         plan = self.context.plan
         if not batch.replayed or self._reruns():
             return
+        if not plan.streaming:  # each table judges all that it has, also one that no row goes to now
+            for sink in filter(None, map(self._known_sink, self._known())):
+                self._found(sink, batch)
+            return
         branch = plan.write.sink.branch_name
         known = {value: tables.load_table(self.context.spark, name) for value, name in self._known().items()}
         records = {
@@ -275,13 +279,12 @@ class RoutedSink:
             if record is not None and same_sources(record.position, batch) and record.steps != plan.fingerprint
         ]
         missing = [v for v in values if (record := records.get(v)) is None or record.batch < batch.number]
-        if mixed and (missing or not plan.streaming):
+        if mixed and missing:
             raise InputError(
                 f"{self._name(mixed[0]).text} holds rows that {plan.pipeline} made from these inputs with other steps: "
                 "the remaining rows would be lost or duplicated; nothing was written.",
                 where=plan.origin,
-                fix="put the steps back and run, then change them; a changed batch pipeline needs a new name and new "
-                "tables.",
+                fix="put the steps back and run, then change them.",
             )
 
 
@@ -295,6 +298,7 @@ def _combine(commits: list[Commit]) -> Commit:
         retries=sum(c.retries for c in commits),
         write_seconds=sum(c.write_seconds for c in commits),
         commit_seconds=sum(c.commit_seconds for c in commits),
+        note=next((c.note for c in commits if c.note), ""),
     )
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.catalog.names import TableName
-from helios.errors import InputError
 from helios.model.modes import Mode
 from helios.plan.checks.sinks import left_out, sort_terms
 from helios.plan.nodes import Plan
@@ -21,6 +20,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
+from helios.spark.sinks.appended import AppendLedger, ledger_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit
@@ -44,7 +44,7 @@ class TableSink:
         self.table = table
         self.branch = branch
         self._told = False  # whether this run has told of the history's length
-        self.ledger = context.ledger(table, branch, name)
+        self.ledger = ledger_of(context, table, branch, name)
         self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self._quarantine = QuarantineSink.of(context)
@@ -76,28 +76,16 @@ class TableSink:
         record = self.last()
         if record is None:
             return 0
-        again = self.context.plan.write.mode.traits.reruns
+        again = self.context.plan.write.mode.traits.reruns or self.context.again is not None
         same = not again and same_sources(record.position, Batch(record.batch, tuple(spans)))
-        return record.batch if same else record.batch + 1
+        number = record.batch if same else record.batch + 1
+        return self.ledger.number(self.name.text, number) if isinstance(self.ledger, AppendLedger) else number
 
     def find(self, batch: Batch) -> Outcome:
         commit = self.ledger.find(batch)
-        if commit is None:
-            return Absent()
-        if not self.context.plan.streaming:
-            self._refuse_other_steps(batch)
-        return Found(commit)
-
-    def _refuse_other_steps(self, batch: Batch) -> None:
-        """Rejects changed steps over identical inputs of a batch pipeline, whose rows would be appended twice."""
-        plan, record = self.context.plan, self.ledger.load()
-        if record is not None and record.batch == batch.number and record.steps != plan.fingerprint:
-            raise InputError(
-                f"{self.name.text} holds the rows that {plan.pipeline} made from these inputs with other steps: "
-                "appending them again would double rows.",
-                where=plan.origin,
-                fix="run the changed pipeline under a new name into a new table.",
-            )
+        if isinstance(self.ledger, AppendLedger):
+            commit = self.ledger.decide(batch, commit)
+        return Found(commit) if commit is not None else Absent()
 
     # staging
 
@@ -132,6 +120,8 @@ class TableSink:
         if commit is not None and not commit.again:
             self.context.observer.rejected(staged.rows.dropped())
             self._tell_growth()
+            if isinstance(self.ledger, AppendLedger):
+                commit = replace(commit, note=self.ledger.note)
         return commit
 
     def _tell_growth(self) -> None:

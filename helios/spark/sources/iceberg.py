@@ -27,7 +27,7 @@ from helios.spark.sources import offsets, readers, starting_offsets
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.spark.sources.offsets import SnapshotDelta
-from helios.spark.sources.snapshot import ROW_ID, columns, has_snapshot, source_table, vector_of
+from helios.spark.sources.snapshot import LAST_CHANGE, ROW_ID, columns, has_snapshot, source_table, vector_of
 from helios.spark.sources.snapshot_reader import SnapshotReader
 from helios.spark.sources.spans import SpanSource
 from helios.table.offsets import IcebergOffset, SnapshotRange, between
@@ -148,8 +148,8 @@ class IcebergReader(SpanSource):
         end = self._end(table, offset, deltas, newest)
         if end.files is None and end.snapshot is not None:
             snapshot = table.snapshot(end.snapshot)
-            rows, live = offsets.lineage(snapshot) if snapshot is not None else (None, None)
-            end = replace(end, rows=rows, live=live)
+            rows, live, sequence = offsets.lineage(snapshot) if snapshot is not None else (None, None, None)
+            end = replace(end, rows=rows, live=live, sequence=sequence)
             if rebootstrapped:  # marks that a state lies between the two offsets
                 end = replace(end, state=True, since=offset.since)
         return end
@@ -175,14 +175,18 @@ class IcebergReader(SpanSource):
     def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
         snapshot = int(newest.snapshotId())
         return offsets.rebootstrap(
-            offset, newest, lost, replaces=self._accepts_replays, kept=lambda row: self._rows_below(snapshot, row)
+            offset,
+            newest,
+            lost,
+            replaces=self._accepts_replays,
+            kept=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
         )
 
-    def _rows_below(self, snapshot: int, row: int) -> int:
-        """How many rows of a state have a row id below a given one."""
+    def _unchanged_below(self, snapshot: int, row: int, sequence: int) -> int:
+        """How many rows of a state have a row id below a given one, and no change after a sequence number."""
         assert self.read_plan.table is not None
         state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
-        return state.where(F.col(ROW_ID) < row).count()
+        return state.where((F.col(ROW_ID) < row) & (F.col(LAST_CHANGE) <= sequence)).count()
 
     @override
     def lost(self, span: Span) -> bool:

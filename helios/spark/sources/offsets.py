@@ -250,20 +250,23 @@ def advance(
     return IcebergOffset(snapshot=int(newest.snapshotId()))
 
 
-def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None]:
-    """The next unassigned row id at a snapshot of format v3, and its number of live rows; None where unknown."""
+def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]:
+    """Of a snapshot of format v3 the next unassigned row id, the number of live rows and the sequence number.
+
+    None stands for what is unknown.
+    """
     first, added = snapshot.firstRowId(), snapshot.addedRows()
     if first is None or added is None:
-        return None, None
+        return None, None, None
     summary = snapshot.summary()
     counts = [summary.get(key) for key in ("total-records", "total-position-deletes", "total-equality-deletes")]
     records, positions, equalities = (int(count) if count is not None else None for count in counts)
     live = records - (positions or 0) if records is not None and not equalities else None
-    return int(first) + int(added), live
+    return int(first) + int(added), live, int(snapshot.sequenceNumber())
 
 
 def rebootstrap(
-    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, kept: Callable[[int], int]
+    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, kept: Callable[[int, int], int]
 ) -> IcebergOffset:
     """The offset of a reader that restarts from the current state, as the snapshots after its offset have expired.
 
@@ -272,7 +275,8 @@ def rebootstrap(
         newest: The newest snapshot of the branch.
         lost: The error for the expired snapshot.
         replaces: Whether the target accepts rows that it already has.
-        kept: Counts the rows of the state with a row id below a given one.
+        kept: Counts the rows of the state with a row id below a given one that no commit after a sequence number has
+            changed.
 
     Raises:
         Expired: The new rows of the state cannot be determined.
@@ -281,10 +285,14 @@ def rebootstrap(
         return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True)
     if offset.rows is None or offset.live is None:
         raise Expired(f"{lost.what[:-1]}, and there is no row lineage to find the new rows.", fix=lost.fix)
-    if kept(offset.rows) != offset.live:
+    if offset.sequence is None:
         raise Expired(
-            f"{lost.what[:-1]}, and delivered rows have been deleted or rewritten since: row lineage cannot find the "
-            "new ones.",
+            f"{lost.what[:-1]}, and the checkpoint is of a version that did not keep by what changed rows are told.",
+            fix=lost.fix,
+        )
+    if kept(offset.rows, offset.sequence) != offset.live:
+        raise Expired(
+            f"{lost.what[:-1]}, and delivered rows have been deleted or changed since, which the new rows do not show.",
             fix=lost.fix,
         )
     return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True, since=offset.rows)

@@ -22,6 +22,9 @@ from helios.spark.sources import offsets
 ROW_ID = "_row_id"
 """The metadata column with the row id of format v3."""
 
+LAST_CHANGE = "_last_updated_sequence_number"
+"""The metadata column with the sequence number of the commit that added a row of format v3, or last changed it."""
+
 CHANGE_SCHEMA = StructType(
     [StructField(name, kind()) for name, kind in zip(CHANGE_COLUMNS, (StringType, LongType, LongType), strict=True)]
 )

@@ -1,0 +1,271 @@
+"""The ledger of a batch pipeline that appends: its record also keeps what was appended, so that nothing is twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from helios.catalog.names import TableName
+from helios.errors import InputError, LedgerError
+from helios.plan.nodes import Plan, ReadPlan
+from helios.spark.iceberg import tables
+from helios.spark.iceberg.history import History
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.table.appended import Appended, Entry, Finding, Input, Look, Node, Range, State, Verdict, entry_of, unsure
+from helios.table.ledger import Record
+from helios.table.positions import Batch
+
+AGAIN = "or append them all the same with `helios run --again`, or pipeline.run(again=True)"
+
+EXPIRED = -1
+"""Stands for the parent of a snapshot that has lost it: no snapshot has this id."""
+
+
+def keeps_inputs(plan: Plan) -> bool:
+    """Whether a pipeline appends, and reads each of its sources once."""
+    return not plan.streaming and not plan.write.mode.traits.reruns
+
+
+def ledger_of(context: SinkContext, table: JavaTable, branch: str | None, name: TableName) -> Ledger:
+    """The ledger of a target of a pipeline."""
+    if not keeps_inputs(context.plan):
+        return context.ledger(table, branch, name)
+    return AppendLedger(context, table, branch, guard=context.guard(table, name, branch))
+
+
+class AppendLedger(Ledger):
+    """A ledger that compares the inputs of a batch with all those that were appended.
+
+    Args:
+        context: What the sinks of the run share.
+        table: Iceberg's table object of the target.
+        branch: The branch that is written; None for main.
+        guard: Compares the target with its last batch; by default by the record alone.
+    """
+
+    def __init__(
+        self, context: SinkContext, table: JavaTable, branch: str | None, guard: RollbackGuard | None = None
+    ) -> None:
+        plan = context.plan
+        super().__init__(table, plan.pipeline, context.checkpoint_id, plan.fingerprint, branch, guard=guard)
+        self._plan = plan
+        self._again = context.again
+        self._looks = [_look(context, read) for read in plan.reads]
+        self._appended = Appended()
+        self._all_known = True
+        self._entry: Entry | None = None
+
+    def number(self, name: str, number: int) -> int:
+        """The number of a batch; of one that is appended again, the same one at each restart of the run.
+
+        Args:
+            name: The target.
+            number: The number that the record gives it.
+        """
+        return number if self._again is None else self._again.setdefault(name, number)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether inputs are appended that were appended before."""
+        return self._again is not None
+
+    def decide(self, batch: Batch, commit: Commit | None) -> Commit | None:
+        """The commit that has appended a batch's inputs already; None if they are new.
+
+        Args:
+            batch: The batch, whose target was not rolled back.
+            commit: Its commit, if it is the last batch of the record.
+
+        Raises:
+            InputError: Some of the inputs, or all of them by other steps, were appended before.
+        """
+        finding = self._judge(batch)
+        if self.repeats:
+            return commit
+        if finding.verdict is Verdict.NEW:
+            return None
+        if finding.verdict is not Verdict.SAME or finding.entry is None:
+            raise self._refusal(batch, finding)
+        by = commit.snapshot if commit is not None else finding.entry.by
+        return Commit(snapshot=by, again=True, note="these inputs and steps are appended already")
+
+    @property
+    def note(self) -> str:
+        """What is not known of the inputs of the batch that `decide` found new."""
+        if self._all_known or self.repeats:
+            return ""
+        return (
+            f"its inputs are none of the last {len(self._appended.entries)} that were appended; whether they are among "
+            "older ones is not known any more"
+        )
+
+    def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:
+        record = super().record_of(batch, snapshot, sequence)
+        if self._entry is None:
+            return record
+        added = self._appended.add(replace(self._entry, by=snapshot))
+        return replace(record, appended=added.as_json())
+
+    # what was appended
+
+    def _judge(self, batch: Batch) -> Finding:
+        self._appended = self._known(self.load())
+        self._entry = entry_of(batch.position, self.steps, self._looks)
+        if self._entry is None:
+            return Finding(Verdict.NEW)
+        found = self._appended.judge(self._entry, self._looks)
+        self._all_known = self._appended.complete
+        if found.verdict is Verdict.NEW and not self._all_known:
+            stamped = self._stamped()
+            self._all_known = stamped.complete
+            return stamped.judge(self._entry, self._looks)
+        return found
+
+    def _known(self, record: Record | None) -> Appended:
+        if record is None or (record.batch < 0 and record.position is None and record.appended is None):
+            return Appended()
+        # Earlier versions kept the last batch only.
+        known = self._parsed(record.appended) if record.appended is not None else self._stamped()
+        last = entry_of(record.position, record.steps, self._looks, record.snapshot)
+        if last is None or any(last.inputs == one.inputs and one.steps == last.steps for one in known.entries):
+            return known
+        return known.add(last)
+
+    def _parsed(self, fields: Mapping[str, Any]) -> Appended:
+        try:
+            return Appended.parse(fields)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise LedgerError(
+                f"the ledger record {self.key} of {self.table.name()} is damaged: what was appended cannot be read "
+                f"({error}).",
+                fix=f"restore the table property {self.key} from an older metadata file.",
+            ) from error
+
+    def _stamped(self) -> Appended:
+        """The inputs that the stamps of the branch's retained snapshots name."""
+        found: list[Entry] = []
+        names = [name for name in (self.pipeline, self._plan.was) if name is not None]
+        oldest, emptied = None, False
+        for oldest in History(self.table, self.head()):
+            summary = oldest.summary()
+            if summary.get("helios.pipeline") not in names:
+                continue
+            if summary.get("helios.batch") is None:  # a full refresh has emptied the table
+                emptied = True
+                break
+            position = _json(summary.get("helios.position"))
+            entry = entry_of(position, summary.get("helios.steps") or "", self._looks, int(oldest.snapshotId()))
+            found += [entry] if entry is not None else []
+        # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
+        complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
+        known = Appended(complete=complete)
+        for entry in reversed(found):
+            known = known.add(entry)
+        return known
+
+    def carried(self, old: Record) -> Record:
+        """The record for a new checkpoint: what was rolled back is no longer there.
+
+        Args:
+            old: The record of the former checkpoint.
+        """
+        try:
+            self.refuse_rollback(old)
+            return replace(old, appended=self._known(old).as_json())
+        except LedgerError:
+            there = self._stamped()
+        if not there.complete and old.appended is not None:
+            history = {int(one.snapshotId()): int(one.sequenceNumber()) for one in History(self.table, self.head())}
+            for entry in self._parsed(old.appended).entries:
+                if entry.by in history:
+                    there = there.add(entry)
+                elif not self._rolled_back(entry, min(history.values(), default=0)):
+                    there = there.add(unsure(entry))
+        return replace(old, position=None, appended=there.as_json())
+
+    def _rolled_back(self, entry: Entry, oldest: int) -> bool:
+        """Whether an entry is surely that of a single batch whose snapshot is not in the branch's history.
+
+        Args:
+            entry: The entry; its snapshot is none of the retained ones of the history.
+            oldest: The sequence number of the oldest one of these.
+        """
+        made = self.table.snapshot(entry.by) if entry.by is not None else None
+        if made is None or int(made.sequenceNumber()) < oldest:
+            return False
+        single = entry_of(_json(made.summary().get("helios.position")), entry.steps or "", self._looks)
+        return single is not None and single.inputs == entry.inputs
+
+    # messages
+
+    def _refusal(self, batch: Batch, finding: Finding) -> InputError:
+        name, plan = self.table.name(), self._plan
+        if finding.verdict is Verdict.STEPS:
+            return InputError(
+                f"{name} holds the rows that {plan.pipeline} made from these inputs with other steps: "
+                "appending them again would double rows.",
+                where=plan.origin,
+                fix=f"run the changed pipeline under a new name into a new table, {AGAIN}.",
+            )
+        assert finding.entry is not None
+        assert self._entry is not None
+        source = batch.spans[finding.source].source
+        mine, theirs = self._entry.inputs[finding.source], finding.entry.inputs[finding.source]
+        if finding.verdict is Verdict.UNKNOWN:
+            return InputError(
+                f"{name} holds {_shown(theirs)} of {source}, and snapshots of {source} have expired: whether "
+                f"{_shown(mine)} would double some of its rows cannot be known; nothing was written.",
+                where=plan.origin,
+                fix=f"read what came after it, {AGAIN}.",
+            )
+        return InputError(
+            f"{name} holds {_shown(theirs)} of {source} already: {_shown(mine)} would double rows of it; nothing was "
+            "written.",
+            where=plan.origin,
+            fix=f"read only what came after it, .between({_end(theirs)}, ...), {AGAIN}.",
+        )
+
+
+def _look(context: SinkContext, read: ReadPlan) -> Look:
+    """Looks snapshots of a source up; its table is loaded when the first one is asked for."""
+    loaded: list[JavaTable | None] = []
+
+    @cache
+    def look(snapshot: int) -> Node | None:
+        if not loaded:
+            loaded.append(tables.load_table(context.spark, read.table) if read.table is not None else None)
+        [table] = loaded
+        made = table.snapshot(snapshot) if table is not None else None
+        if made is None:
+            return None
+        parent, sequence = made.parentId(), int(made.sequenceNumber()) or None
+        # PyIceberg's expiry takes the parent away: only the first commit of a table surely has none.
+        return Node(int(parent) if parent is not None else None if sequence == 1 else EXPIRED, sequence)
+
+    return look
+
+
+def _json(text: str | None) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = json.loads(text) if text else None
+    return found
+
+
+def _shown(given: Input) -> str:
+    """An input as messages name it."""
+    if isinstance(given, Range):
+        start = f"after snapshot {given.after.snapshot} " if given.after is not None else ""
+        return f"the rows {start}up to snapshot {given.to.snapshot}"
+    return f"the state at snapshot {_end(given)}" if isinstance(given, State) else "other inputs"
+
+
+def _end(given: Input) -> int | None:
+    if isinstance(given, Range):
+        return given.to.snapshot
+    return given.at.snapshot if isinstance(given, State) and given.at is not None else None

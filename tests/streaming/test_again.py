@@ -1,0 +1,206 @@
+"""Batch pipelines that are run again: no input is appended twice, and none is skipped that the target lacks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helios import Memory, Pipeline, join, union, where
+from helios.errors import InputError, LedgerError
+from helios.table.refs import LEDGER
+
+KEY = LEDGER + "local.a.t"
+
+
+def memory(world: Any, *ids: int, steps: str | None = None) -> Pipeline:
+    rows = Memory.source([{"id": i} for i in ids])
+    flow = rows >> where(steps) if steps else rows
+    made: Pipeline = flow >> world.sink("a.t")
+    return made
+
+
+def commits(world: Any, table: str, count: int) -> list[int]:
+    """Fills a table in several commits, of the ids 0, 1, ...; returns the snapshots."""
+    for i in range(count):
+        world.fill(table, [i])
+    return [snapshot.id for snapshot in world.load(table).snapshots()]
+
+
+def window(world: Any, after: int, to: int, steps: str | None = None) -> Pipeline:
+    source = world.source("a.s").between(after, to)
+    made: Pipeline = (source >> where(steps) if steps else source) >> world.sink("a.t")
+    return made
+
+
+def last(world: Any) -> Any:
+    """The last event but the end of the run."""
+    return world.events[-2]
+
+
+def as_before(world: Any) -> None:
+    """Leaves the ledger as versions wrote it that knew the last batch only."""
+    text = world.sql(f"SHOW TBLPROPERTIES local.a.t ('{KEY}')")[0][1]
+    fields = json.loads(text)
+    assert fields.pop("appended")
+    world.catalog.load("a.t").iceberg.transaction().set_properties({KEY: json.dumps(fields)}).commit_transaction()
+
+
+def test_inputs_of_an_older_batch_are_skipped_and_with_other_steps_refused(world: Any) -> None:
+    for ids in ((1, 2), (3,), (1, 2), (3,)):
+        world.run(memory(world, *ids))
+    assert world.ids("a.t") == [1, 2, 3]
+    assert world.kinds().count("skipped") == 2
+    assert last(world).message == "these inputs and steps are appended already"
+    for ids in ((1, 2), (3,)):
+        with pytest.raises(InputError, match=r"made from these inputs with other steps: .*helios run --again"):
+            world.run(memory(world, *ids, steps="id > 1"))
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_windows_are_appended_once(world: Any) -> None:
+    s = commits(world, "a.s", 5)
+    world.run(window(world, s[0], s[1]))
+    world.run(window(world, s[1], s[2]))
+    world.run(window(world, s[0], s[1]))
+    assert last(world).kind == "skipped"
+    world.run(window(world, s[0], s[2]))
+    assert last(world).kind == "skipped"
+    overlapping = rf"holds the rows after snapshot {s[1]} up to snapshot {s[2]} of local\.a\.s already: the rows after "
+    with pytest.raises(InputError, match=overlapping + rf"snapshot {s[1]} up to snapshot {s[3]}"):
+        world.run(window(world, s[1], s[3]))
+    with pytest.raises(InputError, match=r"made from these inputs with other steps"):
+        world.run(window(world, s[0], s[1], steps="id > 0"))
+    world.run(window(world, s[2], s[4]))
+    assert world.ids("a.t") == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("state_first", [True, False])
+def test_a_state_and_a_range_that_it_holds_overlap(world: Any, state_first: bool) -> None:
+    s = commits(world, "a.s", 3)
+    state, range_ = world.source("a.s").at_snapshot(s[1]) >> world.sink("a.t"), window(world, s[0], s[1])
+    first, second = (state, range_) if state_first else (range_, state)
+    world.run(first)
+    before = world.ids("a.t")
+    with pytest.raises(InputError, match="would double rows"):
+        world.run(second)
+    world.run(window(world, s[1], s[2]))
+    assert world.ids("a.t") == sorted([*before, 2])
+
+
+def test_again_appends_the_same_inputs(world: Any) -> None:
+    for ids in ((1,), (2,)):
+        world.run(memory(world, *ids))
+    world.run(memory(world, 1), again=True)
+    world.run(memory(world, 1))
+    assert world.ids("a.t") == [1, 1, 2]
+    world.run(memory(world, 1, steps="id = 1"), again=True)
+    assert world.ids("a.t") == [1, 1, 1, 2]
+    world.fill("a.s", [1])
+    with pytest.raises(InputError, match="--again is for pipelines that read their sources once"):
+        world.run(world.source("a.s").incremental() >> world.sink("a.u"), again=True)
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_what_was_rolled_back_is_appended_again_and_nothing_else(world: Any, expired: bool) -> None:
+    s = commits(world, "a.s", 4)
+    for i in range(3):
+        world.run(window(world, s[i], s[i + 1]))
+        if i == 0:
+            world.fill("a.t", [100])  # somebody else's row
+            if expired:
+                world.expire("a.t")
+    kept = [snapshot.id for snapshot in world.load("a.t").snapshots()]
+    world.catalog.load("a.t").rollback_to(kept[-2])
+    with pytest.raises(LedgerError, match="was rolled back"):
+        world.run(window(world, s[2], s[3]))
+    world.run(window(world, s[1], s[2]), new_checkpoint=True)
+    assert last(world).kind == "skipped"
+    world.run(window(world, s[2], s[3]))
+    if expired:  # it is older than what is retained: the rollback leaves open whether it is there
+        with pytest.raises(InputError, match="helios run --again"):
+            world.run(window(world, s[0], s[1]))
+    else:
+        for after, to in ((0, 1), (0, 3)):
+            world.run(window(world, s[after], s[to]))
+            assert last(world).kind == "skipped"
+    assert world.ids("a.t") == [1, 2, 3, 100]
+
+
+def test_a_full_refresh_forgets_what_was_appended(world: Any) -> None:
+    for ids in ((1,), (2,)):
+        world.run(memory(world, *ids))
+    world.run(memory(world, 2), full_refresh=True)
+    world.run(memory(world, 1))
+    assert world.ids("a.t") == [1, 2]
+
+
+def test_a_ledger_of_before_is_completed_from_the_stamps_or_says_that_it_is_not(world: Any) -> None:
+    for ids in ((1,), (2,)):
+        world.run(memory(world, *ids))
+    as_before(world)
+    world.run(memory(world, 1))
+    assert last(world).kind == "skipped"
+    world.run(memory(world, 3))
+    assert last(world).message == ""
+    as_before(world)
+    world.expire("a.t")
+    world.run(memory(world, 4))
+    assert "whether they are among older ones is not known any more" in last(world).message
+    assert world.ids("a.t") == [1, 2, 3, 4]
+
+
+def test_a_joined_table_may_move_while_windows_go_on(world: Any) -> None:
+    s = commits(world, "a.s", 4)
+    world.fill("a.d", range(9), name="concat('n', id)")
+
+    def joined(after: int, to: int) -> Pipeline:
+        made: Pipeline = (
+            world.source("a.s").between(after, to) >> join(world.source("a.d"), on="id") >> world.sink("a.t")
+        )
+        return made
+
+    world.run(joined(s[0], s[1]))
+    world.run(joined(s[1], s[2]))
+    world.run(joined(s[0], s[1]))
+    assert last(world).kind == "skipped"
+    world.fill("a.d", [9], name="'late'")
+    world.run(joined(s[2], s[3]))
+    with pytest.raises(InputError, match=r"holds the rows after .* would double rows"):
+        world.run(joined(s[0], s[1]))
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_ranges_of_one_table_in_a_union_count_each(world: Any) -> None:
+    s = commits(world, "a.s", 4)
+    both = world.source("a.s").between(s[0], s[1]) >> union(world.source("a.s").between(s[2], s[3]))
+    for _ in range(2):
+        world.run(both >> world.sink("a.t"))
+    assert world.ids("a.t") == [1, 3]
+    moved = world.source("a.s").between(s[1], s[2]) >> union(world.source("a.s").between(s[2], s[3]))
+    with pytest.raises(InputError, match="would double rows"):
+        world.run(moved >> world.sink("a.t"))
+
+
+def test_routed_batches_are_compared_with_all_of_each_table(world: Any) -> None:
+    def routed(*rows: tuple[int, str], steps: str = "true") -> Pipeline:
+        made: Pipeline = Memory.source(rows, "id bigint, k string") >> where(steps) >> world.sink("a.t").route(by="k")
+        return made
+
+    a, b = ((1, "x"), (2, "y")), ((3, "x"),)
+    for rows in (a, b, a):
+        world.run(routed(*rows))
+    assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([1, 3], [2])
+    with pytest.raises(InputError, match="made from these inputs with other steps"):
+        world.run(routed(*a, steps="id < 2"))
+    world.run(routed(*a), again=True)
+    assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([1, 1, 3], [2, 2])
+
+
+def test_other_modes_run_again(world: Any) -> None:
+    for ids in ((1,), (2,), (1,)):
+        world.run(Memory.source([{"id": i} for i in ids]) >> world.sink("a.t").overwrite())
+    assert world.ids("a.t") == [1]
+    assert "skipped" not in world.kinds()
+    assert "appended" not in world.load("a.t").iceberg.properties[KEY]
