@@ -56,7 +56,12 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-WITH_MESSAGE = ("maintained", "resumed")
+def late(event: Event) -> str:
+    """The rows of a batch that a watermark dropped, as the end of its line; empty without any."""
+    return f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
+
+
+WITH_MESSAGE = ("maintained", "noted", "resumed")
 """Events that are shown by their message."""
 
 
@@ -82,7 +87,7 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle:
+        if event.kind == "idle" and event.pipeline in self._idle and not event.late:
             return  # a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
@@ -91,11 +96,11 @@ class Lines:
     def _text(self, event: Event) -> str:
         if event.kind == "batch":
             written = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}"
-            return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s"
+            return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s{late(event)}"
         if event.kind == "skipped":
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}"
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{late(event)}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows"
+            return f"batch {event.batch}: no rows{late(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
         if event.kind in WITH_MESSAGE:
@@ -184,6 +189,8 @@ class Board:
     def emit(self, event: Event) -> None:
         if event.kind in ("waiting", *WITH_MESSAGE):
             self.note(f"{event.pipeline}: {event.message}")
+        if event.late:
+            self.note(f"{event.pipeline}: batch {event.batch}{late(event)}")
         with self._lock:
             row = self._rows[event.pipeline]
             row.began = row.began if row.began is not None else time.monotonic()

@@ -25,6 +25,8 @@ class Counts:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
+        records_late: Rows that a watermark dropped, because they came too late. Of an aggregate Spark counts what is
+            left of them after it has aggregated each task's rows.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
         commits_failed: Commits that failed for good.
@@ -45,6 +47,7 @@ class Counts:
 
     records_written: int = 0
     records_failed: int = 0
+    records_late: int = 0
     bytes_written: int = 0
     commits_success: int = 0
     commits_failed: int = 0
@@ -222,6 +225,7 @@ class Metrics(Figures):
 
     records_written = _Live()
     records_failed = _Live()
+    records_late = _Live()
     bytes_written = _Live()
     commits_success = _Live()
     commits_failed = _Live()
@@ -353,6 +357,11 @@ class Metrics(Figures):
         """Rows were kept out of the target."""
         with self._lock:
             self._add(records_failed=records)
+
+    def records_dropped_late(self, records: int) -> None:
+        """A watermark dropped rows."""
+        with self._lock:
+            self._add(records_late=records)
 
     def scanned(
         self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0

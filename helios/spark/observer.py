@@ -40,6 +40,12 @@ class Observer(Protocol):
     def maintained(self, done: Upkeep) -> None:
         """A table was maintained between two batches."""
 
+    def late(self, rows: int) -> None:
+        """A watermark dropped rows of a batch, as they came too late."""
+
+    def noted(self, message: str) -> None:
+        """Something that the user should know, once."""
+
 
 class Silent:
     """An observer that does nothing, for a driver that nobody watches."""
@@ -63,4 +69,10 @@ class Silent:
         return None
 
     def maintained(self, done: Upkeep) -> None:
+        return None
+
+    def late(self, rows: int) -> None:
+        return None
+
+    def noted(self, message: str) -> None:
         return None

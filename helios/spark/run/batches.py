@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import reduce
 
@@ -15,7 +16,8 @@ from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
-from helios.spark.run.job import Job
+from helios.spark.run.job import Job, StreamingQuery
+from helios.spark.run.late import late_rows
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found
 from helios.spark.sources.micro_batch import MicroBatchStream
@@ -51,10 +53,26 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
         return job.sink.commit(staged)
 
 
-def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it."""
+def execute(
+    job: Job, batch: Batch, emitted: DataFrame | None = None, late: Callable[[], int] = lambda: 0
+) -> Commit | None:
+    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it.
+
+    Args:
+        job: The pipeline.
+        batch: The batch.
+        emitted: As for `run_batch`.
+        late: The number of the batch's rows that a watermark has dropped, once it has run.
+    """
+
+    def work() -> Commit | None:
+        commit = run_batch(job, batch, emitted)
+        if rows := late():
+            job.run.late(rows)
+        return commit
+
     with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
-        commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
+        commit = job.run.batch(batch.number, work)
         for source in job.followed.values():  # what Spark itself read, in another thread
             metrics.add(source.scanned())
     job.run.scanned(metrics)
@@ -111,11 +129,15 @@ def _follow(job: Job, df: DataFrame) -> None:
         HeliosError: The error that stopped it.
     """
     failure: list[BaseException] = []
+    started: Future[StreamingQuery] = Future()
+
+    def late() -> int:
+        return late_rows(started.result(timeout=60)) if job.stateful else 0
 
     def on_batch(emitted: DataFrame, number: int) -> None:
         try:
             batch = job.batch(number)
-            execute(job, batch, emitted)
+            execute(job, batch, emitted, late)
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
@@ -134,7 +156,9 @@ def _follow(job: Job, df: DataFrame) -> None:
         else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
     )
     try:
-        job.run.follow(writer.start())
+        query = writer.start()
+        started.set_result(query)
+        job.run.follow(query)
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]

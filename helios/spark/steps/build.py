@@ -41,5 +41,5 @@ def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
         df = rows(*next(numbered))
         return apply(df, declared.steps, scope)
 
-    scope = Scope(flow)
+    scope = Scope(flow, earlier=plan.earlier_state)
     return Built(flow(plan.stream), scope.rejected, scope.counted)
