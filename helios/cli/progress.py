@@ -56,7 +56,12 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-WITH_MESSAGE = ("maintained", "resumed", "noted")
+def late(event: Event) -> str:
+    """The rows of a batch that a watermark dropped, as the end of its line; empty without any."""
+    return f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
+
+
+WITH_MESSAGE = ("maintained", "noted", "resumed")
 """Events that are shown by their message."""
 
 
@@ -82,7 +87,7 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle:
+        if event.kind == "idle" and event.pipeline in self._idle and not event.late:
             return  # a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
@@ -92,12 +97,13 @@ class Lines:
         if event.kind == "batch":
             written = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}"
             told = f"; {event.message}" if event.message else ""
+            told += late(event)
             return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s{told}"
         if event.kind == "skipped":
             told = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}"
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}{late(event)}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows"
+            return f"batch {event.batch}: no rows{late(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
         if event.kind in WITH_MESSAGE:
@@ -186,6 +192,8 @@ class Board:
     def emit(self, event: Event) -> None:
         if event.message and event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE):
             self.note(f"{event.pipeline}: {event.message}")
+        if event.late:
+            self.note(f"{event.pipeline}: batch {event.batch}{late(event)}")
         with self._lock:
             row = self._rows[event.pipeline]
             row.began = row.began if row.began is not None else time.monotonic()

@@ -26,6 +26,8 @@ class Counts:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
+        records_late: Rows that a watermark dropped, because they came too late. Of an aggregate Spark counts what is
+            left of them after it has aggregated each task's rows.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
         commits_failed: Commits that failed for good.
@@ -47,6 +49,7 @@ class Counts:
 
     records_written: int = 0
     records_failed: int = 0
+    records_late: int = 0
     bytes_written: int = 0
     commits_success: int = 0
     commits_failed: int = 0
@@ -210,6 +213,7 @@ class Metrics(Figures):
 
     records_written = Live()
     records_failed = Live()
+    records_late = Live()
     bytes_written = Live()
     commits_success = Live()
     commits_failed = Live()
@@ -341,6 +345,11 @@ class Metrics(Figures):
         """Rows were kept out of the target."""
         with self._lock:
             self._add(records_failed=records)
+
+    def records_dropped_late(self, records: int) -> None:
+        """A watermark dropped rows."""
+        with self._lock:
+            self._add(records_late=records)
 
     def scanned(
         self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0

@@ -25,6 +25,7 @@ COUNTERS = {
     "commit_retries": ("iceberg_commit_retries_total", "Times that a commit was tried again."),
     "files_created": ("iceberg_files_created_total", "Data files in committed batches."),
     "records_failed": ("iceberg_records_failed_total", "Rows that were kept out of the target."),
+    "records_late": ("iceberg_records_late_total", "Rows that a watermark dropped."),
     "files_matched": ("iceberg_source_files_matched_total", "Source files that scans opened."),
     "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans ruled out unopened."),
     "bytes_read": ("iceberg_source_bytes_read_total", "Bytes of the source files that scans opened."),

@@ -308,7 +308,18 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
 
 
 def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transform:
-    """Keeps the first row of each key; on a stream `within` bounds how long a key is remembered, after a watermark."""
+    """Keeps one row of each key: `watermark("ts", "10 minutes") >> dedupe("id", within="1 day")`.
+
+    Args:
+        keys: The columns that rows of one key have in common; nulls are equal.
+        within: A row is kept if its event time, that of the watermark's column, is later than this after the last kept
+            row of its key. How rows are cut into batches does not matter. On a followed source a row is written when
+            the watermark has passed it. Without `within` one row of each key is kept for good; on a followed source
+            the watermark's column must then be among the keys.
+
+    Raises:
+        DeclarationError: There is no key.
+    """
     if not keys:
         raise DeclarationError("dedupe() needs at least one key.", where=caller(), fix='write dedupe("id").')
     return _one(Dedupe(keys=_names(keys, "dedupe"), within=duration(within, "within") if within is not None else None))

@@ -41,6 +41,7 @@ from helios.plan.read_path import path_of, trigger_of
 from helios.plan.sources import SOURCES, row_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import endless_aggregates, is_streaming
+from helios.plan.typing.dedupes import Outgrown, dedupe_problems
 from helios.plan.typing.infer import UnparsedExpression, infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
@@ -48,6 +49,9 @@ from helios.plan.views import view_problems
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
+
+BEGINNINGS = (Unsettled, Outgrown)
+"""Problems that a pipeline has only before it has begun."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,10 @@ class _Lowering:
         """The problems of sources, steps and sink together."""
         sink = pipeline.sink
         if path is ReadPath.STREAM:
-            self.problems += view_problems(pipeline) or endless_aggregates(pipeline.stream, sink)
+            self.problems += view_problems(pipeline) or [
+                *endless_aggregates(pipeline.stream, sink),
+                *dedupe_problems(pipeline.stream),
+            ]
         if isinstance(sink, IcebergSink):
             self.problems += rebootstrap_problems(sink, self.reads, path)
             self.problems += pipeline_problems(pipeline, sink, path)
@@ -353,13 +360,13 @@ class _Lowering:
         return location
 
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
-        """Drops the problem of a missing beginning where the pipeline has begun already."""
-        if any(isinstance(problem, Unsettled) for problem in self.problems):
+        """Drops the problems that only a new pipeline has, where the pipeline has begun already."""
+        if any(isinstance(problem, BEGINNINGS) for problem in self.problems):
             from helios.table.readers import has_begun
 
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
-                self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
+                self.problems = [problem for problem in self.problems if not isinstance(problem, BEGINNINGS)]
 
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
         """A folder in the warehouse; empty for a catalog in memory, whose checkpoint is temporary too."""

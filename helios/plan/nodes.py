@@ -14,11 +14,11 @@ from helios.catalog.conf import shown_spark_conf
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.errors import Origin
-from helios.model.flow import Flow, Pipeline, Source, Stream, flows
+from helios.model.flow import Flow, Pipeline, Source, Step, Stream, flows
 from helios.model.modes import Mode
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Join, Sql, Where
+from helios.model.steps import STATEFUL, Dedupe, Join, Sql, Where
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
@@ -243,6 +243,8 @@ class Plan:
     components: tuple[str, ...]
     declared: Pipeline
     neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
+    earlier_state: bool = False
+    """Whether the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
 
     @property
     def streaming(self) -> bool:
@@ -275,10 +277,15 @@ class Plan:
         if self.path is not ReadPath.STREAM:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
-        keyed = [s.text() for s in steps if isinstance(s, (*STATEFUL, Join, Sql))]
+        keyed = [self._state_of(s) for s in steps if isinstance(s, (*STATEFUL, Join, Sql))]
         # Spark keeps a query's output mode with its checkpoint.
         keyed += [self.output_mode] if self.output_mode != "append" else []
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
+
+    def _state_of(self, step: Step) -> str:
+        # Earlier versions kept another state under the same text.
+        by_time = isinstance(step, Dedupe) and step.within is not None and not self.earlier_state
+        return f"{step.text()} by event time" if by_time else step.text()
 
     def pushed(self, index: int) -> tuple[str, ...]:
         """The predicates that are pushed into the scan of a source, so that files that cannot match are not opened.

@@ -44,8 +44,11 @@ class Observer(Protocol):
     def maintained(self, done: Upkeep) -> None:
         """A table was maintained between two batches."""
 
-    def advised(self, advice: str) -> None:
-        """Something is worth a change of the script, but no reason to stop."""
+    def late(self, rows: int) -> None:
+        """A watermark dropped rows of a batch, as they came too late."""
+
+    def noted(self, message: str) -> None:
+        """Something that the user should know, once."""
 
 
 class Silent:
@@ -75,5 +78,8 @@ class Silent:
     def maintained(self, done: Upkeep) -> None:
         return None
 
-    def advised(self, advice: str) -> None:
+    def late(self, rows: int) -> None:
+        return None
+
+    def noted(self, message: str) -> None:
         return None

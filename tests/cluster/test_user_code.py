@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from helios import Catalog
@@ -144,3 +146,27 @@ def test_what_a_function_lacks_on_executors_is_told_with_its_line(project: Any, 
     told = " ".join(done.stderr.split())
     assert "pipeline.py:6: lake.own.made: ModuleNotFoundError: No module named 'a_package_that_nobody_has'" in told
     assert "spark.pyspark.python" in told
+
+
+def test_java_of_helioss_own_reaches_the_executors(project: Any, tmp_path: Path) -> None:
+    script = """
+        from helios import Catalog, Iceberg, dedupe, param, watermark
+
+        lake = Catalog.local("lake", path=param("lake", ""))
+        once = (
+            Iceberg.source("own.events", catalog=lake).incremental(start="earliest", max_files=1)
+            >> watermark("ts", "1 minute")
+            >> dedupe("id", within="1 hour")
+            >> Iceberg.sink("own.once", catalog=lake)
+        )
+    """
+    project.write(pipeline=script)
+    lake = Catalog.local("lake", path=tmp_path / "lake")
+    lake.create_table("own.events", pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]))
+    for minutes in ((0, 59), (61, 62), (600,)):
+        at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=m) for m in minutes]
+        events = pa.table({"id": [1] * len(at), "ts": at}, schema=lake.load("own.events").iceberg.schema().as_arrow())
+        lake.load("own.events").iceberg.append(events)
+    project.drain("pipeline.py", "--set", f"lake={tmp_path / 'lake'}")
+    kept = sorted(ts.minute + 60 * ts.hour for (ts,) in rows(lake, "own.once", "ts").elements())
+    assert kept == [0, 61]

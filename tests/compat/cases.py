@@ -21,7 +21,20 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 from pyiceberg.table import StaticTable
 
-from helios import Catalog, Files, Iceberg, Pipeline, aggregate, expect, join, union, watermark, window, with_columns
+from helios import (
+    Catalog,
+    Files,
+    Iceberg,
+    Pipeline,
+    aggregate,
+    dedupe,
+    expect,
+    join,
+    union,
+    watermark,
+    window,
+    with_columns,
+)
 from helios.cli import main
 
 Row: TypeAlias = tuple[Any, ...]
@@ -179,6 +192,10 @@ def appended(fed: Fed) -> Counter[Row]:
     return Counter(row for numbers in fed for number in numbers for row in BATCHES[number])
 
 
+def ids_once(fed: Fed) -> Counter[Row]:
+    return Counter({(row[0],) for row in appended(fed)})
+
+
 def whole_each_time(fed: Fed) -> Counter[Row]:
     """A batch pipeline that appends: every run adds all that the source holds by then."""
     return Counter(row for run in range(len(fed)) for row in appended(fed[: run + 1]).elements())
@@ -242,6 +259,21 @@ def ended_windows(fed: Fed) -> Counter[Row]:
         passed = max(passed, max(row[3] for row in rows) - 10)
         found += Counter((part, v) for (hour, part), v in open_.items() if (hour + 1) * 60 <= passed)
         open_ = Counter({key: v for key, v in open_.items() if (key[0] + 1) * 60 > passed})
+    return found
+
+
+def first_of_parts(fed: Fed) -> Counter[Row]:
+    """What Spark's own deduplication keeps: a part is forgotten when the watermark is ten minutes after its row."""
+    remembered: dict[str, int] = {}
+    passed, found = float("-inf"), Counter[Row]()
+    for numbers in fed:
+        rows = [row for number in numbers for row in MINUTES[number]]
+        for row in rows:
+            if row[3] > passed and row[1] not in remembered:
+                remembered[row[1]] = row[3] + 10
+                found[row[0], row[1]] += 1
+        passed = max(passed, max(row[3] for row in rows) - 10)
+        remembered = {part: until for part, until in remembered.items() if until > passed}
     return found
 
 
@@ -381,6 +413,20 @@ def _windowed(lake: Lake) -> Pipeline:
     )
 
 
+def _deduplicated(lake: Lake) -> Pipeline:
+    return (
+        lake.source("a.s").incremental(poll=1)
+        >> with_columns(ts="timestamp_seconds(n * 60)")
+        >> watermark("ts", "10 minutes")
+        >> dedupe("part", within="10 minutes")
+        >> lake.sink(T)
+    )
+
+
+def _deduplicated_for_ever(lake: Lake) -> Pipeline:
+    return lake.source("a.s").incremental(poll=1) >> dedupe("id") >> lake.sink(T)
+
+
 def _aggregated(lake: Lake) -> Pipeline:
     totals = aggregate("part", total="sum(v)", rows="count(*)")
     return lake.source("a.s").incremental(poll=1) >> totals >> lake.sink(T).upsert("part")
@@ -470,6 +516,20 @@ CASES: dict[str, Case] = {
     ),
     "audited": Case(pipeline=_audited, targets=ALL, commits=2),
     "windowed": Case(pipeline=_windowed, targets=(Target(T, ("part", "total"), ended_windows),), feed=feed_minutes),
+    # a new pipeline has another state, or is refused
+    "deduplicated": Case(
+        pipeline=_deduplicated,
+        targets=(Target(T, ("id", "part"), first_of_parts),),
+        feed=feed_minutes,
+        only=(CLEAN, PLANNED, LANDED),
+        stored=False,
+    ),
+    "deduplicated-for-ever": Case(
+        pipeline=_deduplicated_for_ever,
+        targets=(Target(T, ("id",), ids_once),),
+        only=(CLEAN,),
+        stored=False,
+    ),
     "aggregated": Case(pipeline=_aggregated, targets=(Target(T, TOTALS, totals),)),
     # folders have positions and a log of their own now
     "folder": Case(pipeline=_folder, targets=ALL, feed=feed_folder, stored=False),

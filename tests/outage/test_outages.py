@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from helios import Catalog, dedupe
+from helios import Catalog, step
 from helios.errors import RunError
 from helios.metrics.endpoint import Endpoint
 from tests.services.fixtures import named_skip
@@ -90,10 +90,15 @@ def test_a_gateway_that_answers_for_a_catalog_that_is_away(scene: Any, fault: Fa
     assert rule.hits > 0
 
 
+def once(df: Any) -> Any:
+    """A step of Spark's own that keeps state."""
+    return df.dropDuplicates(["id"])
+
+
 def test_a_stateful_pipeline_is_waited_for_with_its_state(scene: Any) -> None:
     scene.through(scene.proxy.uri)
     scene.fill("source", numbered(0, 100))
-    run = scene.start(scene.source("source").incremental(poll="200ms") >> dedupe("id") >> scene.sink("target"))
+    run = scene.start(scene.source("source").incremental(poll="200ms") >> step(once) >> scene.sink("target"))
     scene.wait_for("batch")
     scene.proxy.stop()
     scene.wait_for("waiting")

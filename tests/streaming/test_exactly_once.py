@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, dedupe, where
+from helios import Pipeline, dedupe, watermark, where, with_columns
 from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
@@ -387,7 +387,8 @@ def test_a_bound_may_come_and_go(world: Any, copy: Pipeline) -> None:
 
 
 def test_a_step_that_keeps_state_on_the_same_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
-    stateful = world.source("a.s").incremental(poll=1) >> dedupe("id") >> world.sink("a.t")
+    timed = with_columns(ts="timestamp_seconds(id)") >> watermark("ts", "1 hour")
+    stateful = world.source("a.s").incremental(poll=1) >> timed >> dedupe("id", within="1 hour") >> world.sink("a.t")
     with pytest.raises(CheckpointError, match=r"the state in the checkpoint .* was built by no stateful step"):
         world.run(stateful)
 

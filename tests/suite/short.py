@@ -184,12 +184,19 @@ PROMISES = (
     Promise("Each declared step gives what it says, in batches and in streams.", (f"{STREAMING}/test_steps.py",)),
     Promise(
         "Streams that keep state: windows, deduplication, joins.",
-        of(
-            f"{STREAMING}/test_stateful.py",
-            "test_windows_are_appended_once_when_the_watermark_has_passed_them",
-            "test_a_changed_aggregate_is_refused",
-            "test_dedupe_within_a_watermark",
-            "test_two_streams_are_joined",
+        (
+            *of(
+                f"{STREAMING}/test_stateful.py",
+                "test_windows_are_appended_once_when_the_watermark_has_passed_them",
+                "test_a_changed_aggregate_is_refused",
+                "test_dedupe_within_a_watermark",
+                "test_two_streams_are_joined",
+            ),
+            *of(
+                f"{STREAMING}/test_dedupe.py",
+                "test_a_backfill_keeps_rows_of_a_key_that_lie_far_apart",
+                "test_late_rows_are_counted_and_told_with_their_batch[dedupe]",
+            ),
         ),
     ),
     Promise("Each write mode does to a table what it says.", (f"{STREAMING}/test_modes.py",)),

@@ -16,7 +16,7 @@ from helios.model.steps import Expect
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.schema import null_violation
-from helios.spark.jvm.errors import FAILED, java_causes, java_class, java_message
+from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 
 OUTAGES = (
@@ -95,8 +95,12 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
 
 
 def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The failure of an `expect(..., on_fail="fail")` inside Spark's own message; None for any other error."""
+    """The failure of an `expect(..., on_fail="fail")`, or of a `dedupe` that needs an event time, inside Spark's own
+    message; None for any other error.
+    """
     text = str(error)
+    if UNDATED in text:
+        return _undated(text, plan)
     if FAILED not in text:
         return None
     failed = text.split(FAILED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
@@ -108,6 +112,20 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
         f"a row does not meet the expectation {failed}; nothing of its batch was written.",
         where=where,
         fix='mend the source, or write on_fail="drop" or "quarantine".',
+    )
+
+
+def _undated(text: str, plan: Plan) -> RunError:
+    """The failure of a row without an event time."""
+    failed = text.split(UNDATED, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+    steps = [step for flow in flows(plan.stream) for step in flow.steps]
+    where = next((step.origin for step in steps if failed.startswith(step.text())), plan.origin)
+    failed = failed if len(failed) <= 400 else f"{failed[:400]}..."
+    return RunError(
+        f"{failed}; nothing of its batch was written.",
+        where=where,
+        fix='leave such rows out with where("<column> IS NOT NULL") before the watermark, or give them a time with '
+        "coalesce(...).",
     )
 
 

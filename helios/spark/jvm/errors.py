@@ -14,6 +14,9 @@ CONFLICTS = ("ValidationException", "CommitFailedException")
 FAILED = "helios: expectation failed: "
 """Prefix of a failed expectation's message inside Spark's own."""
 
+UNDATED = "helios: no event time: "
+"""Prefix of the message of a row without an event time, inside Spark's own."""
+
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
     """The Java exception behind an error."""

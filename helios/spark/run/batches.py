@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import reduce
 
@@ -18,7 +19,8 @@ from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.proxies import forget_freed
-from helios.spark.run.job import Job
+from helios.spark.run.job import Job, StreamingQuery
+from helios.spark.run.late import late_rows
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Staged
 from helios.spark.sources.micro_batch import MicroBatchStream
@@ -68,11 +70,27 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
     return replace(staged, write=confirmed)
 
 
-def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
-    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it."""
+def execute(
+    job: Job, batch: Batch, emitted: DataFrame | None = None, late: Callable[[], int] = lambda: 0
+) -> Commit | None:
+    """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it.
+
+    Args:
+        job: The pipeline.
+        batch: The batch.
+        emitted: As for `run_batch`.
+        late: The number of the batch's rows that a watermark has dropped, once it has run.
+    """
+
+    def work() -> Commit | None:
+        commit = run_batch(job, batch, emitted)
+        if rows := late():
+            job.run.late(rows)
+        return commit
+
     with callback_scope():
         with scan_task_scope(), collect_scan_metrics(job.tables) as metrics:
-            commit = job.run.batch(batch.number, lambda: run_batch(job, batch, emitted))
+            commit = job.run.batch(batch.number, work)
             for source in job.followed.values():  # what Spark itself read, in another thread
                 metrics.add(source.scanned())
         job.run.scanned(metrics)
@@ -133,11 +151,15 @@ def _follow(job: Job, df: DataFrame) -> None:
         HeliosError: The error that stopped it.
     """
     failure: list[BaseException] = []
+    started: Future[StreamingQuery] = Future()
+
+    def late() -> int:
+        return late_rows(started.result(timeout=60)) if job.stateful else 0
 
     def on_batch(emitted: DataFrame, number: int) -> None:
         try:
             batch = job.batch(number)
-            execute(job, batch, emitted)
+            execute(job, batch, emitted, late)
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
@@ -158,7 +180,9 @@ def _follow(job: Job, df: DataFrame) -> None:
         else writer.trigger(processingTime=f"{round(plan.trigger.every * 1000)} milliseconds")
     )
     try:
-        job.run.follow(writer.start())
+        query = writer.start()
+        started.set_result(query)
+        job.run.follow(query)
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]

@@ -16,6 +16,7 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
+from helios.spark.jvm.types.spark import JavaStreamingQuery
 from helios.spark.observer import Observer
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
@@ -48,6 +49,8 @@ class Run(Observer, Protocol):
 
 class StreamingQuery(Protocol):
     """What a run needs of `pyspark.sql.streaming.StreamingQuery`."""
+
+    _jsq: JavaStreamingQuery
 
     def awaitTermination(self, timeout: Any = None) -> bool | None: ...
 

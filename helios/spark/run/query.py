@@ -11,6 +11,7 @@ from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.model.modes import Groups
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
+from helios.plan.typing.dedupes import earlier_steps
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.classes import classes
@@ -37,6 +38,14 @@ STATEFUL_OPERATORS = (
 )
 """Spark's logical operators that keep state in a streaming plan (from UnsupportedOperationChecker)."""
 
+EARLIER = {
+    True: "which rows of a key are kept depends on the batches that they come in, and within= is the watermark's "
+    "delay. A new name and target, or --full-refresh, keeps them by event time.",
+    False: "it remembers every key for ever, unless the watermark's column is among them. within= behind a watermark, "
+    "under a new name and target, bounds it.",
+}
+"""What an earlier version's `dedupe` does, with `within=` and without."""
+
 
 class PipelineQuery:
     """One start of a pipeline.
@@ -61,10 +70,14 @@ class PipelineQuery:
 
     # before anything is written
 
-    def declare(self) -> DataFrame:
+    def declare(self, *, anew: bool = False) -> DataFrame:
         """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
 
+        Args:
+            anew: Whether the state in the checkpoint will be replaced.
+
         Raises:
+            CheckpointError: The checkpoint cannot be read.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         if self.plan.path is ReadPath.BATCH:
@@ -73,6 +86,8 @@ class PipelineQuery:
         view = self.plan.view
         if view is not None:
             return materialized_view.empty(self.spark, self.plan, view)
+        if not anew and self._continues_earlier_state():
+            self._replace_plan(replace(self.plan, earlier_state=True))
         df = self._build()
         if not df.isStreaming:
             raise InputError(
@@ -82,20 +97,13 @@ class PipelineQuery:
             )
         self._refuse_unsupported(df)
         if keeps_state(df) and self.plan.path is not ReadPath.STREAM:
-            self.plan = replace(self.plan, path=ReadPath.STREAM)
             problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
             if problems:
                 raise CheckFailed(problems)
-            self._hand_on()
+            self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
         elif self._streamed_before():
-            self.plan = replace(self.plan, path=ReadPath.STREAM)
-            self._hand_on()
+            self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
         return df
-
-    def _hand_on(self) -> None:
-        """Gives the sources the plan with its read path."""
-        for source in self.sources.values():
-            source.context = replace(source.context, plan=self.plan)
 
     def _streamed_before(self) -> bool:
         """Whether an earlier version has begun to follow a folder beside another source, which Spark streamed."""
@@ -107,6 +115,24 @@ class PipelineQuery:
         except CheckpointError:
             return False  # the validation says so
         return identity is not None and not identity.state and identity.path == ReadPath.STREAM.value
+
+    def _replace_plan(self, plan: Plan) -> None:
+        self.plan = plan
+        for source in self.sources.values():
+            source.context = replace(source.context, plan=plan)
+
+    def _continues_earlier_state(self) -> bool:
+        """Whether the checkpoint has the state of an earlier version's `dedupe`."""
+        steps = earlier_steps(self.plan.stream) if self.plan.path is ReadPath.STREAM else []
+        if not steps:
+            return False
+        former = self.plan.former_checkpoint
+        found = self.checkpoint.identity() or (Checkpoint(self.spark, former).identity() if former else None)
+        if found is None or found.state != replace(self.plan, earlier_state=True).state:
+            return False
+        for step in steps:
+            self.run.noted(f"{step.text()} goes on as an earlier version began it: {EARLIER[step.within is not None]}")
+        return True
 
     def _build(self) -> DataFrame:
         """The pipeline over streams of the followed sources and the current rows of the others."""

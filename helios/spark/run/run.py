@@ -43,6 +43,7 @@ class Event:
     snapshot: int | None = None
     files: int = 0
     bytes: int = 0
+    late: int = 0
     message: str = ""
 
 
@@ -89,6 +90,8 @@ class PipelineRun:
         self._served = False  # whether the services have answered since the start
         self._uncommitted = False  # whether a batch waits for an unavailable service
         self._last_waiting = ""
+        self._noted: set[str] = set()
+        self._late = 0  # rows of the current batch
         self._lags: dict[int, Lag] = {}
         self._store_freshness: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
@@ -210,7 +213,7 @@ class PipelineRun:
         query = PipelineQuery(self.plan, self.spark, self, location)
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
-        df = query.declare()
+        df = query.declare(anew=self.new_checkpoint or self.full_refresh)
         job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh, again=self._again)
         try:
             self.state = "running"
@@ -268,9 +271,16 @@ class PipelineRun:
         """Emits the event of maintenance between two batches."""
         self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
 
-    def advised(self, advice: str) -> None:
-        """Emits the event of an advice."""
-        self._event("noted", message=advice)
+    def noted(self, message: str) -> None:
+        """Emits a message, once in a run."""
+        if message not in self._noted:
+            self._noted.add(message)
+            self._event("noted", message=message)
+
+    def late(self, rows: int) -> None:
+        """Counts rows of the current batch that a watermark dropped."""
+        self._late += rows
+        self._metrics.records_dropped_late(rows)
 
     def lagging(self, source: int, lag: Lag) -> None:
         """Updates the lag over all sources."""
@@ -308,13 +318,15 @@ class PipelineRun:
             self._executors.verify()
             began = time.monotonic()
             self._store_freshness()
+            self._late = 0
             commit = work()
             self._store_freshness()
             seconds = time.monotonic() - began
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, message=commit.note)
+            told = {"message": commit.note, "late": self._late}
+            self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **told)
         elif commit is not None:
             self.batches += 1
             self.rows += commit.rows
@@ -332,9 +344,10 @@ class PipelineRun:
                 files=commit.files,
                 bytes=commit.bytes,
                 message=commit.note,
+                late=self._late,
             )
         else:
-            self._event("idle", batch=number, seconds=seconds)
+            self._event("idle", batch=number, seconds=seconds, late=self._late)
         return commit
 
 

@@ -133,7 +133,7 @@ class TableSink:
         advice = growth(self.table).advice()
         if advice is not None:
             self._told = True
-            self.context.observer.advised(f"{self.name.text} has {advice}")
+            self.context.observer.noted(f"{self.name.text} has {advice}")
 
     def _commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None

@@ -42,7 +42,7 @@ def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
         df = rows(*next(numbered))
         return apply(df, declared.steps, scopes[0])
 
-    scopes.append(Scope(flow))
+    scopes.append(Scope(flow, earlier=plan.earlier_state))
     try:
         return Built(flow(plan.stream), scopes[0].rejected, scopes[0].counted)
     finally:

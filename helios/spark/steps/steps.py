@@ -22,6 +22,7 @@ from helios.model.source import POSITION
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import quoted, refusal
+from helios.spark.steps.dedupe import deduplicate, marked
 
 POSITION_KEEPING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that pass the hidden position column through; a callable or SQL would see it."""
@@ -35,11 +36,13 @@ class Scope:
         read: Reads another flow: the other side of a join or union.
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
+        earlier: Whether the state in the checkpoint is an earlier version's, as in `Plan.earlier_state`.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
+    earlier: bool = False
 
 
 # `sql()` steps share the view name `input`, which exists only while a query is analyzed.
@@ -121,7 +124,8 @@ def _sql(df: DataFrame, step: s.Sql, scope: Scope) -> DataFrame:
 
 
 def _watermark(df: DataFrame, step: s.Watermark, scope: Scope) -> DataFrame:
-    return df.withWatermark(step.column, f"{round(step.delay * 1000)} milliseconds")
+    delay = round(step.delay * 1000)
+    return df.withWatermark(step.column, f"{delay} milliseconds") if df.isStreaming else marked(df, step.column, delay)
 
 
 def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
@@ -159,9 +163,7 @@ def _grouped_by(df: DataFrame, step: s.Aggregate) -> tuple[DataFrame, list[Colum
 
 
 def _dedupe(df: DataFrame, step: s.Dedupe, scope: Scope) -> DataFrame:
-    if step.within is not None and df.isStreaming:
-        return df.dropDuplicatesWithinWatermark(list(step.keys))
-    return df.dropDuplicates(list(step.keys))
+    return deduplicate(df, step, earlier=scope.earlier)
 
 
 def _join(df: DataFrame, step: s.Join, scope: Scope) -> DataFrame:

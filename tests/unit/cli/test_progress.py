@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from io import StringIO
 from typing import Any
@@ -29,6 +29,7 @@ class Event:
     snapshot: int | None = None
     files: int = 0
     bytes: int = 0
+    late: int = 0
     message: str = ""
 
 
@@ -38,6 +39,22 @@ BATCH = Event("a.b", "batch", batch=3, rows=1200, seconds=0.81, snapshot=77, fil
 def lines(shown: str) -> list[str]:
     """The lines without their times, which must be there."""
     return [re.sub(r"^\d\d:\d\d:\d\d ", "", line, count=1) for line in shown.splitlines()]
+
+
+def test_late_rows_are_told_with_their_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Lines()
+    shown.open(["a.b"])
+    idle = Event("a.b", "idle", batch=4)
+    late = Event("a.b", "idle", batch=5, late=1)
+    noted = Event("a.b", "noted", message="as an earlier version began it")
+    for event in (replace(BATCH, late=1200), idle, idle, late, noted):
+        shown.emit(event)  # type: ignore[arg-type]
+    assert lines(capsys.readouterr().out) == [
+        "a.b  batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s; 1,200 late rows dropped by the watermark",
+        "a.b  batch 4: no rows",
+        "a.b  batch 5: no rows; 1 late row dropped by the watermark",
+        "a.b  as an earlier version began it",
+    ]
 
 
 def test_a_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:

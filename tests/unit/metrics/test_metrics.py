@@ -82,6 +82,10 @@ def test_batches_add_up(metrics: Metrics) -> None:
     metrics.retried()
     metrics.failed()
     metrics.records_rejected(7)
+    metrics.records_dropped_late(2)
+    metrics.records_dropped_late(3)
+    assert metrics.records_late == json.loads(metrics.to_json())["records_late"] == 5
+    assert value(metrics, "iceberg_records_late_total") == 5
     metrics.scanned(matched=3, skipped=40, bytes=300, partitions_matched=2, partitions_skipped=20)
     metrics.scanned(matched=1, skipped=2, bytes=50, partitions_matched=1)
     assert {name: getattr(metrics, name) for name in SPEC_FIELDS} == {

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from helios import Catalog, Files, Iceberg, day, dedupe, expect, join, select, where, with_columns
+from helios import Catalog, Files, Iceberg, day, dedupe, expect, join, select, watermark, where, with_columns
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan import Context, compile_pipelines
 from helios.plan.text import show_bytes
@@ -147,7 +147,15 @@ def test_what_is_pushed_into_the_scan(planned: Any, snapshots: list[int]) -> Non
         (narrow >> stepped >> SINK, own + later),
         (narrow.incremental() >> stepped >> SINK, own + later),
         (narrow.incremental().changes() >> stepped >> SINK, []),
-        (FOLLOWED >> where("id < 9") >> where("ts < now()") >> dedupe("id") >> SINK, ["id < 9"]),
+        (
+            FOLLOWED
+            >> where("id < 9")
+            >> where("ts < now()")
+            >> watermark("ts", "1h")
+            >> dedupe("id", within="1d")
+            >> SINK,
+            ["id < 9"],
+        ),
     ):
         plan = planned(pipeline)
         assert plan.as_json()["sources"][0]["pushed"] == pushed

@@ -31,6 +31,14 @@ class JavaClass(JavaObject, Protocol):
 
     def getMethod(self, name: str, parameters: JavaArray[JavaClass]) -> JavaObject: ...
 
+    def getConstructors(self) -> JavaArray[JavaConstructor]: ...
+
+
+class JavaConstructor(JavaObject, Protocol):
+    """A `java.lang.reflect.Constructor`."""
+
+    def newInstance(self, arguments: JavaArray[object]) -> JavaObject: ...
+
 
 class JavaClassLoader(JavaObject, Protocol):
     """A `java.lang.ClassLoader`."""
@@ -153,6 +161,8 @@ class ScalaMap(JavaObject, Protocol[K_co, T_co]):
     """A `scala.collection.Map`."""
 
     def keys(self) -> ScalaSet[K_co]: ...
+
+    def get(self, key: str) -> ScalaOption[T_co]: ...
 
 
 class ScalaOption(JavaObject, Protocol[T_co]):

@@ -191,6 +191,26 @@ class JavaSparkPlan(JavaObject, Protocol):
 
     def children(self) -> ScalaSeq[JavaSparkPlan]: ...
 
+    def metrics(self) -> ScalaMap[str, JavaSqlMetric]: ...
+
+
+class JavaSqlMetric(JavaObject, Protocol):
+    """An `org.apache.spark.sql.execution.metric.SQLMetric`."""
+
+    def value(self) -> int: ...
+
+
+class JavaStreamExecution(JavaObject, Protocol):
+    """An `org.apache.spark.sql.execution.streaming.runtime.StreamExecution`."""
+
+    def lastExecution(self) -> JavaQueryExecution: ...
+
+
+class JavaStreamingQuery(JavaObject, Protocol):
+    """An `org.apache.spark.sql.execution.streaming.runtime.StreamingQueryWrapper`."""
+
+    def streamingQuery(self) -> JavaStreamExecution: ...
+
 
 class JavaBatchScanExec(JavaSparkPlan, Protocol):
     """An `org.apache.spark.sql.execution.datasources.v2.BatchScanExec` over an Iceberg table."""

@@ -32,6 +32,8 @@ COUNTED = FOLLOWED >> aggregate("name", n="count(*)")
 HOURLY = FOLLOWED >> window("ts", "1h").group_by("name").agg(n="count(*)")
 MARKED = FOLLOWED >> watermark("ts", "1h") >> window("ts", "1h").group_by("name").agg(n="count(*)")
 
+BOUNDED = watermark("ts", "1h") >> dedupe("id", "ts")
+
 
 @pytest.mark.parametrize(
     "pipeline",
@@ -42,7 +44,7 @@ MARKED = FOLLOWED >> watermark("ts", "1h") >> window("ts", "1h").group_by("name"
         COUNTED >> select("name AS who", "n") >> SINK.upsert("who"),
         COUNTED >> where("n > 1") >> sql("SELECT name, n FROM input") >> SINK.upsert("name"),
         COUNTED >> join(Iceberg.source("a.orders") >> select("name"), on="name") >> SINK.upsert("name"),
-        FOLLOWED >> dedupe("id") >> aggregate("name", n="count(*)") >> SINK.upsert("name"),
+        FOLLOWED >> BOUNDED >> aggregate("name", n="count(*)") >> SINK.upsert("name"),
         FOLLOWED >> aggregate(["name", "year(ts) AS y"], n="count(*)") >> SINK.upsert("y", "name"),
         FOLLOWED >> sql("SELECT name, count(*) AS n FROM input GROUP BY name") >> SINK.upsert("name"),
         FOLLOWED >> sql("SELECT upper(name) AS k, max(id) FROM input GROUP BY upper(name)") >> SINK.upsert("k"),
@@ -68,7 +70,7 @@ def test_upserted_by_its_groups_it_needs_no_watermark(planned: Any, pipeline: An
         MARKED >> SINK,
         MARKED >> SINK.upsert("name", order_by="window_end"),
         MARKED >> drop("window_start") >> SINK.overwrite_partitions().partition_by("name"),
-        FOLLOWED >> dedupe("id") >> SINK.upsert("id"),
+        FOLLOWED >> BOUNDED >> SINK.upsert("id"),
         FOLLOWED
         >> watermark("ts", "1h")
         >> sql("SELECT count(*) AS n FROM input GROUP BY date_trunc('hour', ts)")
@@ -115,7 +117,7 @@ def test_an_aggregate_of_a_batch_is_no_matter(planned: Any) -> None:
     plan = planned(Iceberg.source("a.orders") >> aggregate("name", n="count(*)") >> SINK.upsert("name"))
     assert (plan.path, plan.output_mode) == (ReadPath.BATCH, "append")
     side = Iceberg.source("a.orders") >> aggregate("name", n="count(*)")
-    joined = FOLLOWED >> dedupe("id") >> join(side, on="name") >> SINK.upsert("name")
+    joined = FOLLOWED >> BOUNDED >> join(side, on="name") >> SINK.upsert("name")
     assert planned(joined).output_mode == "append"
     files = Files.source("x", "csv", schema="name string").incremental()
     assert planned(files >> aggregate("name", n="count(*)") >> SINK.upsert("name")).output_mode == "update"

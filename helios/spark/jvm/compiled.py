@@ -1,0 +1,52 @@
+"""Java classes of Helios's own: Spark's compiler (Janino) compiles their source, and executors get them in a jar."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zipfile
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.types.java import JavaClass, JavaObject
+
+_LOCK = threading.Lock()
+_COMPILED: dict[tuple[str, Path], JavaClass] = {}
+
+
+def instance(spark: SparkSession, source: Path, *arguments: object) -> JavaObject:
+    """An instance of a class that the package has as Java source.
+
+    Args:
+        spark: The session, whose executors get the class.
+        source: The source, whose public class is named as the file.
+        arguments: What its only constructor takes.
+    """
+    context = spark.sparkContext
+    key = (str(context.applicationId), source)
+    with _LOCK:
+        if key not in _COMPILED:
+            _COMPILED[key] = _compile(spark, source)
+        found = _COMPILED[key]
+    [constructor] = found.getConstructors()
+    made: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
+    return made
+
+
+def _compile(spark: SparkSession, source: Path) -> JavaClass:
+    jvm, text = classes(), source.read_text()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.cook(text)
+    # Spark adds a name once.
+    name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"
+    jar = Path(str(spark.sparkContext._temp_dir)) / name
+    with zipfile.ZipFile(jar, "w") as archive:
+        for entry in compiler.getBytecodes().entrySet().toArray():
+            archive.writestr(f"{entry.getKey().replace('.', '/')}.class", entry.getValue())
+    spark.sparkContext._jsc.sc().addJar(str(jar))
+    package = next(line for line in text.splitlines() if line.startswith("package "))[len("package ") : -1]
+    made: JavaClass = compiler.getClassLoader().loadClass(f"{package}.{source.stem}")
+    return made

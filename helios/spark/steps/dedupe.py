@@ -1,0 +1,166 @@
+"""`dedupe`: by event time within a span, or the first row of each key that Spark finds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    VariantType,
+)
+
+from helios.errors import DeclarationError
+from helios.model.steps import Dedupe
+from helios.plan.typing.dedupes import endless
+from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.errors import UNDATED
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.java import JavaObject
+
+SOURCE = Path(__file__).with_name("Deduplicate.java")
+MARK = "spark.watermarkDelayMs"
+"""The metadata with which Spark marks a watermark's column."""
+TIME, TIE = "__helios_time", "__helios_tie"
+
+JAVA8 = "spark.sql.datetime.java8API.enabled"
+_JAVA8_LOCK = threading.Lock()
+
+
+def deduplicate(df: DataFrame, step: Dedupe, *, earlier: bool) -> DataFrame:
+    """The rows that a `dedupe` keeps.
+
+    Args:
+        df: The rows.
+        step: The step.
+        earlier: Whether the pipeline has begun with Spark's own operator, whose state is in its checkpoint.
+
+    Raises:
+        DeclarationError: `within` without one watermark; a stream without a bound for its keys.
+    """
+    if earlier and df.isStreaming:
+        keys = list(step.keys)
+        return df.dropDuplicates(keys) if step.within is None else df.dropDuplicatesWithinWatermark(keys)
+    if step.within is not None:
+        return _kept(df, step, step.within)
+    times = {field.name.lower() for field in _marked(df)}
+    if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
+        raise endless(step)
+    return df.dropDuplicates(list(step.keys))
+
+
+def marked(df: DataFrame, column: str, delay: int) -> DataFrame:
+    """Rows read once with a watermark's column, which Spark marks in streams alone.
+
+    Args:
+        df: The rows.
+        column: The column; Spark says whether it exists.
+        delay: Milliseconds.
+    """
+    df.withWatermark(column, f"{delay} milliseconds")
+    field = next((f for f in df.schema.fields if f.name.lower() == column.strip("`").lower()), None)
+    return df.withMetadata(field.name, {**field.metadata, MARK: delay}) if field is not None else df
+
+
+def _marked(df: DataFrame) -> list[StructField]:
+    return [field for field in df.schema.fields if MARK in field.metadata]
+
+
+def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
+    """The rows that lie later than `within` after the last kept row of their key."""
+    times = _marked(df)
+    if len(times) != 1:
+        found = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
+        raise DeclarationError(
+            f"{step.text()} goes by the event time of the watermark's column, and {found}.",
+            where=step.origin,
+            fix=f"drop the time that does not count, before {step.text()}."
+            if times
+            else 'write watermark("ts", "10 minutes") before it.',
+        )
+    [field] = times
+    time = _event_time(field)
+    message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {field.name} is null: "), _text(df))
+    dated = df.where(F.when(time.isNotNull(), True).otherwise(F.raise_error(message).cast("boolean")))
+    rows = dated.withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
+    out = _grouped(rows, step, round(within * 1_000_000))
+    # What a user's function returns has no watermark any more.
+    columns = [F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in df.schema.fields]
+    return out.select(*columns)
+
+
+def _event_time(field: StructField) -> Column:
+    column = F.col(quoted(field.name))
+    if isinstance(field.dataType, StructType):  # the window of an aggregate
+        return column["end"]
+    return column.cast("timestamp") if isinstance(field.dataType, TimestampNTZType) else column
+
+
+def _tie(df: DataFrame) -> Column:
+    """A number that orders rows of one time and key by what they hold."""
+    parts: list[Column] = []
+    for field in df.schema.fields:
+        column = F.col(quoted(field.name))
+        # A hash passes over nulls, and does not take every type.
+        nested = isinstance(field.dataType, (StructType, ArrayType, MapType, VariantType))
+        parts += [F.to_json(F.struct(column), {"ignoreNullFields": "false"}) if nested else column, column.isNull()]
+    return F.xxhash64(*parts)
+
+
+def _text(df: DataFrame) -> Column:
+    return F.to_json(F.struct(*[quoted(name) for name in df.columns]), {"ignoreNullFields": "false"})
+
+
+def _grouped(rows: DataFrame, step: Dedupe, within: int) -> DataFrame:
+    """The kept rows, with their hidden columns, as `Deduplicate.java` finds them."""
+    spark, schema = rows.sparkSession, rows.schema
+    names = schema.fieldNames()
+    function = instance(spark, SOURCE, names.index(TIME), names.index(TIE), within)
+    keys = _keys(rows, step.keys)
+    state = StructType([StructField("last", LongType()), StructField("waiting", ArrayType(schema))])
+    key, row, kept = _encoders(spark, rows.select(*keys).schema, schema, state)
+    jvm = classes()
+    column = jvm.org.apache.spark.sql.Column
+    grouped = getattr(rows._jdf.groupBy(java_array(column, [one._jc for one in keys])), "as")(key, row)
+    if rows.isStreaming:
+        streaming = jvm.org.apache.spark.sql.streaming
+        out = grouped.flatMapGroupsWithState(
+            function, streaming.OutputMode.Append(), kept, row, streaming.GroupStateTimeout.EventTimeTimeout()
+        )
+    else:
+        order = java_array(column, [F.col(name)._jc for name in (TIME, TIE)])
+        out = grouped.flatMapSortedGroups(order, function, row)
+    return DataFrame(out, spark)
+
+
+def _keys(rows: DataFrame, names: Sequence[str]) -> list[Column]:
+    """The keys as Spark compares them: of numbers with a point, 0.0 and -0.0 are one."""
+    types = {field.name.lower(): field.dataType for field in rows.schema.fields}
+    floats = [name for name in names if isinstance(types.get(name.lower()), (FloatType, DoubleType))]
+    return [F.col(quoted(n)) + F.lit(0.0).cast("float") if n in floats else F.col(quoted(n)) for n in names]
+
+
+def _encoders(spark: SparkSession, *schemas: DataType) -> list[JavaObject]:
+    """Encoders of rows, with Java's newer days and times: the older ones have another calendar before 1582."""
+    jvm = classes()
+    sql = jvm.org.apache.spark.sql
+    sql.SparkSession.setActiveSession(spark._jsparkSession)
+    with _JAVA8_LOCK:
+        before = spark.conf.get(JAVA8)
+        spark.conf.set(JAVA8, "true")
+        try:
+            return [sql.Encoders.row(sql.types.DataType.fromJson(schema.json())) for schema in schemas]
+        finally:
+            spark.conf.set(JAVA8, str(before))
