@@ -62,6 +62,7 @@ class IdempotentTableOperations:
 
     Attributes:
         error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
+        on_refresh: Called after each refresh, before Iceberg applies a transaction to what it shows.
 
     Args:
         operations: The table's own operations.
@@ -70,6 +71,7 @@ class IdempotentTableOperations:
     def __init__(self, operations: JavaTableOperations) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
+        self.on_refresh: Callable[[], None] = lambda: None
         self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -79,7 +81,9 @@ class IdempotentTableOperations:
 
     def refresh(self) -> JavaTableMetadata:
         try:
-            return self._own.refresh()
+            shown = self._own.refresh()
+            self.on_refresh()
+            return shown
         except Py4JJavaError as error:
             self.error = error
             raise
