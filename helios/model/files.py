@@ -28,8 +28,8 @@ class FilesSource(Source):
     path: str
     format: str
     options: tuple[tuple[str, str], ...] = ()
-    missing: OnMissing = "fail"
-    changed: OnChange = "fail"
+    missing: str = "fail"
+    changed: str = "fail"
 
     @property
     def ledger_name(self) -> str:
@@ -75,14 +75,6 @@ class FilesSource(Source):
     def label(self) -> str:
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
-
-
-def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:
-    if value not in known:
-        raise DeclarationError(
-            f"{call}({value!r}): {near_miss(str(value), [str(one) for one in known])}", where=caller()
-        )
-    return value
 
 
 class Files:

@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType
 from helios.spark.iceberg import commit, scan_metrics
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
+from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
 from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import allow_callbacks, classes
@@ -110,6 +111,7 @@ class Transaction:
     def begin(self) -> None:
         """Begins the transaction, without what was written before."""
         self._operations, self._transaction = commit.begin(self.table)
+        self._rebase: Rebase | None = None
         self._base = self._head()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
         written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
@@ -158,6 +160,10 @@ class Transaction:
             self._spread(target, scope.rows)
             plan = self._narrowed(plan, scope.narrow)
         scan_metrics.record_command(self._run(plan))
+        if scope is not None and self._base is not None and self._written.within is not None:
+            deltas, within = self._written.deltas, self._written.within
+            self._rebase = Rebase(self.spark, self.table, self._base, deltas, narrow=scope.narrow, within=within)
+            self._operations.on_refresh = self._rebase_onto_head
 
     # the commit
 
@@ -188,14 +194,17 @@ class Transaction:
         Raises:
             Py4JJavaError: The commit was refused, or its outcome is unknown.
         """
+        if self._rebase is not None:  # outside of the try, which is shorter then
+            self.table.refresh()
+            self._rebase_onto_head()
         commit.commit(self.table, self._transaction, self._operations, self._retries)
 
+    def _rebase_onto_head(self) -> None:
+        if self._rebase is not None:
+            self._rebase.onto(_head_of(self.table, self.branch))
+
     def _head(self) -> JavaSnapshot | None:
-        table = self._transaction.table()
-        if self.branch is None:
-            return table.currentSnapshot()
-        ref = table.refs().get(self.branch)
-        return table.snapshot(ref.snapshotId()) if ref is not None else None
+        return _head_of(self._transaction.table(), self.branch)
 
     # Spark's plans
 
@@ -332,6 +341,13 @@ def changes_files(snapshot: JavaSnapshot) -> bool:
     """Whether a snapshot adds or removes any file."""
     summary = snapshot.summary()
     return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
+
+
+def _head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
+    if branch is None:
+        return table.currentSnapshot()
+    ref = table.refs().get(branch)
+    return table.snapshot(ref.snapshotId()) if ref is not None else None
 
 
 def _kind(node: JavaObject) -> str:

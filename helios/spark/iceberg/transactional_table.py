@@ -13,7 +13,7 @@ from typing import TypeVar
 from helios.spark.jvm.types.files import JavaExpression, JavaTableScan
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.jvm.types.updates import JavaDeleteFiles, JavaSnapshotUpdate, JavaTransaction
+from helios.spark.jvm.types.updates import JavaDeleteFiles, JavaRowDelta, JavaSnapshotUpdate, JavaTransaction
 
 Update = TypeVar("Update", bound=JavaSnapshotUpdate)
 
@@ -30,6 +30,7 @@ class TransactionalTable:
 
     Attributes:
         within: Files that cannot meet this expression are not read; None for all files.
+        deltas: The row deltas that were begun.
     """
 
     _name = "a table of a batch that has ended"  # which a plan that outlives the batch may still be asked for
@@ -49,6 +50,7 @@ class TransactionalTable:
         self._properties = properties
         self._name = str(table.name())
         self.within: JavaExpression | None = None
+        self.deltas: list[JavaRowDelta] = []
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
@@ -82,8 +84,9 @@ class TransactionalTable:
     def newReplacePartitions(self) -> JavaSnapshotUpdate:
         return self._prepared(self._transaction.newReplacePartitions())
 
-    def newRowDelta(self) -> JavaSnapshotUpdate:
-        return self._prepared(self._transaction.newRowDelta())
+    def newRowDelta(self) -> JavaRowDelta:
+        self.deltas.append(self._prepared(self._transaction.newRowDelta()))
+        return self.deltas[-1]
 
     def newDelete(self) -> JavaDeleteFiles:
         return self._prepared(self._transaction.newDelete())

@@ -49,6 +49,16 @@ class JavaDeleteFiles(JavaSnapshotUpdate, Protocol):
     def deleteFromRowFilter(self, expression: JavaExpression) -> Self: ...
 
 
+class JavaRowDelta(JavaSnapshotUpdate, Protocol):
+    """An `org.apache.iceberg.RowDelta`, which a merge-on-read command commits."""
+
+    def conflictDetectionFilter(self, expression: JavaExpression) -> Self:
+        """Only files that may meet this are a conflict."""
+
+    def validateFromSnapshot(self, snapshot: int) -> Self:
+        """Conflicts are looked for after this snapshot."""
+
+
 class JavaTransaction(JavaObject, Protocol):
     """An `org.apache.iceberg.Transaction`."""
 
@@ -63,7 +73,7 @@ class JavaTransaction(JavaObject, Protocol):
 
     def newReplacePartitions(self) -> JavaSnapshotUpdate: ...
 
-    def newRowDelta(self) -> JavaSnapshotUpdate: ...
+    def newRowDelta(self) -> JavaRowDelta: ...
 
     def newDelete(self) -> JavaDeleteFiles: ...
 
