@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import ClassVar, Literal, Self, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
+from helios.model.arguments import one_of
 from helios.model.flow import Source
 from helios.model.values import caller, duration, show_seconds
 
@@ -53,7 +54,7 @@ class FilesSource(Source):
             action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
                 and counts it, and reads it if it comes again.
         """
-        return replace(self, missing=_one_of("on_missing", action, ("fail", "skip")))
+        return replace(self, missing=one_of(action, ("fail", "skip"), "on_missing"))
 
     def on_change(self, action: OnChange) -> Self:
         """What happens when a file has another size or modification time than when it was read or planned.
@@ -62,7 +63,7 @@ class FilesSource(Source):
             action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
                 it whole.
         """
-        return replace(self, changed=_one_of("on_change", action, ("fail", "reread")))
+        return replace(self, changed=one_of(action, ("fail", "reread"), "on_change"))
 
     def option(self, **options: str) -> Self:
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA")`."""

@@ -63,11 +63,7 @@ class IdempotentTableOperations:
 
     Attributes:
         error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
-<<<<<<< HEAD
         refreshed: Called with the state that a transaction is about to be applied to.
-=======
-        on_refresh: Called after each refresh, before Iceberg applies a transaction to what it shows.
->>>>>>> w/again
 
     Args:
         operations: The table's own operations.
@@ -76,11 +72,7 @@ class IdempotentTableOperations:
     def __init__(self, operations: JavaTableOperations) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
-<<<<<<< HEAD
-        self.refreshed: Callable[[JavaTableMetadata], object] = lambda metadata: None
-=======
-        self.on_refresh: Callable[[], None] = lambda: None
->>>>>>> w/again
+        self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
         self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -90,15 +82,10 @@ class IdempotentTableOperations:
 
     def refresh(self) -> JavaTableMetadata:
         try:
-<<<<<<< HEAD
             metadata = self._own.refresh()
-            self.refreshed(metadata)
+            for call in self.refreshed:
+                call(metadata)
             return metadata
-=======
-            shown = self._own.refresh()
-            self.on_refresh()
-            return shown
->>>>>>> w/again
         except Py4JJavaError as error:
             self.error = error
             raise

@@ -163,7 +163,7 @@ class Transaction:
         if scope is not None and self._base is not None and self._written.within is not None:
             deltas, within = self._written.deltas, self._written.within
             self._rebase = Rebase(self.spark, self.table, self._base, deltas, narrow=scope.narrow, within=within)
-            self._operations.on_refresh = self._rebase_onto_head
+            self._operations.refreshed.append(lambda now: self._rebase_onto_head())
 
     # the commit
 
@@ -186,7 +186,7 @@ class Transaction:
         update.set(key, value(sequence)).commit()
         if sequence:  # 0 in tables of format v1
             # A try onto a newer state numbers the snapshots anew, and applies the update as it then is.
-            self._operations.refreshed = lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count))
+            self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
         """Commits the batch.
