@@ -9,6 +9,10 @@ import pytest
 
 from helios import Memory, Pipeline, join, union, where
 from helios.errors import InputError, LedgerError
+from helios.spark.iceberg.freshness import StaleReplica
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Staged
+from helios.spark.sinks.table import TableSink
 from helios.table.refs import LEDGER
 
 KEY = LEDGER + "local.a.t"
@@ -100,6 +104,23 @@ def test_again_appends_the_same_inputs(world: Any) -> None:
     world.fill("a.s", [1])
     with pytest.raises(InputError, match="--again is for pipelines that read their sources once"):
         world.run(world.source("a.s").incremental() >> world.sink("a.u"), again=True)
+
+
+def test_again_that_landed_before_an_outage_is_not_repeated(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(memory(world, 1))
+    real, cut = TableSink.commit, []
+
+    def commit(self: TableSink, staged: Staged) -> Commit | None:
+        made = real(self, staged)
+        if not cut:
+            cut.append(made)
+            raise StaleReplica("the answer was lost")
+        return made
+
+    monkeypatch.setattr(TableSink, "commit", commit)
+    world.run(memory(world, 1), again=True)
+    assert world.kinds()[-2:] == ["skipped", "finished"]
+    assert world.ids("a.t") == [1, 1]
 
 
 @pytest.mark.parametrize("expired", [False, True])

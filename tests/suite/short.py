@@ -147,6 +147,10 @@ PROMISES = (
         "Batch and incremental appends: every row once, and the table as declared.", (f"{STREAMING}/test_append.py",)
     ),
     Promise(
+        "A batch pipeline appends no window and no part of one twice.",
+        of(f"{STREAMING}/test_again.py", "test_windows_are_appended_once"),
+    ),
+    Promise(
         "A followed table: where it begins, what bounds a batch, overwrites, expiry, pushed predicates.",
         of(
             f"{STREAMING}/test_sources.py",
