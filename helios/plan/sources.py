@@ -96,9 +96,7 @@ SOURCES: dict[type[Source], SourceRow] = {
         describe=iceberg_source.describe,
         why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
     ),
-    FilesSource: SourceRow(
-        reader="helios.spark.sources.files:FilesReader", describe=_files, spans=False, counts_rows=False
-    ),
+    FilesSource: SourceRow(reader="helios.spark.sources.files:FilesReader", describe=_files, counts_rows=False),
     MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
 }
 """By the type of the declared source."""

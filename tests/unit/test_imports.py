@@ -15,6 +15,7 @@ PACKAGE = Path(helios.__file__).parent
 LAW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "metrics": ("errors",),
+    "files": ("errors",),
     "environment": ("errors",),
     "model": ("errors",),
     "catalog": ("errors", "model"),
@@ -30,7 +31,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.iceberg": ("spark.jvm",),
     "spark.checkpoint": ("spark.jvm",),
     "spark.session": ("spark.jvm", "environment"),
-    "spark.sources": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer"),
+    "spark.sources": ("files", "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer"),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
     "spark.steps": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources"),
     "spark.sinks": (

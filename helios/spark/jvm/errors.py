@@ -14,6 +14,9 @@ CONFLICTS = ("ValidationException", "CommitFailedException")
 FAILED = "helios: expectation failed: "
 """Prefix of a failed expectation's message inside Spark's own."""
 
+BAD_ROW = "helios: bad row: "
+"""Prefix of the JSON that says which row of which file does not parse, inside Spark's own message."""
+
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
     """The Java exception behind an error."""

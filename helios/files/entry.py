@@ -1,0 +1,20 @@
+"""A file as a folder source lists it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class File:
+    """A file under a source's path.
+
+    Attributes:
+        path: Its full path, with scheme (`file:/data/a.csv`).
+        size: Its length in bytes.
+        modified: Its modification time, in milliseconds since 1970.
+    """
+
+    path: str
+    size: int
+    modified: int
