@@ -29,6 +29,8 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "org.apache.kafka:kafka-clients:3.9.1",
             "org.apache.commons:commons-pool2:2.12.1",
         ),
+        # 4.1.3 is not in every registry; 4.1.1 reads with 4.1.4.
+        "avro": ("org.apache.spark:spark-avro_2.13:4.1.1",),
         # Checkpoints on s3a://. The AWS SDK itself comes from Iceberg's bundle: no need of the SDK's own 640 MB.
         "s3a": (
             _AWS,

@@ -187,6 +187,16 @@ class Source(Flow):
         return None
 
     @property
+    def quarantining(self) -> tuple[str, ...]:
+        """The declared calls by which it sets rows or files aside: they need a quarantine."""
+        return ()
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Components of `helios.environment.coordinates` that this source needs beside those of its kind."""
+        return ()
+
+    @property
     def plan_name(self) -> str:
         """The source's name in plans and stamps; a table goes by its resolved name instead."""
         return self.ledger_name

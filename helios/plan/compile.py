@@ -148,7 +148,7 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
     if isinstance(node, Source):
         if node.reference is not None:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
-        yield from row_of(node).jars
+        yield from (*row_of(node).jars, *node.jars)
     elif isinstance(node, IcebergSink):
         target, quarantine = _target(node, context), _quarantine(node, context)
         for table in (target, quarantine):
@@ -244,7 +244,7 @@ class _Lowering:
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
-        jars += [*checkpoint_components(checkpoint), *(c for source in sources for c in row_of(source).jars)]
+        jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*row_of(s).jars, *s.jars))]
         return Plan(
             pipeline=identity,
             was=pipeline.was,

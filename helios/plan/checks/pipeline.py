@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from helios.catalog.conf import warehouse
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
-from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, near_miss
+from helios.errors import ConfigError, DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model.flow import Pipeline, Source, flows
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
@@ -155,24 +155,30 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
                 "'2026-01-01'\"), overwrite_partitions(), upsert(...).",
             )
         )
-    for step in (step for inner in flows(pipeline.stream) for step in inner.steps):
-        if not isinstance(step, Expect) or step.on_fail != "quarantine":
-            continue
+    inner = list(flows(pipeline.stream))
+    quarantining: list[tuple[str, Origin, str]] = [
+        (step.text(), step.origin, 'on_fail="drop"')
+        for flow in inner
+        for step in flow.steps
+        if isinstance(step, Expect) and step.on_fail == "quarantine"
+    ]
+    quarantining += [(call, flow.source.origin, '"fail"') for flow in inner for call in flow.source.quarantining]
+    for called, origin, instead in quarantining:
         if sink.quarantine_table is None:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: {sink.label()} has no quarantine for rejected rows.",
-                    where=step.origin,
-                    fix='add .quarantine("ns.rejected") to the sink, or write on_fail="drop" or "fail".',
+                    f"{called}: {sink.label()} has no quarantine for rejected rows.",
+                    where=origin,
+                    fix=f'add .quarantine("ns.rejected") to the sink, or write {instead}.',
                 )
             )
         if path is ReadPath.STREAM:
             problems.append(
                 DeclarationError(
-                    f"{step.text()}: Spark runs the steps of this stateful stream as one query, from which no rows can "
-                    "be quarantined.",
-                    where=step.origin,
-                    fix='write on_fail="drop", or split the pipeline: write the expected rows to a table first.',
+                    f"{called}: Spark runs the steps of this stateful stream as one query, from which no rows can be "
+                    "quarantined.",
+                    where=origin,
+                    fix=f"write {instead}, or split the pipeline: write the rows to a table first.",
                 )
             )
     return problems

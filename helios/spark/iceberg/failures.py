@@ -14,6 +14,7 @@ from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.model.steps import Expect
 from helios.plan.nodes import Plan
+from helios.spark.iceberg.file_failures import file_failure
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.schema import null_violation
 from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
@@ -77,7 +78,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     declared = expectation_failure(error, plan)
     if declared is None and isinstance(error, PySparkException):
         declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
-    declared = declared or worker_failure(error, plan)
+    declared = declared or file_failure(error, plan) or worker_failure(error, plan)
     if declared is not None:
         wrapped: BaseException = declared
     elif isinstance(error, AnalysisException):
@@ -221,6 +222,7 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (
         expectation_failure(error, plan)
+        or file_failure(error, plan)
         or worker_failure(error, plan)
         or second_driver(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)

@@ -17,6 +17,9 @@ FAILED = "helios: expectation failed: "
 UNDATED = "helios: no event time: "
 """Prefix of the message of a row without an event time, inside Spark's own."""
 
+BAD_ROW = "helios: bad row: "
+"""Prefix of the JSON that says which row of which file does not parse, inside Spark's own message."""
+
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
     """The Java exception behind an error."""

@@ -159,6 +159,18 @@ class Job:
             emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, for a source
                 that Spark reads itself its rows, else a tick with the batch's session; None for a bounded pipeline.
         """
+        for source in self.sources.values():
+            source.context.aside.take()  # what an earlier look at the same rows kept out
+        built = self._built(batch, emitted)
+        if built is None:
+            return None
+        kept_out = [source.context.aside.take() for source in self.sources.values()]
+        rejected = [df for some, _ in kept_out for df in some]
+        return replace(
+            built, rejected=[*built.rejected, *rejected], counted=[*built.counted, *(o for _, c in kept_out for o in c)]
+        )
+
+    def _built(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
         if emitted is None:
             return self._bounded_rows(batch)
         if self.stateful:

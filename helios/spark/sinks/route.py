@@ -175,7 +175,7 @@ class RoutedSink:
 
     def commit(self, staged: Staged) -> Commit | None:
         commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
-        if any(not commit.again for commit in commits):
+        if not commits or any(not commit.again for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return _combine(commits) if commits else None
 

@@ -117,7 +117,7 @@ class TableSink:
     def commit(self, staged: Staged) -> Commit | None:
         commit = self._commit(staged)
         freshness.verify(self.name, self.table)
-        if commit is not None and not commit.again:
+        if commit is None or not commit.again:  # none, if every row of the batch was dropped
             self.context.observer.rejected(staged.rows.dropped())
             self._tell_growth()
             if isinstance(self.ledger, AppendLedger):

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.observer import Observer, Silent
+from helios.spark.sources.aside import Aside, Inferred
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,10 +20,14 @@ class SourceContext:
         plan: The pipeline, whose `reads` number the sources.
         spark: The session.
         observer: Receives the lag each time a source is checked.
+        aside: Collects the rows that sources keep out of a batch.
+        inferred: The columns that were inferred of files that do not say their types.
         checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
     """
 
     plan: Plan
     spark: SparkSession
     observer: Observer = field(default_factory=Silent)
+    aside: Aside = field(default_factory=Aside)
+    inferred: Inferred = field(default_factory=Inferred)
     checkpoint: Checkpoint | None = None

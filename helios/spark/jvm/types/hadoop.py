@@ -34,6 +34,8 @@ class JavaFileStatus(JavaObject, Protocol):
 class JavaInputStream(JavaObject, Protocol):
     """A `java.io.InputStream`."""
 
+    def readNBytes(self, length: int) -> bytes: ...
+
     def close(self) -> None: ...
 
 

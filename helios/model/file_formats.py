@@ -1,0 +1,155 @@
+"""The formats of file sources: one row each, with Spark's names of the reader's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helios.errors import DeclarationError, Origin, near_miss
+
+CODECS = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
+"""Endings of compressed text files, as Hadoop's codecs know them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFormat:
+    """A format.
+
+    Attributes:
+        options: Spark's names of its reader's options (Spark 4.1: `CSVOptions`, `JSONOptions`, `ParquetOptions`, ...).
+        parsed: Whether rows are parsed from text, so that a row may not parse.
+        owns_types: Whether each file says the types of its columns.
+        jars: Components of `helios.environment.coordinates` that it needs.
+    """
+
+    options: tuple[str, ...]
+    parsed: bool = False
+    owns_types: bool = False
+    jars: tuple[str, ...] = ()
+
+
+_TIMES = (
+    "dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale",
+)  # fmt: skip
+_TEXT = ("encoding", "charset", "lineSep", "multiLine")
+
+FORMATS: Mapping[str, FileFormat] = {
+    "parquet": FileFormat(options=("datetimeRebaseMode", "int96RebaseMode"), owns_types=True),
+    "csv": FileFormat(
+        options=(
+            *_TIMES, *_TEXT, "sep", "delimiter", "quote", "escape", "charToEscapeQuoteEscaping", "comment", "header",
+            "inferSchema", "samplingRatio", "preferDate", "enforceSchema", "ignoreLeadingWhiteSpace",
+            "ignoreTrailingWhiteSpace", "nullValue", "emptyValue", "nanValue", "positiveInf", "negativeInf",
+            "maxColumns", "maxCharsPerColumn", "inputBufferSize", "unescapedQuoteHandling",
+        ),
+        parsed=True,
+    ),
+    "json": FileFormat(
+        options=(
+            *_TIMES, *_TEXT, "primitivesAsString", "prefersDecimal", "inferTimestamp", "dropFieldIfAllNull",
+            "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes", "allowNumericLeadingZeros",
+            "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
+        ),
+        parsed=True,
+    ),
+    "avro": FileFormat(options=("avroSchema", "datetimeRebaseMode"), owns_types=True, jars=("avro",)),
+    "orc": FileFormat(options=(), owns_types=True),
+    "text": FileFormat(options=("wholetext", "lineSep", "encoding")),
+}  # fmt: skip
+"""By name."""
+
+ENDINGS: Mapping[str, str] = {
+    "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json",
+    "ndjson": "json", "avro": "avro", "orc": "orc", "txt": "text", "log": "text",
+}  # fmt: skip
+"""The format of each ending of a file name."""
+
+DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header", "true"),)}
+
+_BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
+_BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
+_IN_PATH = "write it into the path, as a glob."
+_FOLLOWED = "leave it out: a followed folder keeps its own log of what it read."
+REFUSED: Mapping[str, str] = {
+    "mode": _BAD_ROW,
+    "columnNameOfCorruptRecord": _BAD_ROW,
+    "badRecordsPath": _BAD_ROW,
+    "ignoreCorruptFiles": _BAD_FILE,
+    "ignoreMissingFiles": 'say what happens to a planned file that is gone with .on_missing("fail"/"skip").',
+    "mergeSchema": "leave it out: the columns of all files are always united, by name.",
+    "basePath": "leave it out: folders such as day=2026-01-01 below the path become columns.",
+    "recursiveFileLookup": "leave it out: folders below the path are always read.",
+    "pathGlobFilter": _IN_PATH,
+    "modifiedBefore": _IN_PATH,
+    "modifiedAfter": _IN_PATH,
+    "maxFilesPerTrigger": "write .incremental(max_files=...).",
+    "maxFileAge": _FOLLOWED,
+    "latestFirst": _FOLLOWED,
+    "fileNameOnly": _FOLLOWED,
+    "cleanSource": _FOLLOWED,
+    "compression": "leave it out: the codec is told by the ending of each file.",
+    "singleVariantColumn": 'read the file as text, and parse it with a step: with_columns(v="parse_json(value)").',
+}
+"""Spark's options that would drop or change rows silently, or that Helios does itself: with what to write instead."""
+
+
+def ending_of(name: str) -> str:
+    """The ending of a file name that tells its format, without that of a codec.
+
+    Examples:
+        >>> ending_of("a.csv.gz"), ending_of("part-0.snappy.parquet"), ending_of("a")
+        ('csv', 'parquet', '')
+    """
+    parts = name.rstrip("*").lower().split(".")[1:]
+    while len(parts) > 1 and parts[-1] in CODECS:
+        parts.pop()
+    return parts[-1] if parts else ""
+
+
+def format_of(name: str) -> str | None:
+    """The format of a file by its name; None where that is not clear.
+
+    Examples:
+        >>> format_of("events.jsonl.zst"), format_of("README")
+        ('json', None)
+    """
+    return ENDINGS.get(ending_of(name))
+
+
+def option_text(name: str, value: object, where: Origin | None = None) -> str:
+    """An option's value as Spark takes it.
+
+    Examples:
+        >>> option_text("header", True), option_text("maxColumns", 5)
+        ('true', '5')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise DeclarationError(
+        f"option({name}={value!r}): the value is {type(value).__name__}.",
+        where=where,
+        fix="give text, a number, True or False.",
+    )
+
+
+def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
+    """Spark's spelling of an option of a format.
+
+    Raises:
+        DeclarationError: The format has no such option, or Helios does not leave it to Spark.
+    """
+    known = {option.lower(): option for option in FORMATS[chosen].options}
+    if name.lower() in known:
+        return known[name.lower()]
+    refused = {option.lower(): fix for option, fix in REFUSED.items()}
+    if name.lower() in refused:
+        raise DeclarationError(
+            f"option({name}=...) of {chosen} files is not left to Spark.", where=where, fix=refused[name.lower()]
+        )
+    others = [other for other, row in FORMATS.items() if name.lower() in {option.lower() for option in row.options}]
+    begun = [option for option in known.values() if len(option) > 2 and name.lower().startswith(option.lower())]
+    hint = f"It is an option of {' and '.join(others)}." if others else near_miss(name, known.values())
+    hint = f"Did you mean {max(begun, key=len)!r}?" if begun else hint
+    raise DeclarationError(f"option({name}=...): {chosen} files have no such option. {hint}", where=where)

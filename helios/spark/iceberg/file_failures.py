@@ -1,0 +1,96 @@
+"""Failures of reading files: rows that do not parse, and files that are damaged, in words for the user."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import unquote
+
+from py4j.protocol import Py4JError
+
+from helios.errors import RunError
+from helios.model.flow import flows
+from helios.plan.nodes import Plan
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import BAD_ROW
+
+SHOWN = 400
+"""How much of a row's text a message shows."""
+
+FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
+CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+CHUNK = 1 << 20
+
+
+def file_failure(error: BaseException, plan: Plan) -> RunError | None:
+    """The failure of a row or a file that a source cannot read; None for any other error."""
+    text = str(error)
+    if BAD_ROW in text:
+        return _bad_row(text, plan)
+    found = FAILED_READ.search(text)
+    if found is None:
+        return None
+    causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
+    # Spark's own wrappers say no more than that the read failed.
+    told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
+    return RunError(
+        f"{unquote(found[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
+        "Nothing of its batch was written.",
+        where=plan.origin,
+        fix="mend or remove the file.",
+    )
+
+
+def _bad_row(text: str, plan: Plan) -> RunError | None:
+    row = _row(text.split(BAD_ROW, 1)[1])
+    if row is None:
+        return None
+    file = unquote(row["file"])
+    line = line_of(file, row["text"])
+    shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
+    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
+    return RunError(
+        f"{file}{f', line {line}' if line else ''}: {row['why']}: {shown}; nothing of its batch was written.",
+        where=sources[0].origin if sources else plan.origin,
+        fix='mend the file, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".',
+    )
+
+
+def _row(text: str) -> dict[str, str] | None:
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text)
+    except ValueError:
+        return None  # Spark cut the message
+    return {"why": "the row does not parse", "text": "", **found}
+
+
+def line_of(file: str, text: str) -> int | None:
+    """The number of the line with a text, found by reading the file once; None where it is not there.
+
+    Args:
+        file: Its path, with scheme.
+        text: The text of a row; of several lines, the first counts.
+    """
+    wanted = text.splitlines()[0].encode() if text else b""
+    if not wanted:
+        return None
+    jvm = classes()
+    conf = jvm.org.apache.spark.deploy.SparkHadoopUtil.get().conf()
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(file)
+        stream = jvm.org.apache.spark.sql.execution.datasources.CodecStreams.createInputStream(conf, path)
+    except Py4JError:
+        return None
+    number, rest = 0, b""
+    try:
+        while chunk := bytes(stream.readNBytes(CHUNK)):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                number += 1
+                if line.rstrip(b"\r") == wanted:
+                    return number
+    except Py4JError:
+        return None
+    finally:
+        stream.close()
+    return number + 1 if rest.rstrip(b"\r") == wanted else None

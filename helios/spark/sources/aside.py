@@ -1,0 +1,42 @@
+"""What the sources of a run remember: rows that are kept out of a batch, and inferred columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql.types import StructType
+
+from helios.files.entry import File
+
+
+@dataclass
+class Aside:
+    """What the sources of a run have kept out of the batch that is being built.
+
+    Attributes:
+        rejected: Rows for the quarantine, as `payload`, `reason` and `step`.
+        counted: Counts of dropped rows, available once the rows have been written.
+    """
+
+    rejected: list[DataFrame] = field(default_factory=list)
+    counted: list[Observation] = field(default_factory=list)
+
+    def take(self) -> tuple[list[DataFrame], list[Observation]]:
+        """What was kept out since the last call."""
+        taken = self.rejected, self.counted
+        self.rejected, self.counted = [], []
+        return taken
+
+
+@dataclass
+class Inferred:
+    """The columns that files had.
+
+    Attributes:
+        columns: By the path of a source: later batches have them too, and types that were inferred stay.
+        last: The files that were looked at last, and their columns.
+    """
+
+    columns: dict[str, StructType] = field(default_factory=dict)
+    last: dict[tuple[File, ...], StructType] = field(default_factory=dict)

@@ -1,0 +1,305 @@
+"""How files are read: grouped by the columns that their own footers and headers say, and what they give together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
+
+from helios.errors import InputError, NotFound, RunError, near_miss
+from helios.files.entry import File
+from helios.model.file_formats import FORMATS
+from helios.model.files import FilesSource
+from helios.spark.sources import bad_rows, partitions
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.file_columns import Found, look
+from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
+
+SHOWN = 5
+"""How many names a message shows."""
+
+SPARKS_OWN = {"__globPaths__": "false", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options of every read: the paths are no globs, and no file is skipped, whatever the session says."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Files with equal columns.
+
+    Attributes:
+        files: The files.
+        own: Their columns, in their order.
+    """
+
+    files: tuple[File, ...]
+    own: StructType
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read.
+
+    Attributes:
+        groups: The files, by their columns.
+        columns: The columns that they give together.
+        keys: Those of them that are folders such as `day=2026-01-01`.
+        bad: Files that cannot be read.
+    """
+
+    groups: tuple[Group, ...]
+    columns: StructType
+    keys: StructType
+    bad: tuple[Found, ...] = ()
+
+
+def reading_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> Reading:
+    found = look(context.spark, source, files)
+    bad = tuple(one for one in found if one.cause)
+    if bad and source.bad_file == "fail":
+        raise unreadable(source, bad)
+    keys = partitions.columns(source.path, [file.path for file in files])
+    declared = _declared(source)
+    groups = _typed(context, source, _grouped(found), declared, keys)
+    if declared is None:
+        columns = _united(context, source, groups)
+        columns, keys = partitions.appended(columns, keys)
+    else:
+        columns, keys = _asked(context, source, groups, declared, keys)
+    groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
+    return Reading(groups, columns, keys, bad)
+
+
+def _declared(source: FilesSource) -> StructType | None:
+    if source.declared_schema is None:
+        return None
+    kind = nullable(StructType.fromDDL(source.declared_schema))
+    assert isinstance(kind, StructType)
+    return kind
+
+
+def _grouped(found: Sequence[Found]) -> tuple[Group, ...]:
+    """The good files that may have rows, by their columns."""
+    groups: dict[str, list[Found]] = {}
+    for one in found:
+        if one.columns is not None and not one.cause:
+            groups.setdefault(one.columns.json(), []).append(one)
+    return tuple(Group(tuple(one.file for one in group), group[0].columns or StructType()) for group in groups.values())
+
+
+def _typed(
+    context: SourceContext,
+    source: FilesSource,
+    groups: tuple[Group, ...],
+    declared: StructType | None,
+    keys: StructType,
+) -> tuple[Group, ...]:
+    """The groups with the types of their columns, inferred where neither the files nor the declaration says them."""
+    known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
+    if source.format == "json":
+        if declared is not None and source.extra == "ignore" and not source.rescued:
+            return tuple(replace(group, own=declared) for group in groups)
+        return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
+    if source.format != "csv":
+        return groups
+    if not source.flag("header"):
+        if declared is not None:
+            own = StructType([field for field in declared.fields if field.name.lower() not in by_name(keys)])
+            return tuple(replace(group, own=own) for group in groups)
+        return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
+    return tuple(replace(group, own=_csv_types(context, source, group, known, declared)) for group in groups)
+
+
+def _csv_types(
+    context: SourceContext,
+    source: FilesSource,
+    group: Group,
+    known: dict[str, StructField],
+    declared: StructType | None,
+) -> StructType:
+    """The columns of csv files, in the order of their header."""
+    widening = declared is None and context.plan.write.sink.evolution.mode == "full"
+    guessed = declared is None or source.extra == "add"
+    if guessed and (widening or any(field.name.lower() not in known for field in group.own.fields)):
+        inferred = _infer(context, source, group)
+        if len(inferred) == len(group.own):
+            types = [field.dataType for field in inferred.fields]
+        else:  # all rows are shorter than the header: each is a bad row
+            types = [StringType() for _ in group.own.fields]
+    else:
+        types = [StringType() for _ in group.own.fields]
+    fields = [
+        StructField(field.name, _wider(known.get(field.name.lower()), kind, widening))
+        for field, kind in zip(group.own.fields, types, strict=True)
+    ]
+    return StructType(fields)
+
+
+def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataType:
+    """The type of a column: the known one, but under "full" what a wider number asks for."""
+    if known is None:
+        return kind
+    both = united(known.dataType, kind) if widening and not isinstance(kind, StringType) else None
+    return both if both is not None else known.dataType
+
+
+def _infer(context: SourceContext, source: FilesSource, group: Group) -> StructType:
+    """The columns of files as Spark infers them from all their rows; of the last ones, as it did."""
+    if group.files in context.inferred.last:
+        return context.inferred.last[group.files]
+    options = {"inferSchema": "true", **source.reader_options()} if source.format == "csv" else source.reader_options()
+    reader = context.spark.read.format(source.format).options(**options, **SPARKS_OWN)
+    reader = reader.option("columnNameOfCorruptRecord", bad_rows.TEXT)
+    schema = reader.load([file.path for file in group.files]).schema
+    kind = nullable(StructType([field for field in schema.fields if field.name != bad_rows.TEXT]))
+    assert isinstance(kind, StructType)
+    context.inferred.last = {group.files: kind}
+    return kind
+
+
+def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]) -> StructType:
+    """The columns of all files.
+
+    Raises:
+        InputError: Two files have types that no type holds both of.
+        NotFound: There is no file with columns.
+    """
+    inferred = not FORMATS[source.format].owns_types
+    known = by_name(context.inferred.columns.get(source.path, StructType()))
+    mode = context.plan.write.sink.evolution.mode
+    fields = dict(known)
+    seen: dict[str, File] = {}
+    for group in groups:
+        for field in group.own.fields:
+            name = field.name.lower()
+            before = fields.get(name)
+            if before is None:
+                kind: DataType | None = field.dataType
+            elif name in known and inferred:
+                # Later files have the types of the first ones: what does not parse is a bad row.
+                grown = with_extras(before.dataType, field.dataType)
+                kind = (united(grown, field.dataType) if mode == "full" else None) or grown
+            else:
+                kind = united(before.dataType, field.dataType, inferred=inferred)
+            if kind is None:
+                raise _misfit(source, field, group.files[0], before, seen.get(name))
+            seen.setdefault(name, group.files[0])
+            fields[name] = StructField(before.name if before is not None else field.name, kind)
+    if not fields:
+        raise NotFound(
+            f"{source.label()}: there is no file with columns.",
+            where=source.origin,
+            fix="check the path; for a folder that is still empty, pass schema=.",
+        )
+    columns = StructType(list(fields.values()))
+    for group in groups if mode == "strict" and source.format != "json" else ():
+        _refuse_missing(source, group, columns, "other files have")
+    # A later batch has them too, if as nulls: the steps may name them.
+    context.inferred.columns[source.path] = columns
+    return columns
+
+
+def _misfit(
+    source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
+) -> InputError:
+    assert before is not None
+    return InputError(
+        f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
+        f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
+        where=source.origin,
+        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
+    )
+
+
+def _asked(
+    context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
+) -> tuple[StructType, StructType]:
+    """The declared columns, and under extra="add" those that the files have beside them; with the partition columns.
+
+    Raises:
+        InputError: A file has other columns and `extra` does not say what happens to them, lacks one under a strict
+            sink, or has a type that cannot become the declared one.
+    """
+    strict = context.plan.write.sink.evolution.mode == "strict"
+    wanted = declared
+    folder = [Group((), keys)] if len(keys) else []
+    for group in (*groups, *folder):
+        own = StructType([*group.own.fields, *([] if group in folder else keys.fields)])
+        place = group.files[0].path if group.files else f"the folders below {source.path}"
+        more = extras(own, declared)
+        if more and source.extra == "fail" and not source.rescued:
+            raise _extra(source, declared, more, place)
+        if strict and group.files and source.format != "json":
+            _refuse_missing(source, replace(group, own=own), declared, "the schema declares")
+        _refuse_casts(source, group, declared)
+        if source.extra == "add" and not source.rescued:
+            grown = with_extras(wanted, group.own)
+            assert isinstance(grown, StructType)
+            wanted = grown
+    if source.extra == "add" and not source.rescued:
+        return partitions.appended(wanted, keys)
+    asked = by_name(declared)
+    typed = [asked[field.name.lower()] for field in keys.fields if field.name.lower() in asked]
+    return wanted, StructType(typed)
+
+
+def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, who: str) -> None:
+    lacks = missing(group.own, wanted)
+    if lacks:
+        raise InputError(
+            f"{group.files[0].path} has no column {lacks[0]!r}, which {who}. "
+            f"{near_miss(lacks[0], [field.name for field in group.own.fields])}",
+            where=source.origin,
+            fix='mend the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
+        )
+
+
+def _extra(source: FilesSource, declared: StructType, more: list[str], place: str) -> InputError:
+    named = ", ".join(more[:SHOWN]) + (f" and {len(more) - SHOWN} more" if len(more) > SHOWN else "")
+    return InputError(
+        f"{place} has columns that the declared schema lacks: {named}. "
+        f"{near_miss(more[0], [field.name for field in declared.fields])}",
+        where=source.origin,
+        fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
+        'rescued="_rescued" keeps them as JSON.',
+    )
+
+
+def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> None:
+    theirs = by_name(group.own)
+    for field in declared.fields:
+        own = theirs.get(field.name.lower())
+        if own is not None and FORMATS[source.format].owns_types and not castable(own.dataType, field.dataType):
+            raise InputError(
+                f"{group.files[0].path}: {own.name} is {own.dataType.simpleString()}, which cannot be read as "
+                f"{field.dataType.simpleString()}.",
+                where=source.origin,
+                fix=f"declare it as {own.dataType.simpleString()}, and convert it with a step.",
+            )
+
+
+def _read_as(source: FilesSource, own: StructType, columns: StructType) -> StructType:
+    """The schema with which files are read: their own types, or for text those that are wanted."""
+    if FORMATS[source.format].owns_types:
+        return own
+    wanted = by_name(columns)
+    fields = []
+    for field in own.fields:
+        match = wanted.get(field.name.lower())
+        kind = field.dataType
+        if match is not None:
+            kind = with_extras(match.dataType, kind) if source.rescued else match.dataType
+        fields.append(StructField(field.name, StringType() if isinstance(kind, NullType) else kind))
+    if source.format == "json":
+        fields += [field for field in columns.fields if field.name.lower() not in by_name(own)]
+    return StructType(fields)
+
+
+def unreadable(source: FilesSource, bad: Sequence[Found]) -> RunError:
+    """The error of files that cannot be read."""
+    others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
+    return RunError(
+        f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
+        where=source.origin,
+        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+    )

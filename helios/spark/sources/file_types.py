@@ -1,0 +1,257 @@
+"""Types of file columns: the union of two files' types, and the casts from a file's type to the wanted one.
+
+Spark's own reader is given the type that a file has, never another one: under a declared type it reads some pairs
+wrongly (a parquet decimal(8,1) as double ten times too large). What differs is cast here, and a value that the cast
+would change is a bad row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+"""Decimal digits of the integers, narrowest first."""
+
+EXACT = {(ByteType, FloatType), (ShortType, FloatType), (FloatType, DoubleType)} | {
+    (whole, DoubleType) for whole in (ByteType, ShortType, IntegerType)
+}
+"""Pairs of numbers of which the second holds every value of the first."""
+
+NUMBERS = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
+INSTANTS = (DateType, TimestampType, TimestampNTZType)
+PLAIN = (*NUMBERS, *INSTANTS, BooleanType, StringType, BinaryType)
+
+
+def by_name(schema: StructType) -> dict[str, StructField]:
+    """The fields of a struct by their names in lower case, as Spark compares them."""
+    return {field.name.lower(): field for field in schema.fields}
+
+
+def nullable(kind: DataType) -> DataType:
+    """A type without what it says of nulls."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, nullable(f.dataType), True) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(nullable(kind.elementType), True)
+    if isinstance(kind, MapType):
+        return MapType(nullable(kind.keyType), nullable(kind.valueType), True)
+    return kind
+
+
+# the union of two types
+
+
+def united(a: DataType, b: DataType, *, inferred: bool = False) -> DataType | None:
+    """The narrowest type that holds all values of both; None where there is none.
+
+    Args:
+        a: A type.
+        b: Another.
+        inferred: Whether both were guessed from text, whose last resort is a string.
+
+    Examples:
+        >>> united(IntegerType(), LongType()).simpleString()
+        'bigint'
+        >>> united(DecimalType(8, 1), DecimalType(8, 3)).simpleString()
+        'decimal(10,3)'
+        >>> united(LongType(), DoubleType()) is None
+        True
+    """
+    if a == b or isinstance(b, NullType):
+        return a
+    if isinstance(a, NullType):
+        return b
+    if isinstance(a, StructType) and isinstance(b, StructType):
+        return _structs(a, b, inferred)
+    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
+        element = united(a.elementType, b.elementType, inferred=inferred)
+        return ArrayType(element) if element is not None else None
+    if isinstance(a, MapType) and isinstance(b, MapType):
+        value = united(a.valueType, b.valueType, inferred=inferred)
+        return MapType(a.keyType, value) if value is not None and a.keyType == b.keyType else None
+    return _plain_union(a, b, inferred)
+
+
+def _structs(a: StructType, b: StructType, inferred: bool) -> StructType | None:
+    other, fields = by_name(b), []
+    for field in a.fields:
+        theirs = other.pop(field.name.lower(), None)
+        kind = field.dataType if theirs is None else united(field.dataType, theirs.dataType, inferred=inferred)
+        if kind is None:
+            return None
+        fields.append(StructField(field.name, kind))
+    return StructType([*fields, *other.values()])
+
+
+def _plain_union(a: DataType, b: DataType, inferred: bool) -> DataType | None:
+    kinds = {type(a), type(b)}
+    if kinds <= set(DIGITS):
+        return max(a, b, key=lambda kind: DIGITS[type(kind)])
+    if kinds == {FloatType, DoubleType} or (inferred and kinds <= set(NUMBERS)):
+        return DoubleType()
+    left, right = _decimal(a), _decimal(b)
+    if left is not None and right is not None:
+        scale = max(left.scale, right.scale)
+        whole = max(left.precision - left.scale, right.precision - right.scale)
+        return DecimalType(whole + scale, scale) if whole + scale <= 38 else None
+    if inferred and kinds == {DateType, TimestampType}:
+        return TimestampType()
+    return StringType() if inferred else None
+
+
+def _decimal(kind: DataType) -> DecimalType | None:
+    """A number as a decimal that holds all its values."""
+    if isinstance(kind, DecimalType):
+        return kind
+    return DecimalType(DIGITS[type(kind)], 0) if type(kind) in DIGITS else None
+
+
+# casts
+
+
+def lossless(own: DataType, wanted: DataType) -> bool:
+    """Whether a cast keeps every value; nested fields go by name, and one that is wanted and not there is null."""
+    if own == wanted or isinstance(own, NullType):
+        return True
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        theirs = by_name(own)
+        return all(
+            lossless(theirs[f.name.lower()].dataType, f.dataType) for f in wanted.fields if f.name.lower() in theirs
+        )
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        return lossless(own.elementType, wanted.elementType)
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        return own.keyType == wanted.keyType and lossless(own.valueType, wanted.valueType)
+    if type(own) in DIGITS and type(wanted) in DIGITS:
+        return DIGITS[type(own)] <= DIGITS[type(wanted)]
+    if isinstance(wanted, DecimalType):
+        decimal = _decimal(own)
+        return decimal is not None and _plain_union(decimal, wanted, False) == wanted
+    if isinstance(wanted, (StringType, BinaryType)):
+        return isinstance(own, (StringType, BinaryType)) or (isinstance(wanted, StringType) and isinstance(own, PLAIN))
+    # A time with a zone and one without are brought together by the session's zone, which is UTC.
+    instants = isinstance(wanted, (TimestampType, TimestampNTZType)) and isinstance(own, INSTANTS)
+    return instants or (type(own), type(wanted)) in EXACT
+
+
+def castable(own: DataType, wanted: DataType) -> bool:
+    """Whether a file's type can be read as the wanted one, at least for the values that it holds."""
+    if lossless(own, wanted):
+        return True
+    if isinstance(own, StringType):
+        return isinstance(wanted, PLAIN)
+    dates = isinstance(own, INSTANTS) and isinstance(wanted, DateType)
+    return dates or (isinstance(own, NUMBERS) and isinstance(wanted, NUMBERS))
+
+
+def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column | None]:
+    """A value as the wanted type, and the condition under which the cast would change it; None if it never does."""
+    if own == wanted:
+        return value, None
+    if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(own, NullType):
+        return _nested(value, own, wanted), None
+    if lossless(own, wanted):
+        return value.cast(wanted), None
+    found = value.try_cast(wanted)
+    changed = found.isNull() if isinstance(own, StringType) else ~found.try_cast(own).eqNullSafe(value)
+    bad = value.isNotNull() & changed
+    return F.when(~bad, found), bad
+
+
+def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
+    """A nested value rebuilt by the names of its fields: Spark's own cast of a struct goes by position."""
+    if own == wanted:
+        return value
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        theirs = by_name(own)
+        fields = [
+            (
+                _nested(value.getField(theirs[f.name.lower()].name), theirs[f.name.lower()].dataType, f.dataType)
+                if f.name.lower() in theirs
+                else F.lit(None).cast(f.dataType)
+            ).alias(f.name)
+            for f in wanted.fields
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        element, to = own.elementType, wanted.elementType
+        return F.transform(value, lambda one: _nested(one, element, to))
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        held, to = own.valueType, wanted.valueType
+        return F.transform_values(value, lambda _, one: _nested(one, held, to))
+    return value.cast(wanted)
+
+
+# differences of two schemas
+
+
+def extras(own: StructType, wanted: StructType) -> list[str]:
+    """The fields that are in a file and not wanted, nested ones too, as dotted names."""
+    return list(_extras(own, wanted, ""))
+
+
+def _extras(own: DataType, wanted: DataType, path: str) -> Iterator[str]:
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        known = by_name(wanted)
+        for field in own.fields:
+            match = known.get(field.name.lower())
+            if match is None:
+                yield f"{path}{field.name}"
+            else:
+                yield from _extras(field.dataType, match.dataType, f"{path}{field.name}.")
+    elif isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        yield from _extras(own.elementType, wanted.elementType, path)
+    elif isinstance(own, MapType) and isinstance(wanted, MapType):
+        yield from _extras(own.valueType, wanted.valueType, path)
+
+
+def missing(own: StructType, wanted: StructType) -> list[str]:
+    """The columns that are wanted and not in a file."""
+    known = by_name(own)
+    return [field.name for field in wanted.fields if field.name.lower() not in known]
+
+
+def with_extras(wanted: DataType, own: DataType) -> DataType:
+    """A wanted type with the fields that a file has beside it; types are the wanted ones where both have a field."""
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        theirs = by_name(own)
+        fields = []
+        for field in wanted.fields:
+            match = theirs.pop(field.name.lower(), None)
+            kind = with_extras(field.dataType, match.dataType) if match is not None else field.dataType
+            fields.append(StructField(field.name, kind))
+        return StructType([*fields, *theirs.values()])
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        return ArrayType(with_extras(wanted.elementType, own.elementType))
+    return wanted
+
+
+def any_of(conditions: list[Column]) -> Column:
+    """Whether one of some conditions holds."""
+    either: Callable[[Column, Column], Column] = lambda a, b: a | b  # noqa: E731
+    return reduce(either, conditions)

@@ -1,0 +1,106 @@
+"""Columns from folders such as `day=2026-01-01` below a source's path."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from glob import has_magic
+from urllib.parse import quote, unquote, urlsplit
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from helios.spark.sources.file_types import by_name, united
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of rows without a value."""
+
+KINDS: tuple[tuple[str, DataType], ...] = (
+    (r"[+-]?\d{1,9}", IntegerType()),
+    (r"[+-]?\d{1,18}", LongType()),
+    (r"[+-]?\d*\.\d+([eE][+-]?\d+)?", DoubleType()),
+    (r"\d{4}-\d{2}-\d{2}", DateType()),
+    (r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?", TimestampType()),
+)
+"""The types that Spark infers for partition values, by their texts; any other text is a string."""
+
+
+def columns(path: str, files: Iterable[str]) -> StructType:
+    """The partition columns of files, typed by their values.
+
+    Args:
+        path: The path of the source; folders of the path itself are no columns, but those that a glob stands for are.
+        files: The paths of the files.
+    """
+    values: dict[str, tuple[str, set[str]]] = {}
+    for file in files:
+        for name, value in pairs(path, file):
+            values.setdefault(name.lower(), (name, set()))[1].add(value)
+    return StructType([StructField(name, _kind(found)) for name, found in values.values()])
+
+
+def pairs(path: str, file: str) -> list[tuple[str, str]]:
+    """The names and values in the folders of a file below a source's path."""
+    parts = re.split(r"/+", _below(_plain(path), _plain(file)))[:-1]
+    split = (part.partition("=") for part in parts)
+    return [(unquote(name), unquote(value)) for name, sign, value in split if sign and name and value]
+
+
+def _plain(path: str) -> str:
+    """A path without its scheme, and absolute if it is local."""
+    parts = urlsplit(path)
+    if len(parts.scheme) > 1:
+        return re.sub(r"^[A-Za-z][\w+.-]*:(//[^/]*)?", "", path)
+    return os.path.abspath(path) + ("/" if path.endswith("/") else "")
+
+
+def _below(path: str, file: str) -> str:
+    """What of a file's path lies below the part of the source's path that is no glob."""
+    parts = path.rstrip("/").split("/")
+    fixed = next((i for i, part in enumerate(parts) if has_magic(part) or "{" in part), len(parts))
+    root = "/".join(parts[:fixed]) + "/"
+    if file.startswith(root):
+        return file[len(root) :]
+    found = file.find(root)
+    return file[found + len(root) :] if found >= 0 else file.rsplit("/", 1)[-1]
+
+
+def _kind(values: Iterable[str]) -> DataType:
+    """The type of partition values."""
+    kind: DataType | None = None
+    for value in values:
+        if value == NULL:
+            continue
+        told = next((kind for pattern, kind in KINDS if re.fullmatch(pattern, value)), StringType())
+        kind = told if kind is None else united(kind, told, inferred=True)
+    return kind or StringType()
+
+
+def appended(wanted: StructType, keys: StructType) -> tuple[StructType, StructType]:
+    """Columns with the partition columns, which win over columns of the same name; and the partition columns."""
+    known = by_name(keys)
+    fields = [known.get(field.name.lower(), field) for field in wanted.fields]
+    rest = [field for field in keys.fields if field.name.lower() not in by_name(wanted)]
+    return StructType([*fields, *rest]), keys
+
+
+def value(name: str) -> Column:
+    """The value of a partition column as text, from the name of a row's file; null where it has no such folder."""
+    part = re.escape(quote(name, safe="-_.!~*'()$&+,:;=@"))
+    found = F.regexp_extract(F.col("_metadata.file_path"), f"(?i)/{part}=([^/]*)/", 1)
+    # The file's path is encoded once, and Hive encodes signs in the names of its folders.
+    for _ in range(2):
+        found = F.coalesce(F.try_url_decode(F.replace(found, F.lit("+"), F.lit("%2B"))), found)
+    return F.when(~found.isin("", NULL), found)
