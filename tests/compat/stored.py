@@ -65,7 +65,7 @@ def _table(table: StaticTable) -> Any:
         "partitioning": str(table.spec()),
         "sorting": str(table.sort_order()),
         "properties": {
-            key: _known(json.loads(value)) if key.startswith(LEDGER) else value
+            key: _ledger(value) if key.startswith(LEDGER) else value
             for key, value in metadata.properties.items()
             if not key.startswith(ADDED_PROPERTIES)
         },
@@ -76,8 +76,11 @@ def _table(table: StaticTable) -> Any:
     }
 
 
-def _known(record: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key not in ADDED_TO_RECORDS}
+def _ledger(text: str) -> Any:
+    """A record as that commit wrote it, but for its sequence number: older code has a lower bound of it."""
+    fields = {key: value for key, value in json.loads(text).items() if key not in ADDED_TO_RECORDS}
+    assert isinstance(fields.pop("sequence"), int)
+    return fields
 
 
 def _stamps(snapshot: Any) -> dict[str, Any]:

@@ -119,6 +119,7 @@ class TableSink:
         freshness.verify(self.name, self.table)
         if commit is None or not commit.again:  # none, if every row of the batch was dropped
             self.context.observer.rejected(staged.rows.dropped())
+        if commit is not None and not commit.again:
             self._tell_growth()
             if isinstance(self.ledger, AppendLedger):
                 commit = replace(commit, note=self.ledger.note)
