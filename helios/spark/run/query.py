@@ -114,7 +114,8 @@ class PipelineQuery:
             identity = self.checkpoint.identity()
         except CheckpointError:
             return False  # the validation says so
-        return identity is not None and not identity.state and identity.path == ReadPath.STREAM.value
+        streamed = replace(self.plan, path=ReadPath.STREAM)
+        return identity is not None and (identity.path, identity.state) == (streamed.path.value, streamed.state)
 
     def _replace_plan(self, plan: Plan) -> None:
         self.plan = plan
