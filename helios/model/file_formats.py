@@ -64,7 +64,8 @@ ENDINGS: Mapping[str, str] = {
 }  # fmt: skip
 """The format of each ending of a file name."""
 
-DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header", "true"),)}
+DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header", "true"), ("escape", '"'))}
+"""A quote inside quotes is doubled, as in RFC 4180; Spark's default, a backslash, would keep the quotes as text."""
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
