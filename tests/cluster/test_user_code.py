@@ -162,6 +162,7 @@ def test_java_of_helioss_own_reaches_the_executors(project: Any, tmp_path: Path)
     """
     project.write(pipeline=script)
     lake = Catalog.local("lake", path=tmp_path / "lake")
+    lake.create_namespace("own")
     lake.create_table("own.events", pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]))
     for minutes in ((0, 59), (61, 62), (600,)):
         at = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=m) for m in minutes]
