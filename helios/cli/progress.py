@@ -56,7 +56,7 @@ def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-WITH_MESSAGE = ("maintained", "resumed")
+WITH_MESSAGE = ("maintained", "resumed", "noted")
 """Events that are shown by their message."""
 
 

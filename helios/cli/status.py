@@ -162,12 +162,22 @@ def _row(one: Status) -> tuple[object, ...]:
 
 
 def _behind(one: Status) -> str:
-    if one.behind is None:
+    """How far a pipeline is behind.
+
+    Examples:
+        >>> from helios.table.status import Status
+        >>> _behind(Status(pipeline="p", table="t", batch=1, behind_files=2, behind_bytes=3 << 20, seconds=90.0))
+        '2 files of 3 MB, 90 s'
+    """
+    if one.behind is None and one.behind_files is None:
         return "" if one.batch is None else "unknown"
-    if not one.behind:
-        return "no"
-    snapshots = f"{one.behind:,} snapshot{'' if one.behind == 1 else 's'}"
-    return f"{snapshots}, {_age(one.seconds or 0)}"
+    from helios.plan.text import show_bytes
+
+    found = [f"{one.behind:,} snapshot{'' if one.behind == 1 else 's'}"] if one.behind else []
+    if one.behind_files:
+        files = f"{one.behind_files:,} file{'' if one.behind_files == 1 else 's'}"
+        found.append(f"{files} of {show_bytes(one.behind_bytes or 0)}")
+    return f"{', '.join(found)}, {_age(one.seconds or 0)}" if found else "no"
 
 
 def _age(seconds: float) -> str:

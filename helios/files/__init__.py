@@ -1,1 +1,1 @@
-"""Files of a folder, without a JVM."""
+"""Folders of files as sources: what is listed, what was read, and how far; without a JVM."""

@@ -12,9 +12,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self, overload
+from typing import Self
 
 from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATIONS, WRITE_SECONDS, Histogram
+from helios.metrics.live import Live, Worked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Counts:
         files_matched: Source files that scans opened.
         files_skipped: Source files that scans did not open, because a predicate or a partition ruled them out.
         bytes_read: The size of the source files that scans opened.
+        files_gone: Files of a folder that were planned for a batch, and left out because they were gone.
         partitions_matched: Source partitions with a file that scans opened.
         partitions_skipped: Source partitions without one. Neither is counted for sources of more than 10,000 files.
     """
@@ -59,6 +61,7 @@ class Counts:
     files_matched: int = 0
     files_skipped: int = 0
     bytes_read: int = 0
+    files_gone: int = 0
     partitions_matched: int = 0
     partitions_skipped: int = 0
 
@@ -116,7 +119,7 @@ class Figures(ABC):
     def to_json(self) -> str:
         """All fields and the results of the methods above, as one flat JSON object; an unknown lag is null."""
         now = self.snapshot()
-        lag = {"source_lag_snapshots": now.source_lag_snapshots, "source_lag_seconds": now.source_lag_seconds}
+        lag = {name: getattr(now, name) for name in LAGS}
         counts = {one.name: getattr(now, one.name) for one in fields(Counts)}
         derived = {name: getattr(now, name)() for name in DERIVED}
         return json.dumps(
@@ -139,6 +142,7 @@ class Figures(ABC):
         return exposition([self.snapshot()], prefix)
 
 
+LAGS = ("source_lag_snapshots", "source_lag_seconds", "source_lag_files", "source_lag_bytes")
 DERIVED = (
     "avg_commit_latency_ms", "avg_write_latency_ms", "success_rate", "retry_rate",
     "bytes_per_second", "records_per_second", "avg_batch_size",
@@ -159,6 +163,8 @@ class MetricsSnapshot(Counts, Figures):
         seconds: For how long the pipeline has run in the period.
         source_lag_snapshots: Snapshots of the followed sources that the target does not have; None while unknown.
         source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
+        source_lag_files: Files of the followed folders that the target does not have; None without a folder.
+        source_lag_bytes: Their sizes together.
         since_start: The sums since the run was made.
         histograms: By the name of the metric, since the run was made.
     """
@@ -168,31 +174,13 @@ class MetricsSnapshot(Counts, Figures):
     seconds: float = 0.0
     source_lag_snapshots: int | None = None
     source_lag_seconds: float | None = None
+    source_lag_files: int | None = None
+    source_lag_bytes: int | None = None
     since_start: Counts = field(default_factory=Counts, repr=False)
     histograms: Mapping[str, Histogram] = field(default_factory=lambda: NO_OBSERVATIONS, repr=False)
 
     def snapshot(self) -> MetricsSnapshot:
         return self
-
-
-class _Live:
-    """A sum of the current period as a read-only attribute."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, metrics: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, metrics: Metrics, owner: type) -> int: ...
-    def __get__(self, metrics: Metrics | None, owner: type) -> Self | int:
-        if metrics is None:
-            return self
-        number: int = getattr(metrics._period, self._name)
-        return number
-
-    def __set__(self, metrics: Metrics, value: Any) -> None:
-        raise AttributeError(f"{self._name} is counted by the run.")
 
 
 class Metrics(Figures):
@@ -220,24 +208,25 @@ class Metrics(Figures):
         iceberg_records_written_total{pipeline="orders",table="local.sales.orders"} 1200.0
     """
 
-    records_written = _Live()
-    records_failed = _Live()
-    bytes_written = _Live()
-    commits_success = _Live()
-    commits_failed = _Live()
-    commit_retries = _Live()
-    files_created = _Live()
-    batches_flushed = _Live()
-    commit_latency_us = _Live()
-    write_latency_us = _Live()
-    batch_size_min = _Live()
-    batch_size_max = _Live()
-    batch_size_sum = _Live()
-    files_matched = _Live()
-    files_skipped = _Live()
-    bytes_read = _Live()
-    partitions_matched = _Live()
-    partitions_skipped = _Live()
+    records_written = Live()
+    records_failed = Live()
+    bytes_written = Live()
+    commits_success = Live()
+    commits_failed = Live()
+    commit_retries = Live()
+    files_created = Live()
+    batches_flushed = Live()
+    commit_latency_us = Live()
+    write_latency_us = Live()
+    batch_size_min = Live()
+    batch_size_max = Live()
+    batch_size_sum = Live()
+    files_matched = Live()
+    files_skipped = Live()
+    bytes_read = Live()
+    files_gone = Live()
+    partitions_matched = Live()
+    partitions_skipped = Live()
 
     def __init__(self, pipeline: str, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.pipeline = pipeline
@@ -250,21 +239,17 @@ class Metrics(Figures):
         self._ran = 0.0  # seconds of the period, up to the last end
         self._since: float | None = None  # when it was last started
         self._lag: tuple[int, float, float] | None = None  # snapshots, seconds, when they were measured
+        self._folders: tuple[int | None, int | None] = None, None  # files, bytes
 
     @property
     def seconds(self) -> float:
         """For how long the pipeline has run since its start or the last `snapshot_and_reset()`."""
         return self.snapshot().seconds
 
-    @property
-    def source_lag_snapshots(self) -> int | None:
-        """Snapshots of the followed sources that the target does not have; None while unknown."""
-        return self.snapshot().source_lag_snapshots
-
-    @property
-    def source_lag_seconds(self) -> float | None:
-        """For how long the oldest of those snapshots has been waiting; None while unknown."""
-        return self.snapshot().source_lag_seconds
+    source_lag_snapshots = Worked[int | None]()
+    source_lag_seconds = Worked[float | None]()
+    source_lag_files = Worked[int | None]()
+    source_lag_bytes = Worked[int | None]()
 
     def snapshot(self) -> MetricsSnapshot:
         """The figures of this moment, which do not change any more."""
@@ -285,7 +270,8 @@ class Metrics(Figures):
 
     def _snapshot(self, now: float) -> MetricsSnapshot:
         behind, waited, measured = self._lag or (None, None, now)
-        if behind and waited is not None:
+        files, size = self._folders
+        if (behind or files) and waited is not None:
             waited += now - measured  # nothing has been delivered since, and time goes on
         return MetricsSnapshot(
             pipeline=self.pipeline,
@@ -293,6 +279,8 @@ class Metrics(Figures):
             seconds=self._ran + (now - self._since if self._since is not None else 0.0),
             source_lag_snapshots=behind,
             source_lag_seconds=waited,
+            source_lag_files=files,
+            source_lag_bytes=size,
             since_start=self._total,
             histograms=self._histograms,
             **{one.name: getattr(self._period, one.name) for one in fields(Counts)},
@@ -367,14 +355,22 @@ class Metrics(Figures):
                 partitions_skipped=partitions_skipped,
             )
 
-    def lag(self, *, snapshots: int, seconds: float) -> None:
+    def gone(self, files: int) -> None:
+        """Planned files were gone, and a batch goes on without them."""
+        with self._lock:
+            self._add(files_gone=files)
+
+    def lag(self, *, snapshots: int, seconds: float, files: int | None = None, bytes: int | None = None) -> None:
         """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.
 
         Args:
             snapshots: What is not delivered, of all of them.
             seconds: The age of the oldest of it; 0 with no snapshots.
+            files: Files of followed folders that are not delivered; None without a folder.
+            bytes: Their sizes together.
         """
         with self._lock:
+            self._folders = files, bytes
             self._lag = (snapshots, seconds, self._clock())
 
     def _add(self, **added: int) -> None:

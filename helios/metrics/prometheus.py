@@ -28,6 +28,7 @@ COUNTERS = {
     "files_matched": ("iceberg_source_files_matched_total", "Source files that scans opened."),
     "files_skipped": ("iceberg_source_files_skipped_total", "Source files that scans ruled out unopened."),
     "bytes_read": ("iceberg_source_bytes_read_total", "Bytes of the source files that scans opened."),
+    "files_gone": ("iceberg_source_files_gone_total", "Planned files that were gone and were left out."),
     "partitions_matched": ("iceberg_source_partitions_matched_total", "Source partitions that scans opened files of."),
     "partitions_skipped": ("iceberg_source_partitions_skipped_total", "Source partitions that scans ruled out."),
 }
@@ -40,6 +41,8 @@ HISTOGRAMS = {
 GAUGES = {
     "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source snapshot that was not delivered."),
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
+    "source_lag_files": ("iceberg_source_lag_files", "Files of followed folders that were not delivered."),
+    "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),
 }
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 

@@ -19,10 +19,14 @@ from helios.model.values import caller, duration, show_seconds
 
 OnBadRow: TypeAlias = Literal["fail", "quarantine", "drop", "null"]
 OnBadFile: TypeAlias = Literal["fail", "quarantine"]
+OnMissing: TypeAlias = Literal["fail", "skip"]
+OnChange: TypeAlias = Literal["fail", "reread"]
 Extra: TypeAlias = Literal["fail", "ignore", "add"]
 
 ON_BAD_ROW = ("fail", "quarantine", "drop", "null")
 ON_BAD_FILE = ("fail", "quarantine")
+ON_MISSING = ("fail", "skip")
+ON_CHANGE = ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
 
 LOOKED_AT = 1000
@@ -38,6 +42,8 @@ class FilesSource(Source):
     path: str
     format: str
     options: tuple[tuple[str, str], ...] = ()
+    missing: str = "fail"
+    changed: str = "fail"
     extra: str = "fail"
     rescued: str | None = None
     bad_row: str = "fail"
@@ -66,6 +72,24 @@ class FilesSource(Source):
         if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
             raise DeclarationError(f"max_files={max_files!r} must be a positive number.", where=caller())
         return replace(self, poll=duration(poll, "poll"), max_files=max_files)
+
+    def on_missing(self, action: OnMissing) -> Self:
+        """What happens when a file that a batch has planned is gone before it is read.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
+                and counts it, and reads it if it comes again.
+        """
+        return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
+
+    def on_change(self, action: OnChange) -> Self:
+        """What happens when a file has another size or modification time than when it was read or planned.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
+                it whole.
+        """
+        return replace(self, changed=one_of(action, ON_CHANGE, "on_change"))
 
     def option(self, **options: str | float | bool) -> Self:
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.

@@ -54,7 +54,6 @@ def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
     if isinstance(sink, IcebergSink) and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
     smallest = min(_rows(pipeline, sources), key=lambda found: found[0], default=None)
-    # Spark's own stream bounds the files of its source by itself.
     cut = [source.max_files for source in sources if source.streaming and row_of(source).spans]
     files = min((found for found in cut if found is not None), default=None)
     rows, bound = smallest if smallest is not None else (None, "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError, HeliosError
 from helios.model.files import FilesSource
@@ -14,8 +13,9 @@ from helios.model.memory import MemorySource
 from helios.model.source import IcebergSource
 from helios.plan import iceberg_source
 from helios.plan.context import Surroundings
+from helios.plan.folders import parquet_columns
 from helios.plan.nodes import ReadPlan
-from helios.plan.typing.schema import Schema, from_arrow, from_ddl, from_rows
+from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
 
 Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 """How a source is read, and the problems with that."""
@@ -63,27 +63,12 @@ def _declared(source: Source) -> Schema | None:
 def _files(source: FilesSource, around: Surroundings) -> Described:
     schema = _declared(source)
     if schema is None and source.format == "parquet":
-        schema = _first_parquet(source.path)
+        schema = parquet_columns(source.path)
+    elif schema is not None and source.rescued:
+        schema = Schema((*schema.columns, Column(source.rescued, "string")))
+    elif source.extra == "add":
+        schema = None  # what else the files have is known when they are read
     return ReadPlan(source=source, schema=schema), []
-
-
-def _first_parquet(path: str) -> Schema | None:
-    """The columns of the first parquet file under a local path; None when there is none yet."""
-    if urlsplit(path).scheme not in ("", "file"):
-        return None
-    import glob
-    import os
-
-    path = path.removeprefix("file://")
-    hits = sorted(glob.glob(path))
-    first = next((h for h in hits if os.path.isfile(h)), None) or next(
-        (f for h in hits for f in sorted(glob.glob(os.path.join(h, "**", "*.parquet"), recursive=True))), None
-    )
-    if first is None or "=" in os.path.relpath(first, os.path.dirname(path)):
-        return None  # folders such as day=2026-01-01 add columns that only Spark knows
-    import pyarrow.parquet
-
-    return from_arrow(pyarrow.parquet.read_schema(first))
 
 
 def _memory(source: MemorySource, around: Surroundings) -> Described:
@@ -96,7 +81,12 @@ SOURCES: dict[type[Source], SourceRow] = {
         describe=iceberg_source.describe,
         why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
     ),
-    FilesSource: SourceRow(reader="helios.spark.sources.files:FilesReader", describe=_files, counts_rows=False),
+    FilesSource: SourceRow(
+        reader="helios.spark.sources.files:FilesReader",
+        describe=_files,
+        counts_rows=False,
+        why="stateless over a folder: each batch reads the files that the source's log names",
+    ),
     MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
 }
 """By the type of the declared source."""

@@ -9,7 +9,6 @@ from helios.model.sink import IcebergSink, Retry
 from helios.model.values import show_seconds
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
-from helios.plan.sources import row_of
 
 KNOWN_AT_RUN = "known at run"
 
@@ -171,9 +170,6 @@ def _bounds(plan: Plan) -> str:
     found = [f"at most about {counted(rows, 'row')} a batch ({bound})"] if rows is not None else []
     if plan.trigger.max_files is not None:
         found.append(f"at most {counted(plan.trigger.max_files, 'file')} a batch (incremental(max_files=))")
-    for source in (read.source for read in plan.reads):
-        if not row_of(source).spans and source.max_files is not None:
-            found.append(f"at most {counted(source.max_files, 'file')} a batch (max_files=)")
     return "".join(f", {text}" for text in found)
 
 

@@ -84,7 +84,7 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
     others = [step for step in kept if view is None or step is not view.aggregate]
     if not kept:
         yield (
-            "the changes of a table cannot be followed together with files, which Spark has to stream itself.",
+            "the changes of a table cannot be followed together with a source that Spark has to stream itself.",
             pipeline.stream.source.origin,
             "write each into a table of its own.",
         )

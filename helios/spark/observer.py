@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from helios.table.positions import Lag
@@ -34,6 +35,9 @@ class Observer(Protocol):
             lag: How far the pipeline is behind it.
         """
 
+    def files_gone(self, paths: Sequence[str]) -> None:
+        """Files that were planned for a batch are gone, and the batch goes on without them."""
+
     def scanned(self, metrics: ScanMetrics) -> None:
         """A batch has read its sources."""
 
@@ -57,6 +61,9 @@ class Silent:
         return None
 
     def lagging(self, source: int, lag: Lag) -> None:
+        return None
+
+    def files_gone(self, paths: Sequence[str]) -> None:
         return None
 
     def scanned(self, metrics: ScanMetrics) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from helios.files.place import Place
 from helios.table.offsets import IcebergOffset
 
 Position: TypeAlias = Mapping[str, Any]
@@ -67,11 +68,15 @@ class Lag:
 
     Attributes:
         snapshots: How many snapshots wait.
-        seconds: The age of the oldest of them.
+        seconds: The age of the oldest of them, or of the oldest file.
+        files: How many files of a folder wait; None for a table.
+        bytes: Their sizes together.
     """
 
     snapshots: int
     seconds: float
+    files: int | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +88,14 @@ class Recorded:
         branch: The branch that was read; None for main.
         changes: Whether row-level changes were read.
         offset: Where the batch ended in a table; None where the entry names no snapshot.
+        folder: Where the batch ended in a folder of files; None for a table.
     """
 
     source: str
     branch: str | None = None
     changes: bool = False
     offset: IcebergOffset | None = None
+    folder: Place | None = None
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
@@ -112,6 +119,7 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
                 branch=str(branch) if branch else None,
                 changes=bool(entry.get("changes")),
                 offset=_offset(entry),
+                folder=Place.of(entry.get("place")),
             )
 
 

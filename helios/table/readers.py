@@ -13,19 +13,16 @@ The next batch of a reader begins at the snapshot where its last committed batch
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from helios.errors import CheckpointError, RunError
+from helios.files.place import Place
 from helios.table.offsets import IcebergOffset
+from helios.table.storage import Folder
 
 if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
-
     from helios.catalog.spec import Catalog
 
 CHECKPOINTS = "_helios/checkpoints"
@@ -106,13 +103,13 @@ def readers_of(
     found: dict[str, list[Reader]] = {}
     for place in places:
         base = f"{place.uri.rstrip('/')}/{CHECKPOINTS}"
-        for name in _Folder(base, place.properties, f"catalog {place.catalog}").folders():
-            folder = _Folder(f"{base}/{name}", place.properties)
+        for name in Folder(base, place.properties, f"catalog {place.catalog}").folders():
+            folder = Folder(f"{base}/{name}", place.properties)
             found.setdefault(folder.location, _readers(folder, table, snapshots))
     for location in given:
         # A given checkpoint is opened with the properties of the warehouse around it, or else of the first one.
         around = next((p for p in places if location.startswith(p.uri)), places[0] if places else None)
-        folder = _Folder(location, around.properties if around else {})
+        folder = Folder(location, around.properties if around else {})
         found[folder.location] = _given(folder, table, snapshots)
     return [reader for readers in found.values() for reader in readers]
 
@@ -120,7 +117,7 @@ def readers_of(
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
     """Whether the pipeline of a checkpoint has begun to read its sources; False where that is unknown."""
     try:
-        return _Folder(location, properties).text("helios/start.json") is not None
+        return Folder(location, properties).text("helios/start.json") is not None
     except RunError:
         return False
 
@@ -140,7 +137,7 @@ def offset_of(location: str, properties: Mapping[str, str], index: int) -> Icebe
         CheckpointError: The checkpoint cannot be read.
         RunError: The storage cannot be read.
     """
-    folder = _Folder(location, properties)
+    folder = Folder(location, properties)
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
     if index < len(ends) and ends[index] is not None:
@@ -172,7 +169,7 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     return frozenset(reached & parents.keys())
 
 
-def _given(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
+def _given(folder: Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
     """The readers at a given location, which must have some."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
         return [_foreign(folder, table, snapshots)]
@@ -190,7 +187,7 @@ def _given(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Read
     return readers
 
 
-def _readers(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
+def _readers(folder: Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
     """The readers of a table in one checkpoint: one for each source that follows the table."""
     identity = _identity(folder)
     if identity is None or identity["path"] == "batch":  # a batch pipeline needs no older snapshot
@@ -206,7 +203,7 @@ def _readers(folder: _Folder, table: str, snapshots: Collection[int]) -> list[Re
     return readers
 
 
-def _identity(folder: _Folder) -> dict[str, Any] | None:
+def _identity(folder: Folder) -> dict[str, Any] | None:
     """The identity of a checkpoint; None for a folder that no pipeline has used yet."""
     text = folder.text("helios/identity.json")
     if text is None:
@@ -228,7 +225,7 @@ def _identity(folder: _Folder) -> dict[str, Any] | None:
     return known
 
 
-def _snapshot(folder: _Folder, index: int, sources: int) -> int | None:
+def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     """The last snapshot of a source that is read, or the one it begins with; None before anything is read."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else [None] * sources
@@ -244,7 +241,7 @@ def _snapshot(folder: _Folder, index: int, sources: int) -> int | None:
     return offset.snapshot if offset is not None else None
 
 
-def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
+def _offsets(folder: Folder, batch: int) -> list[dict[str, Any] | None]:
     lines = (folder.text(f"offsets/{batch}") or "").splitlines()
     try:
         if not lines or lines[0] != "v1":
@@ -254,7 +251,7 @@ def _offsets(folder: _Folder, batch: int) -> list[dict[str, Any] | None]:
         raise _unreadable(folder, f"offsets/{batch} is missing or damaged: {error}") from error
 
 
-def _parsed(folder: _Folder, batch: int, end: Any) -> IcebergOffset:
+def _parsed(folder: Folder, batch: int, end: Any) -> IcebergOffset:
     """The offset of a table in the log of a batch."""
     try:
         return IcebergOffset.parse(end)
@@ -262,18 +259,19 @@ def _parsed(folder: _Folder, batch: int, end: Any) -> IcebergOffset:
         raise _unreadable(folder, f"offsets/{batch} has no snapshot: {error!r}") from error
 
 
-def _starts(folder: _Folder) -> list[IcebergOffset] | None:
-    """Where the followed tables begin; None where that is not settled yet."""
+def _starts(folder: Folder) -> list[IcebergOffset | None] | None:
+    """Where the followed tables begin, None for folders; None where that is not settled yet."""
     text = folder.text("helios/start.json")
     if text is None:
         return None
     try:
-        return [IcebergOffset.parse(entry["place"]) for entry in json.loads(text)]
+        places = [entry["place"] for entry in json.loads(text)]
+        return [IcebergOffset.parse(place) if Place.of(place) is None else None for place in places]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
 
 
-def _foreign(folder: _Folder, table: str, snapshots: Collection[int]) -> Reader:
+def _foreign(folder: Folder, table: str, snapshots: Collection[int]) -> Reader:
     """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
@@ -285,100 +283,8 @@ def _foreign(folder: _Folder, table: str, snapshots: Collection[int]) -> Reader:
     return Reader(folder.location, folder.location, known[0])
 
 
-def _unreadable(folder: _Folder, why: str) -> CheckpointError:
+def _unreadable(folder: Folder, why: str) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint {folder.location} of a reader cannot be read: {why}; nothing was expired.",
         fix="restore it from a backup, or delete the folder when its pipeline is gone.",
     )
-
-
-def _failures() -> tuple[type[Exception], ...]:
-    """The exceptions of file systems and of missing ones; Azure's client has its own."""
-    try:
-        from azure.core.exceptions import AzureError
-    except ImportError:
-        return OSError, ValueError, ImportError
-    return OSError, ValueError, ImportError, AzureError
-
-
-class _Folder:
-    """A folder on any storage that PyIceberg can open.
-
-    Args:
-        location: A URI or a path.
-        properties: PyIceberg's properties, which open the storage.
-        whose: The owner of the folder, for messages.
-    """
-
-    def __init__(self, location: str, properties: Mapping[str, str], whose: str = "") -> None:
-        local = "://" not in location or location.startswith("file:")
-        plain = os.path.abspath(location.removeprefix("file://")) if local else location.rstrip("/")
-        self.location = f"file://{plain}" if local else plain
-        self._local = plain if local else None
-        self._properties = properties
-        self._whose = whose
-
-    def folders(self) -> list[str]:
-        """The names of the folders in it; none when it is missing."""
-        return sorted(name for name, is_folder in self._list(self._path) if is_folder)
-
-    def batches(self, log: str) -> list[int]:
-        """The batch ids of Spark's `offsets` or `commits` log, ascending."""
-        return sorted(int(name) for name, _ in self._list(f"{self._path}/{log}") if name.isdigit())
-
-    def text(self, name: str) -> str | None:
-        """The text of a file; None when there is no such file."""
-        try:
-            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
-                return str(stream.read().decode())
-        except FileNotFoundError:
-            return None
-        except _failures() as error:
-            raise self._away(error) from error
-
-    def _list(self, path: str) -> Iterator[tuple[str, bool]]:
-        from pyarrow.fs import FileSelector, FileType
-
-        try:
-            for entry in self._system.get_file_info(FileSelector(path, allow_not_found=True)):
-                yield entry.base_name, entry.type == FileType.Directory
-        except _failures() as error:
-            raise self._away(error) from error
-
-    @cached_property
-    def _opened(self) -> tuple[FileSystem, str]:
-        from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
-
-        if self._local is not None:
-            return LocalFileSystem(), self._local
-        from pyiceberg.io import SCHEMA_TO_FILE_IO, load_file_io
-        from pyiceberg.io.pyarrow import PyArrowFileIO
-
-        properties = dict(self._properties)
-        try:
-            scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
-            known = scheme in SCHEMA_TO_FILE_IO  # PyIceberg warns of other schemes, which pyarrow may know
-            files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
-            if isinstance(files, PyArrowFileIO):
-                return files.fs_by_scheme(scheme, netloc), path
-            system = files.get_fs(scheme, urlsplit(self.location).hostname)
-            system.invalidate_cache()  # adlfs caches listings
-            return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
-        except _failures() as error:
-            raise self._away(error) from error
-
-    @property
-    def _system(self) -> FileSystem:
-        return self._opened[0]
-
-    @property
-    def _path(self) -> str:
-        return self._opened[1]
-
-    def _away(self, error: Exception) -> RunError:
-        whose = f" of {self._whose}" if self._whose else ""
-        return RunError(
-            f"{self.location}{whose} cannot be searched for readers: {' '.join(str(error).split())}; nothing was "
-            "expired.",
-            fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
-        )

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError
+from helios.table.folders import folder_lag
 from helios.table.ledger import REPLAY, Record, parse, staged
-from helios.table.positions import Recorded, recorded
+from helios.table.positions import Lag, Recorded, recorded
 from helios.table.quarantine import COLUMNS
 from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, ancestors, talking
@@ -37,7 +38,9 @@ class Status:
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
         behind: How many snapshots of its sources are not read yet; None where that is unknown, as for files.
-        seconds: The age of the oldest of these snapshots.
+        seconds: The age of the oldest of these snapshots, or of the oldest file of a folder.
+        behind_files: How many files of its folders are not read yet; None where that is unknown, as for tables.
+        behind_bytes: Their sizes together.
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.
@@ -52,6 +55,8 @@ class Status:
     rows: int | None = None
     behind: int | None = None
     seconds: float | None = None
+    behind_files: int | None = None
+    behind_bytes: int | None = None
     files: int = 0
     small: int = 0
     audit: int | None = None
@@ -73,14 +78,6 @@ class View:
     places: Sequence[Warehouse] = ()
     checkpoints: Mapping[str, str] = field(default_factory=dict)
     file_sizes: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Lag:
-    """How far a pipeline is behind one source."""
-
-    snapshots: int
-    seconds: float
 
 
 def statuses(table: Table, view: View) -> list[Status]:
@@ -115,6 +112,7 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
+    tables = any(entry.folder is None for entry in recorded(record.position))
     own = int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)
     half = view.file_sizes.get(pipeline, own) / 2
     return Status(
@@ -124,8 +122,10 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
         snapshot=record.snapshot,
         committed=made.timestamp if made is not None else None,
         rows=int(made.summary.get("added-records") or 0) if made is not None else None,
-        behind=lag.snapshots if lag is not None else None,
+        behind=lag.snapshots if lag is not None and tables else None,
         seconds=round(lag.seconds, 1) if lag is not None else None,
+        behind_files=lag.files if lag is not None else None,
+        behind_bytes=lag.bytes if lag is not None else None,
         files=len(sizes),
         small=sum(size < half for size in sizes),
         audit=waits.batch if waits is not None else None,
@@ -152,10 +152,19 @@ def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | N
     lags = [lag for lag in found if lag is not None]
     if not lags:
         return None
-    return Lag(sum(lag.snapshots for lag in lags), max(lag.seconds for lag in lags))
+    files = [lag.files for lag in lags if lag.files is not None]
+    sizes = [lag.bytes for lag in lags if lag.bytes is not None]
+    return Lag(
+        sum(lag.snapshots for lag in lags),
+        max(lag.seconds for lag in lags),
+        files=sum(files) if files else None,
+        bytes=sum(sizes) if sizes else None,
+    )
 
 
 def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
+    if entry.folder is not None:
+        return folder_lag(entry.source, entry.folder, view.places[0].properties if view.places else {})
     source = view.load(entry.source)
     if source is None:
         return None

@@ -465,7 +465,8 @@ CASES: dict[str, Case] = {
     "audited": Case(pipeline=_audited, targets=ALL, commits=2),
     "windowed": Case(pipeline=_windowed, targets=(Target(T, ("part", "total"), ended_windows),), feed=feed_minutes),
     "aggregated": Case(pipeline=_aggregated, targets=(Target(T, TOTALS, totals),)),
-    "folder": Case(pipeline=_folder, targets=ALL, feed=feed_folder),
+    # folders have positions and a log of their own now
+    "folder": Case(pipeline=_folder, targets=ALL, feed=feed_folder, stored=False),
     "changes": Case(pipeline=_changes, targets=(Target(T, (*COLUMNS, "_change_type"), changed),), feed=feed_changes),
     "view": Case(pipeline=_view, targets=(Target(T, TOTALS, totals_of_what_is_left),), feed=feed_changes),
     "joined": Case(pipeline=_joined, targets=(Target(T, (*COLUMNS, "name"), named),), feed=feed_with_names),
@@ -475,6 +476,6 @@ CASES: dict[str, Case] = {
         commits=2,
     ),
     "two": Case(pipeline=_two, targets=ALL, feed=feed_two),
-    "table-and-folder": Case(pipeline=_table_and_folder, targets=ALL, feed=feed_table_and_folder),
+    "table-and-folder": Case(pipeline=_table_and_folder, targets=ALL, feed=feed_table_and_folder, stored=False),
     "batch": Case(pipeline=_batch, targets=(Target(T, COLUMNS, whole_each_time),), followed=False),
 }

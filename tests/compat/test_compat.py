@@ -40,6 +40,9 @@ HERE = Path(__file__).parent
 ADDED = ("helios/routes/*.json",)
 """Patterns of files in a checkpoint that the new code writes and that commit did not."""
 
+FOLDERS = ("folder", "table-and-folder")
+"""Cases that follow a folder, which that commit left to Spark's own stream."""
+
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]  # the first test waits for the states
 
 
@@ -115,7 +118,7 @@ IMAGES = [(name, image) for name, case in CASES.items() for image in case.only o
 def test_it_goes_on_with_the_same_rows(states: States, shared_spark: SparkSession, name: str, image: str) -> None:
     case, lake = CASES[name], states.restore(name, image)
     pipeline = case.pipeline(lake)
-    assert lake.told(pipeline) == states.told(name, image)
+    assert _comparable(name, lake.told(pipeline)) == _comparable(name, states.told(name, image))
     before = {table: _snapshots(lake, table) for table in lake.tables()}
     if case.followed:
         case.feed(lake, 3)
@@ -128,6 +131,16 @@ def test_it_goes_on_with_the_same_rows(states: States, shared_spark: SparkSessio
         assert _snapshots(lake, table)[: len(there)] == there, f"{table} has lost snapshots"
     if image == LANDED and not case.followed:
         assert {table: _snapshots(lake, table) for table in lake.tables()} == before
+
+
+def _comparable(name: str, told: Any) -> Any:
+    """What both versions tell of a pipeline; folders have a log of their own now, and so another read path."""
+    for one in told["status"]:
+        for added in ("behind_files", "behind_bytes"):
+            one.pop(added, None)
+    if name in FOLDERS:
+        del told["plan"]["path"]
+    return told
 
 
 def _snapshots(lake: Lake, table: str) -> list[int]:

@@ -364,11 +364,12 @@ def test_a_start_that_died_before_its_claim_goes_on(world: Any) -> None:
 
 
 def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
-    from helios import Files
+    from helios import Files, aggregate
 
     (world.folder / "in").mkdir()
     (world.folder / "in" / "a.csv").write_text("id\r\n1\r\n2\r\n")
-    pipeline = Files.source(str(world.folder / "in"), "csv", schema="id bigint").incremental() >> world.sink("a.t")
+    files = Files.source(str(world.folder / "in"), "csv", schema="id bigint").incremental()
+    pipeline = files >> aggregate("id", n="count(*)") >> world.sink("a.t").upsert("id")
     world.run(pipeline)
     with pytest.raises(InputError, match="--new-checkpoint cannot resume"):
         world.run(pipeline, new_checkpoint=True)

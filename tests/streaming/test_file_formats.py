@@ -379,7 +379,7 @@ def test_a_file_that_cannot_be_read(world: Any, which: str) -> None:
     if good:
         land(folder, f"good.{kind}", good, 0)
     land(folder, name, content, 1)
-    source = Files.source(str(folder), kind, schema="id bigint").incremental(poll=1)
+    source = Files.source(str(folder), kind, schema="id bigint").incremental(poll=1).on_change("reread")
     with pytest.raises(RunError, match=rf"{name} cannot be read: .*({cause}).*[Ff]ix: mend") as failed:
         world.run(source >> world.sink("a.fail"))
     assert "\n" not in str(failed.value)

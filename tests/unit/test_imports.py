@@ -15,12 +15,12 @@ PACKAGE = Path(helios.__file__).parent
 LAW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "metrics": ("errors",),
-    "files": ("errors",),
     "environment": ("errors",),
     "model": ("errors",),
     "catalog": ("errors", "model"),
     "config": ("errors", "model", "catalog"),
-    "table": ("errors", "model", "catalog", "config"),
+    "files": ("errors",),
+    "table": ("errors", "model", "catalog", "config", "files"),
     "catalog.operations": ("errors", "model", "catalog", "table"),
     "plan.typing": ("errors", "model", "catalog"),
     "plan.evolution": ("errors", "model", "plan.typing"),
@@ -31,7 +31,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.iceberg": ("spark.jvm",),
     "spark.checkpoint": ("spark.jvm",),
     "spark.session": ("spark.jvm", "environment"),
-    "spark.sources": ("files", "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer"),
+    "spark.sources": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer"),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
     "spark.steps": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources"),
     "spark.sinks": (
@@ -54,7 +54,7 @@ LAW: dict[str, tuple[str, ...]] = {
 """What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of
 `COMPILED`. `import helios` and `python -m helios` are the package's face."""
 
-COMPILED = ("errors", "model", "catalog", "config", "table", "plan")
+COMPILED = ("errors", "model", "catalog", "config", "files", "table", "plan")
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}
 HEAVY = ("pyspark", "py4j", "pyiceberg", "pyarrow", "sqlglot", "rich", "click", "pandas", "prometheus_client")

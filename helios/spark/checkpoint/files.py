@@ -9,6 +9,7 @@
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
   helios/tables.json                  the tables that rows were routed into
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
+  helios/files/N/                     which files each batch of followed source N reads (see helios.files.log)
   helios/keys/                        the state of upserts (see upsert_state.py)
 """
 
@@ -33,6 +34,7 @@ from helios.spark.jvm.types.spark import JavaSparkSession
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 KEYS = "helios/keys"
+FILES = "helios/files"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 
 WHOLE_OBJECTS = ("s3a", "gs")
@@ -246,11 +248,12 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""
-        for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes", "helios/tables.json", KEYS):
+        own = ("helios/start.json", "helios/pins", "helios/routes", "helios/tables.json", FILES, KEYS)
+        for name in (*SPARKS_OWN, *own):
             self.files.delete(name)
 
     def rewind(self) -> None:
-        """Forgets Spark's offsets; the state of upserts and the routed tables stay."""
+        """Forgets Spark's offsets; the state of upserts, the routed tables and the logs of files stay."""
         for name in (*SPARKS_OWN, "helios/start.json", "helios/pins", "helios/routes"):
             self.files.delete(name)
         for target in self.files.names("helios/keys"):

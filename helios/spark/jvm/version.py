@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -23,12 +24,14 @@ class SparkVersion:
         staged_table: Makes the table that reads the scan tasks staged under an id; may add to the read options.
         relation: Makes a relation of a connector table and read options.
         pins_scans: Whether scans of a table that Python implements have to be pinned to a snapshot.
+        streams: The package of Spark's running streams, with their logical plans and the logs of their files.
     """
 
     connector_table: Callable[[object, str | None], JavaConnectorTable]
     staged_table: Callable[[JavaTable, str, JavaMap[str, str]], JavaConnectorTable]
     relation: Callable[[JavaConnectorTable, JavaObject], JavaRelation]
     pins_scans: bool
+    streams: Callable[[], Any]
 
 
 def spark_minor(spark: SparkSession) -> str:
@@ -84,12 +87,14 @@ VERSIONS: dict[str, SparkVersion] = {
         staged_table=_staged_table_40,
         relation=_relation_40,
         pins_scans=False,  # Iceberg names the branch to any table's scan
+        streams=lambda: classes().org.apache.spark.sql.execution.streaming,
     ),
     "4.1": SparkVersion(
         connector_table=_connector_table_41,
         staged_table=_staged_table_41,
         relation=_relation_41,
         pins_scans=True,  # Iceberg pins the scans of its own table class alone
+        streams=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
     ),
 }
 """By Spark's major.minor."""

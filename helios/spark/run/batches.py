@@ -15,9 +15,10 @@ from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import engine_failure
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.run.job import Job
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.protocol import Found
+from helios.spark.sinks.protocol import Absent, Found, Staged
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.table.positions import Batch
 
@@ -48,7 +49,21 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
     if rows is None:
         return None
     with job.sink.stage(batch, rows) as staged:
-        return job.sink.commit(staged)
+        return job.sink.commit(_confirmed(job, staged))
+
+
+def _confirmed(job: Job, staged: Staged) -> Staged:
+    """A batch whose sources confirm what was read of them, once it is read and before it is committed."""
+    write = staged.write
+    if write is None:  # the parts of a routed batch were read to be told apart
+        job.confirm(staged.batch)
+        return staged
+
+    def confirmed(transaction: Transaction) -> None:
+        write(transaction)
+        job.confirm(staged.batch)
+
+    return replace(staged, write=confirmed)
 
 
 def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
@@ -90,17 +105,21 @@ def run_incremental(job: Job, df: DataFrame) -> None:
 def run_stateful(job: Job, df: DataFrame) -> None:
     """Runs the batches that Spark emits from the whole pipeline, with Spark's own state."""
     job.begin()
+    replan_lost(job)
     _follow(job, df)
 
 
 def replan_lost(job: Job) -> None:
-    """Re-plans an uncommitted batch whose snapshots expired."""
+    """Plans an uncommitted batch anew whose snapshots expired, or whose files are gone or changed."""
     planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
     if not planned or planned[-1] in committed:
         return
     batch = replace(job.batch(planned[-1]), replayed=True)
-    lost = any(source.lost(span) for source, span in zip(job.followed.values(), batch.spans, strict=True))
-    if lost and not isinstance(job.sink.find(batch), Found):
+    spans = zip(job.followed.values(), batch.spans, strict=True)
+    lost = [(source, span) for source, span in spans if source.lost(span)]
+    if lost and isinstance(job.sink.find(batch), Absent):
+        for source, span in lost:
+            source.give_up(span)
         job.checkpoint.forget(planned[-1])
 
 

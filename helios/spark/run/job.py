@@ -107,6 +107,10 @@ class Job:
         if known is None:
             self.checkpoint.write_start([source.begin() for source in spanned])
             return
+        if len(known) < len(spanned):  # as an earlier version left it, which kept the starts of tables alone
+            tables = iter(known)
+            known = [source.begin() if source.read_plan.table is None else next(tables) for source in spanned]
+            self.checkpoint.write_start(known)
         for entry, source in zip(known, spanned, strict=True):
             source.resume(entry)
 
@@ -229,6 +233,16 @@ class Job:
         return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
 
     # after a batch
+
+    def confirm(self, batch: Batch) -> None:
+        """Has the sources confirm what was read of them.
+
+        Raises:
+            RunError: What was read may not be the batch.
+        """
+        sources = self.followed if self.plan.streaming else self.sources
+        for source, span in zip(sources.values(), batch.spans, strict=True):
+            source.confirm(span)
 
     def report_progress(self, batch: Batch) -> None:
         """Reports the committed positions to the sources, and the lag to the run."""

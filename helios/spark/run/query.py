@@ -7,7 +7,7 @@ from dataclasses import replace
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import CheckFailed, InputError
+from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.model.modes import Groups
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
@@ -56,7 +56,7 @@ class PipelineQuery:
         self.sources = self._open()
 
     def _open(self) -> dict[int, Source]:
-        context = SourceContext(plan=self.plan, spark=self.spark, observer=self.run)
+        context = SourceContext(plan=self.plan, spark=self.spark, observer=self.run, checkpoint=self.checkpoint)
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
     # before anything is written
@@ -86,9 +86,27 @@ class PipelineQuery:
             problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
             if problems:
                 raise CheckFailed(problems)
-            for source in self.sources.values():
-                source.context = replace(source.context, plan=self.plan)
+            self._hand_on()
+        elif self._streamed_before():
+            self.plan = replace(self.plan, path=ReadPath.STREAM)
+            self._hand_on()
         return df
+
+    def _hand_on(self) -> None:
+        """Gives the sources the plan with its read path."""
+        for source in self.sources.values():
+            source.context = replace(source.context, plan=self.plan)
+
+    def _streamed_before(self) -> bool:
+        """Whether an earlier version has begun to follow a folder beside another source, which Spark streamed."""
+        followed = [read for read in self.plan.reads if read.source.streaming]
+        if self.plan.path is not ReadPath.RANGES or len(followed) < 2 or all(read.table for read in followed):
+            return False
+        try:
+            identity = self.checkpoint.identity()
+        except CheckpointError:
+            return False  # the validation says so
+        return identity is not None and not identity.state and identity.path == ReadPath.STREAM.value
 
     def _build(self) -> DataFrame:
         """The pipeline over streams of the followed sources and the current rows of the others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,7 +31,7 @@ from helios.table.positions import Lag
 class Event:
     """An event of a run.
 
-    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, finished, stopped or failed.
+    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
     """
 
     pipeline: str
@@ -267,7 +267,18 @@ class PipelineRun:
         """Updates the lag over all sources."""
         self._lags[source] = lag
         lags = self._lags.values()
-        self._metrics.lag(snapshots=sum(one.snapshots for one in lags), seconds=max(one.seconds for one in lags))
+        self._metrics.lag(
+            snapshots=sum(one.snapshots for one in lags),
+            seconds=max(one.seconds for one in lags),
+            files=_sum(one.files for one in lags),
+            bytes=_sum(one.bytes for one in lags),
+        )
+
+    def files_gone(self, paths: Sequence[str]) -> None:
+        """Counts planned files that are gone, and emits an event that names them."""
+        self._metrics.gone(len(paths))
+        shown = ", ".join(paths[:3]) + (f" and {len(paths) - 3:,} more" if len(paths) > 3 else "")
+        self._event("noted", files=len(paths), message=f'planned and gone, left out (.on_missing("skip")): {shown}')
 
     def scanned(self, metrics: ScanMetrics) -> None:
         """Counts the files and partitions that a batch read and skipped."""
@@ -315,6 +326,12 @@ class PipelineRun:
         else:
             self._event("idle", batch=number, seconds=seconds)
         return commit
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of those counts that are known; None if none is."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _summary(upkeep: Upkeep) -> str:

@@ -132,8 +132,8 @@ class StartupValidator:
         resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in followed)
         if followed and not resumable:
             raise InputError(
-                f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline over Iceberg sources "
-                "can resume at the position in its target's record.",
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline can resume at "
+                "the position in its target's record.",
                 where=self.plan.origin,
                 fix="restore the checkpoint from a backup, or run under a new name into a new target.",
             )
@@ -190,7 +190,9 @@ class StartupValidator:
                 fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
                 "new name and a new target.",
             )
-        if existing.path != plan.path.value:
+        # Folders were followed by Spark's own stream once; what its log names counts as read.
+        adopted = existing.path == ReadPath.MICRO_BATCHES.value and plan.path is ReadPath.RANGES
+        if existing.path != plan.path.value and not adopted:
             raise CheckpointError(
                 f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
                 f"{plan.path.value}, whose positions mean something else.",
@@ -245,6 +247,9 @@ class StartupValidator:
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
+        if existing is not None and existing.path != plan.path.value:
+            existing = replace(existing, path=plan.path.value)
+            self.checkpoint.create(existing)
         identity = existing or self._new_identity()
         old = self._last_record(table) if table is not None and not self.full_refresh else None
         if table is not None:
@@ -340,6 +345,14 @@ class StartupValidator:
                 where=self.plan.origin,
                 fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
                 "name into a new table.",
+            )
+        if any(isinstance(entry.get("to"), dict) and "logOffset" in entry["to"] for entry in entries):
+            raise InputError(
+                f"--new-checkpoint cannot resume {self.plan.pipeline}: its last batch was read by Spark's own file "
+                "stream, as earlier versions did, whose log is only in the old checkpoint.",
+                where=self.plan.origin,
+                fix="run it once with that checkpoint, or refill the target with `helios run --full-refresh` while the "
+                "files are there.",
             )
         # A position of a stateful batch, or of other sources, cannot be resumed.
         without_place = any("place" not in entry for entry in entries)

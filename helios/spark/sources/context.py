@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.observer import Observer, Silent
 from helios.spark.sources.aside import Aside, Inferred
 
@@ -21,6 +22,7 @@ class SourceContext:
         observer: Receives the lag each time a source is checked.
         aside: Collects the rows that sources keep out of a batch.
         inferred: The columns that were inferred of files that do not say their types.
+        checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
     """
 
     plan: Plan
@@ -28,3 +30,4 @@ class SourceContext:
     observer: Observer = field(default_factory=Silent)
     aside: Aside = field(default_factory=Aside)
     inferred: Inferred = field(default_factory=Inferred)
+    checkpoint: Checkpoint | None = None

@@ -1,77 +1,392 @@
-"""The source of file folders: read once, or followed."""
+"""The source of file folders: read once, or followed by a listing and a log of our own.
+
+Each file is known by its path, size and modification time. The log in the checkpoint says which files each batch reads;
+a position is a place in it. What is read is what was planned: a file that is gone or changed stops the run.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import astuple, replace
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from urllib.parse import quote
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import NotFound
+from helios.errors import CheckpointError, NotFound, RunError
+from helios.files import spark_log
 from helios.files.entry import File
+from helios.files.log import FileLog, Known, lines_of
+from helios.files.place import UNKNOWN, Place
+from helios.files.settling import APART, WHOLE_OBJECTS, Settling
 from helios.model.files import FilesSource
-from helios.spark.jvm.classes import classes
-from helios.spark.sources.file_rows import read_files, schema_of
+from helios.spark.checkpoint.files import HadoopFiles, StartEntry
+from helios.spark.sources import file_rows, listing
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.listing import Listed
+from helios.spark.sources.row_stream import RowStream
 from helios.spark.sources.spans import SpanSource
-from helios.table.positions import Position, Span
+from helios.table.positions import Lag, Position, Span
+
+FRESH = 60.0
+"""Seconds for which a listing serves several batches of at most `max_files` files, while files of it wait."""
+
+SAFE = "_-!.~'()*,;:$&+=/@"
+"""ASCII characters that Java leaves as they are in a path."""
+
+OBJECTS = tuple(f"{scheme}://" for scheme in WHOLE_OBJECTS)
+
+NAMED = 3
+"""So many files are named in a message."""
 
 
 class FilesReader(SpanSource):
     """Files of one format as a `Source`."""
 
-    _current: list[File] | None = None
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        reads = context.plan.reads
+        self._number = sum(read.source.streaming for read in reads[:index])
+        trigger = context.plan.trigger
+        self._max_files = trigger.max_files if trigger is not None else None
+        self._settling = Settling(self._source.format)
+        self._columns: StructType | None = None
+        self._log: FileLog | None = None
+        self._at: Place | None = None
+        self._known: Known = {}
+        self._listed: tuple[Listed, float] | None = None
+        self._frozen: tuple[Listed, frozenset[str]] | None = None
+        self._current: tuple[str, list[File]] = "", []
+        self._lag: Lag | None = None
+        self._former: tuple[Position, Place] | None = None
 
     @property
     def _source(self) -> FilesSource:
         assert isinstance(self.read_plan.source, FilesSource)
         return self.read_plan.source
 
+    # the listing
+
+    def _look(self) -> Listed:
+        """All files under the path.
+
+        Raises:
+            NotFound: Nothing is at the path.
+        """
+        found = listing.found_under(self.context.spark, self._source.path)
+        if found is None and self._at is not None and self._at.read and self._source.path.startswith(OBJECTS):
+            return {}  # a store of objects has no empty folders
+        if found is None:
+            raise NotFound(
+                f"{self._source.label()}: there is nothing at {self._source.path}.",
+                where=self._source.origin,
+                fix="check the path; for files that are still to come, make the folder.",
+            )
+        return found
+
+    def _files(self) -> list[File]:
+        return listing.as_files(self._look())
+
+    def freeze(self) -> None:
+        """Lists the files that are there, and looks again at those that may still be written."""
+        found = self._look()
+        finished = self._settling.finished(found, time.time())
+        if self._settling.undecided(found):
+            time.sleep(APART + 0.1)
+            found = self._look()
+            finished = self._settling.finished(found, time.time())
+        self._frozen = found, frozenset(finished)
+
+    def _waiting(self) -> Listed:
+        """The files that no batch has planned yet, changed ones among them."""
+        if self._frozen is not None:
+            found, finished = self._frozen
+            return {path: stat for path, stat in self._new(found).items() if path in finished}
+        if self._listed is not None and self._max_files is not None and time.monotonic() - self._listed[1] < FRESH:
+            waiting = self._new(self._listed[0])
+            if len(waiting) >= self._max_files:
+                return waiting
+        began = time.monotonic()
+        waiting = self._settling.finished(self._new(self._look()), time.time())
+        self._listed = waiting, began
+        return waiting
+
+    def _new(self, listed: Listed) -> Listed:
+        """Files that are not known, or not as they are now.
+
+        Raises:
+            RunError: A file that was read has changed, and the source does not reread such files.
+        """
+        known = self._known
+        new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
+        changed = [path for path in new if path in known and not _same(known[path], new[path])]
+        for path in [path for path in new if path in known and _same(known[path], new[path])]:
+            del new[path]
+        if changed and self._source.changed == "fail":
+            raise self._changed(changed, known, new, "read already and have changed since")
+        return new
+
+    # positions
+
     def first(self) -> Position:
-        return {"files": []}
+        return Place(log=self._our_log.location).as_json()
+
+    @property
+    def declared(self) -> str:
+        """The declared start: a folder is always followed from all that is there."""
+        return "current"
+
+    def resume(self, entry: StartEntry) -> None:
+        """Uses the stored start.
+
+        Raises:
+            CheckpointError: The log that it names is gone.
+        """
+        super().resume(entry)
+        if Place.of(entry["place"]) is None:
+            raise CheckpointError(
+                f"{self.read_plan.name} was followed by Spark's own file stream, whose log is not in this checkpoint.",
+                where=self._source.origin,
+                fix="restore the checkpoint from a backup, refill the target with `helios run --full-refresh`, or run "
+                "under a new name into a new target.",
+            )
+        if not self._checkpoint_has_batches:
+            self._load(entry["place"])
+
+    @property
+    def _checkpoint_has_batches(self) -> bool:
+        assert self.context.checkpoint is not None
+        return bool(self.context.checkpoint.batches("offsets"))
+
+    @property
+    def _our_log(self) -> FileLog:
+        if self._log is None:
+            checkpoint = self.context.checkpoint
+            assert checkpoint is not None  # a followed source has one
+            self._log = FileLog(checkpoint.files, checkpoint.location, self._number)
+        return self._log
+
+    def _load(self, position: Position) -> Place:
+        """Goes to a position: what was read up to it becomes known."""
+        at = Place.of(position) or self._adopted(position)
+        if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
+            self._known = self._our_log.load(at, self._other_log(at))
+            self._at = at
+        return self._at
+
+    def _adopted(self, position: Position) -> Place:
+        """The place behind what Spark's file stream has read up to a position of an earlier version."""
+        if self._former is None or self._former[0] != position:
+            self._former = position, self._our_log.adopt(self._of_spark(None, position))
+        return self._former[1]
+
+    def _of_spark(self, after: Position | None, upto: Position) -> list[File]:
+        last = spark_log.offset_of(upto)
+        first = spark_log.offset_of(after) if after is not None else None
+        checkpoint = self.context.checkpoint
+        assert last is not None
+        assert checkpoint is not None
+        first = first if first is not None else -1
+        return spark_log.files_of(checkpoint.files, checkpoint.location, self._number, first, last)
+
+    def _other_log(self, at: Place) -> FileLog | None:
+        """The log of the checkpoint that a place is of, if that is another one."""
+        root, _, number = at.log.partition("/helios/files/")
+        if at.log == self._our_log.location or not number.isdigit():
+            return None
+        return FileLog(HadoopFiles(self.context.spark, root), root, int(number))
 
     def latest(self, after: Position) -> Position:
-        read = {tuple(file) for file in after["files"]}
-        new = [file for file in self._listing() if astuple(file) not in read][: self._source.max_files]
-        return {"files": [*after["files"], *map(astuple, new)]} if new else after
+        """The end of the batch after a position; its files are in the log before Spark's log names it."""
+        at = self._load(after)
+        waiting = self._waiting()
+        files = lines_of((path, *stat) for path, stat in waiting.items())
+        planned = files[: self._max_files]
+        self._observe(files[len(planned) :] if planned else files)
+        if not planned:
+            return after
+        self._at = self._our_log.append(at, planned)
+        self._known |= {file.path: (file.size, file.modified) for file in planned}
+        return self._at.as_json()
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        if end is not None and Place.of(end) is None:  # as the version that planned it has stamped it
+            return Span(self.read_plan.name, start, end, {"source": self.read_plan.name, "to": end})
+        return super().span(start, end)
+
+    # lag
+
+    def _observe(self, waiting: Sequence[File]) -> None:
+        self._lag = _lag(waiting)
+        self.context.observer.lagging(self.index, self._lag)
+
+    def lag(self, at: Position) -> Lag | None:
+        """What the last look found beyond the last plan; another listing would cost as much as a batch."""
+        return self._lag
+
+    # what a span reads
+
+    def _planned(self, span: Span) -> list[File]:
+        start, end = span.start, span.end
+        if end is None or start == end:
+            return []
+        if (at := Place.of(end)) is None:
+            return self._of_spark(start, end)
+        begun = Place.of(start) if start is not None else None
+        return self._our_log.files(begun.entry if begun is not None else 0, at)
+
+    def _problems(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
+        """The files that are gone, those that have changed, and all as they are now."""
+        many = len(files) > listing.MANY
+        now = self._look() if many else listing.looked_at(self.context.spark, [file.path for file in files])
+        gone = [file for file in files if file.path not in now]
+        changed = [f for f in files if f.path in now and not _same((f.size, f.modified), now[f.path])]
+        return gone, changed, now
+
+    def lost(self, span: Span) -> bool:
+        """Whether a planned span has to be planned anew: files are gone or changed, and the source allows for it."""
+        gone, changed, _ = self._problems(self._planned(span))
+        allowed = (not gone or self._source.missing == "skip") and (not changed or self._source.changed == "reread")
+        return bool(gone or changed) and allowed
+
+    def give_up(self, span: Span) -> None:
+        """Tells which files of a span that is planned anew are gone."""
+        gone, _, _ = self._problems(self._planned(span))
+        self._tell(gone)
+
+    def verified(self, span: Span) -> list[File]:
+        """The files of a planned span, which are all there and as they were planned.
+
+        Raises:
+            RunError: One is gone or has changed; the message names it.
+        """
+        files = self._planned(span)
+        gone, changed, now = self._problems(files)
+        if changed:
+            known = {file.path: (file.size, file.modified) for file in changed}
+            raise self._changed(list(known), known, now, "planned for this batch and have changed since")
+        if gone and self._source.missing == "fail":
+            raise RunError(
+                f"{_named([f.path for f in gone])} planned for this batch, and {'is' if len(gone) == 1 else 'are'} "
+                "gone; nothing of the batch was written.",
+                where=self._source.origin,
+                fix='put it back, or declare .on_missing("skip") to go on without such files.',
+            )
+        if gone:
+            at = Place.of(span.end)
+            if at is not None:
+                self._our_log.skip(at, [file.path for file in gone])
+            # The listing of a moment ago must not plan them at once again.
+            kept = [one[0] for one in (self._frozen, self._listed) if one is not None]
+            for listed in (self._known, *kept):
+                for file in gone:
+                    listed.pop(file.path, None)
+            self._tell(gone)
+        return [File(file.path, *now[file.path]) for file in files if file.path in now]
+
+    def _tell(self, gone: Sequence[File]) -> None:
+        if gone:
+            self.context.observer.files_gone([file.path for file in gone])
+
+    def _changed(self, paths: Sequence[str], before: Known, now: Listed, what: str) -> RunError:
+        path = paths[0]
+        return RunError(
+            f"{_named(paths)} {what if len(paths) > 1 else what.replace(' have ', ' has ')}: {path} had "
+            f"{_shown(before[path])}, and has {_shown(now[path])} now.",
+            where=self._source.origin,
+            fix='give the new content a name of its own, or declare .on_change("reread") to read a changed file as a '
+            "new one.",
+        )
+
+    def confirm(self, span: Span) -> None:
+        """Refuses rows that were read while a file changed.
+
+        Raises:
+            RunError: A file is not any more what was planned.
+        """
+        files = self._current[1] if self._is_current(span) else self._planned(span)
+        _, changed, now = self._problems(files)
+        if changed:
+            known = {file.path: (file.size, file.modified) for file in changed}
+            raise self._changed(list(known), known, now, "read for this batch and have changed meanwhile")
+
+    # the folder as it is
 
     def current(self) -> Span:
+        files = self._files()
+        # As earlier versions had it: identical inputs are recognized by it.
+        digest = _digest([(_encoded(file.path), file.size, file.modified) for file in files])
+        self._current = digest, files
         name = self.read_plan.name
-        self._current = self._listing()
-        digest = hashlib.sha256(json.dumps([astuple(file) for file in self._current]).encode()).hexdigest()[:32]
         return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
 
+    def _is_current(self, span: Span) -> bool:
+        return span.end is not None and span.end.get("digest") == self._current[0]
+
+    # rows
+
     def schema(self) -> StructType:
-        return schema_of(self.context, self._source, self._listing())
+        if self._columns is None:
+            self._columns = file_rows.schema_of(self.context, self._source, self._files())
+        return self._columns
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
-        context = replace(self.context, spark=spark)
-        if span is None or span.end is None or "files" not in span.end:
-            files = self._current if span is not None and self._current is not None else self._listing()
-            return read_files(context, self._source, files)
-        start = (span.start or self.first())["files"]
-        new = [File(*file) for file in span.end["files"][len(start) :]]
-        return read_files(context, self._source, new) if new else None
+        if span is None:
+            files = self._files()
+        elif self._is_current(span):
+            files = self._current[1]
+        else:
+            files = self.verified(span)
+            if not files:
+                return None
+        return file_rows.read_files(replace(self.context, spark=spark), self._source, files)
 
-    def _listing(self) -> list[File]:
-        """The files under the path, by modification time."""
-        source, spark = self._source, self.context.spark
-        reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
-        try:
-            found = reader.load(source.path).inputFiles()
-        except PySparkException as error:
-            raise NotFound(
-                f"{source.label()}: {str(error).splitlines()[0]}",
-                where=source.origin,
-                fix="check the path; for a folder that is still empty, pass schema=.",
-            ) from error
-        jvm = classes()
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
-        listed = []
-        for file in found:
-            path = jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(file))
-            status = path.getFileSystem(conf).getFileStatus(path)
-            listed.append(File(str(path.toString()), int(status.getLen()), int(status.getModificationTime())))
-        return sorted(listed, key=lambda file: (file.modified, file.path))
+    def stream(self) -> DataFrame:
+        return RowStream(self).df()
+
+
+def _same(known: tuple[int, int], now: tuple[int, int]) -> bool:
+    return known[1] == now[1] and known[0] in (now[0], UNKNOWN)
+
+
+def _lag(waiting: Sequence[File]) -> Lag:
+    if not waiting:
+        return Lag(0, 0.0, files=0, bytes=0)
+    age = max(0.0, time.time() - waiting[0].modified / 1000)
+    return Lag(0, age, files=len(waiting), bytes=sum(file.size for file in waiting))
+
+
+def _digest(listed: list[tuple[str, int, int]]) -> str:
+    return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:32]
+
+
+def _encoded(path: str) -> str:
+    """A path as Spark's `inputFiles` has it.
+
+    Examples:
+        >>> _encoded("file:/in box/ä%.csv")
+        'file:///in%20box/ä%25.csv'
+    """
+    scheme, _, rest = path.partition(":")
+    encoded = "".join(one if ord(one) > 127 else quote(one, safe=SAFE) for one in rest)
+    return f"{scheme}:{'//' if not encoded.startswith('//') else ''}{encoded}"
+
+
+def _named(paths: Sequence[str]) -> str:
+    """Files in a sentence.
+
+    Examples:
+        >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
+        ('the file a.csv was', 'the files a, b, c and 2 more were')
+    """
+    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
+    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {', '.join(paths[:NAMED])}{more} were"
+
+
+def _shown(stat: tuple[int, int]) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
+    size = f"{stat[0]:,} bytes, " if stat[0] != UNKNOWN else ""
+    return f"{size}modified {at}.{stat[1] % 1000:03d} UTC"

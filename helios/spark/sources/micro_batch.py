@@ -79,11 +79,6 @@ class MicroBatchStream:
         spark = self.source.context.spark
         return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
 
-    def _offset(self, position: Position) -> JavaOffset:
-        text = json.dumps(dict(position), sort_keys=True, separators=(",", ":"))
-        offset: JavaOffset = self._jvm.org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
-        return offset
-
     def _empty_array(self, kind: str) -> JavaArray[T]:
         found = self._jvm
         for part in f"{SPARK}.{kind}".split("."):
@@ -156,21 +151,21 @@ class MicroBatchStream:
     # Spark's interface MicroBatchStream
 
     def initialOffset(self) -> JavaOffset:
-        return self._offset(self.source.start())
+        return offset_of(self.source.start())
 
     def deserializeOffset(self, text: str) -> JavaOffset:
-        return self._offset(json.loads(text))
+        return offset_of(json.loads(text))
 
     def getDefaultReadLimit(self) -> JavaObject:
         limit: JavaObject = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
         return limit
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._keep_error(self.source.freeze)
+        keeping_error(self.source, self.source.freeze)
 
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
-        after = _position(start) if start is not None else self.source.start()
-        return self._offset(self._keep_error(lambda: self.source.latest(after)))
+        after = position_of(start) if start is not None else self.source.start()
+        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
 
     def reportLatestOffset(self) -> None:
         return None
@@ -178,7 +173,7 @@ class MicroBatchStream:
     def planInputPartitions(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         key = f"{start.json()} {end.json()}"
         if self._planned is None or self._planned[0] != key:
-            self._planned = key, self._keep_error(lambda: self._plan(start, end))
+            self._planned = key, keeping_error(self.source, lambda: self._plan(start, end))
         return self._planned[1]
 
     def createReaderFactory(self) -> JavaReaderFactory:
@@ -197,16 +192,8 @@ class MicroBatchStream:
     def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         if self._planner is None:
             return self._empty_array("read.InputPartition")
-        found, self._factory = self._planner(_position(start), _position(end), self._columns)
+        found, self._factory = self._planner(position_of(start), position_of(end), self._columns)
         return found if self._factory is not None else self._empty_array("read.InputPartition")
-
-    def _keep_error(self, call: Callable[[], T]) -> T:
-        """Runs a callback and keeps its error on the source, as Spark passes on only the text of it."""
-        try:
-            return call()
-        except Exception as error:
-            self.source.error = error
-            raise
 
     # java.lang.Object
 
@@ -229,6 +216,23 @@ class MicroBatchStream:
         )
 
 
-def _position(offset: JavaOffset) -> Position:
+def position_of(offset: JavaOffset) -> Position:
+    """The position of one of Spark's offsets."""
     position: Position = json.loads(str(offset.json()))
     return position
+
+
+def offset_of(position: Position) -> JavaOffset:
+    """Spark's offset of a position."""
+    text = json.dumps(dict(position), sort_keys=True, separators=(",", ":"))
+    offset: JavaOffset = classes().org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
+    return offset
+
+
+def keeping_error(source: FollowedSource, call: Callable[[], T]) -> T:
+    """Runs a callback and keeps its error on the source, as Spark passes on only the text of it."""
+    try:
+        return call()
+    except Exception as error:
+        source.error = error
+        raise

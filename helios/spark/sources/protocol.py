@@ -59,7 +59,17 @@ class Source(Protocol):
         """The span between two positions; None is the starting position."""
 
     def lost(self, span: Span) -> bool:
-        """Whether a planned span can no longer be read, and the source may restart from its current state."""
+        """Whether a planned span can no longer be read, and the source may plan it anew."""
+
+    def give_up(self, span: Span) -> None:
+        """Called when a lost span is going to be planned anew, and nothing of it was written."""
+
+    def confirm(self, span: Span) -> None:
+        """Called when the rows of a span have been read, and before they are committed.
+
+        Raises:
+            RunError: What was read may not be the span.
+        """
 
     def lag(self, at: Position) -> Lag | None:
         """The lag of a position; None if unknown."""

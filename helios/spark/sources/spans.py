@@ -76,6 +76,12 @@ class SpanSource:
     def lost(self, span: Span) -> bool:
         return False
 
+    def give_up(self, span: Span) -> None:
+        return None
+
+    def confirm(self, span: Span) -> None:
+        return None
+
     def lag(self, at: Position) -> Lag | None:
         return None
 

@@ -169,6 +169,8 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),
         (lambda: Files.source("x.csv").incremental(max_files=0), "positive number"),
+        (lambda: Files.source("x.csv").on_missing("skp"), r"on_missing\('skp'\) is unknown\. Did you mean 'skip'"),
+        (lambda: Files.source("x.csv").on_change("rered"), r"on_change\('rered'\) is unknown\. Did you mean 'reread'"),
         (lambda: Memory.source([]), "the columns are not clear from the rows"),
         (lambda: Memory.source([(1,)]), "the columns are not clear from the rows"),
         (lambda: where(5), "where takes text"),  # type: ignore[arg-type]

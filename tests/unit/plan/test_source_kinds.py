@@ -99,7 +99,7 @@ def test_the_jars_of_a_kind_are_known_ahead(row: Callable[..., None], context: C
     ("spans", "other", "path"),
     [
         (True, ORDERS, ReadPath.RANGES),
-        (True, Files.source("x", "csv", schema="n bigint").incremental(), ReadPath.STREAM),
+        (True, Files.source("x", "csv", schema="n bigint").incremental(), ReadPath.RANGES),
         (False, ORDERS, ReadPath.STREAM),
     ],
 )

@@ -86,7 +86,7 @@ def test_only_what_differs_from_the_default_is_shown(planned: Any) -> None:
 @pytest.mark.parametrize(("count", "text"), [(1, "1 file"), (3, "3 files")])
 def test_bounds_of_files_are_shown(planned: Any, count: int, text: str) -> None:
     files = Files.source("x", "csv", schema="id bigint").incremental(max_files=count)
-    assert f"every 60 s (the smallest poll of the sources), at most {text} a batch (max_files=)" in str(
+    assert f"every 60 s (the smallest poll of the sources), at most {text} a batch (incremental(" in str(
         planned(files >> SINK)
     )
     table = Iceberg.source("a.orders").incremental(max_files=count, max_rows=1)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from helios import (
-    Files,
     Iceberg,
     aggregate,
     cast,
@@ -34,7 +33,6 @@ CHANGED = ORDERS.incremental().changes("id")
 SINK = Iceberg.sink("a.t")
 COUNT = aggregate("name", n="count(*)")
 KEPT = SINK.upsert("name")
-FILES = Files.source("x", "csv", schema="id bigint, name string, ts timestamp").incremental()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,6 @@ def test_a_view(planned: Any, pipeline: Any, before: int, after: int) -> None:
         (CHANGED >> watermark("ts", "1h") >> window("ts", "1h").agg(n="count(*)") >> SINK, r"watermark\("),
         (CHANGED >> sql("SELECT name, count(*) AS n FROM input GROUP BY name") >> KEPT, r"sql\(.*only one aggregate"),
         (CHANGED >> join(CHANGED.select("id"), on="id", how="semi") >> SINK, r"join\(.*over followed changes"),
-        (CHANGED >> select("id") >> union(FILES >> select("id")) >> SINK, r"cannot be followed together with files"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value.text(),
 )

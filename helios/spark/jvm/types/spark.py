@@ -129,6 +129,19 @@ class JavaLogicalPlan(JavaObject, Protocol):
     def isStreaming(self) -> bool: ...
 
 
+class JavaLogicalRelation(JavaLogicalPlan, Protocol):
+    """An `org.apache.spark.sql.execution.datasources.LogicalRelation`: a scan of files."""
+
+    def relation(self) -> JavaObject: ...
+
+    def output(self) -> JavaObject: ...
+
+    def catalogTable(self) -> JavaObject: ...
+
+    def copy(self, *fields: object) -> JavaLogicalRelation:
+        """The relation with other fields: of a Scala case class py4j wants them all."""
+
+
 class JavaUnresolvedRelation(JavaLogicalPlan, Protocol):
     """An `org.apache.spark.sql.catalyst.analysis.UnresolvedRelation`."""
 
@@ -139,6 +152,8 @@ class ScalaText(ScalaSeq[str], Protocol):
     """A `scala.collection.Seq` of strings."""
 
     def mkString(self, separator: str) -> str: ...
+
+    def addString(self, builder: JavaObject, separator: str) -> JavaObject: ...
 
 
 class JavaRelation(JavaLogicalPlan, Protocol):

@@ -1,0 +1,67 @@
+"""How far a pipeline is behind a folder of files, by its log and a listing; without a JVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from helios.errors import HeliosError, RunError
+from helios.files.log import FileLog
+from helios.files.names import is_glob
+from helios.files.place import UNKNOWN, Place
+from helios.table.positions import Lag
+from helios.table.storage import Folder
+
+if TYPE_CHECKING:
+    from helios.files.log import Known
+
+
+class Stored:
+    """The log of a checkpoint, to be read only."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def read(self, name: str) -> str | None:
+        return self._folder.text(name)
+
+    def names(self, folder: str) -> list[str]:
+        return self._folder.names(folder)
+
+    def write(self, name: str, text: str) -> None:
+        raise RunError(f"{self._folder.location}/{name} is not written here.")
+
+    def delete(self, name: str) -> None:
+        raise RunError(f"{self._folder.location}/{name} is not deleted here.")
+
+
+def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | None:
+    """What of a folder is not read yet.
+
+    Args:
+        path: The path of the source.
+        at: How far it is read.
+        properties: PyIceberg's properties of a catalog, which open the storage.
+
+    Returns:
+        The files that wait, and the age of the oldest; None for a glob, or where folder or log cannot be read.
+    """
+    root, _, number = at.log.partition("/helios/files/")
+    if is_glob(path) or not number.isdigit():
+        return None
+    location = f"file:///{root.removeprefix('file:').lstrip('/')}" if root.startswith("file:") else root
+    try:
+        known = FileLog(Stored(Folder(location, properties)), root, int(number)).load(at)
+        listed = Folder(path, properties).files()
+    except HeliosError:
+        return None
+    waiting = [stat for name, stat in listed.items() if stat[0] and not _read(known, name, stat)]
+    oldest = min((modified for _, modified in waiting), default=None)
+    age = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
+    return Lag(0, age, files=len(waiting), bytes=sum(size for size, _ in waiting))
+
+
+def _read(known: Known, name: str, stat: tuple[int, int]) -> bool:
+    was = known.get(name)
+    return was is not None and was[1] == stat[1] and was[0] in (stat[0], UNKNOWN)

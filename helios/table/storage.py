@@ -1,0 +1,130 @@
+"""Folders on any storage that PyIceberg can open, read without a JVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from helios.errors import RunError
+from helios.files.names import is_data, is_hidden
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """The exceptions of file systems and of missing ones; Azure's client has its own."""
+    try:
+        from azure.core.exceptions import AzureError
+    except ImportError:
+        return OSError, ValueError, ImportError
+    return OSError, ValueError, ImportError, AzureError
+
+
+class Folder:
+    """A folder on any storage that PyIceberg can open.
+
+    Args:
+        location: A URI or a path.
+        properties: PyIceberg's properties, which open the storage.
+        whose: The owner of the folder, for messages.
+    """
+
+    def __init__(self, location: str, properties: Mapping[str, str], whose: str = "") -> None:
+        local = "://" not in location or location.startswith("file:")
+        plain = os.path.abspath(location.removeprefix("file://")) if local else location.rstrip("/")
+        self.location = f"file://{plain}" if local else plain
+        self._local = plain if local else None
+        self._properties = properties
+        self._whose = whose
+
+    def folders(self) -> list[str]:
+        """The names of the folders in it; none when it is missing."""
+        return sorted(name for name, is_folder in self._list(self._path) if is_folder)
+
+    def batches(self, log: str) -> list[int]:
+        """The batch ids of Spark's `offsets` or `commits` log, ascending."""
+        return sorted(int(name) for name, _ in self._list(f"{self._path}/{log}") if name.isdigit())
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder of it; none when it is missing."""
+        return [name for name, _ in self._list(f"{self._path}/{folder}")]
+
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Size and modification time, in milliseconds, of all files under it, by their full paths.
+
+        Hidden files and those that are still being written are left out.
+        """
+        from pyarrow.fs import FileSelector, FileType
+
+        base = f"file:{self._local}" if self._local is not None else self.location
+        found: dict[str, tuple[int, int]] = {}
+        try:
+            for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
+                within = entry.path.removeprefix(self._path)
+                folders = within.split("/")[1:-1]
+                if entry.type == FileType.File and is_data(entry.base_name) and not any(map(is_hidden, folders)):
+                    found[f"{base}{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
+        except _failures() as error:
+            raise self._away(error) from error
+        return found
+
+    def text(self, name: str) -> str | None:
+        """The text of a file; None when there is no such file."""
+        try:
+            with self._system.open_input_stream(f"{self._path}/{name}") as stream:
+                return str(stream.read().decode())
+        except FileNotFoundError:
+            return None
+        except _failures() as error:
+            raise self._away(error) from error
+
+    def _list(self, path: str) -> Iterator[tuple[str, bool]]:
+        from pyarrow.fs import FileSelector, FileType
+
+        try:
+            for entry in self._system.get_file_info(FileSelector(path, allow_not_found=True)):
+                yield entry.base_name, entry.type == FileType.Directory
+        except _failures() as error:
+            raise self._away(error) from error
+
+    @cached_property
+    def _opened(self) -> tuple[FileSystem, str]:
+        from pyarrow.fs import FSSpecHandler, LocalFileSystem, PyFileSystem
+
+        if self._local is not None:
+            return LocalFileSystem(), self._local
+        from pyiceberg.io import SCHEMA_TO_FILE_IO, load_file_io
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        properties = dict(self._properties)
+        try:
+            scheme, netloc, path = PyArrowFileIO.parse_location(self.location, properties)
+            known = scheme in SCHEMA_TO_FILE_IO  # PyIceberg warns of other schemes, which pyarrow may know
+            files: Any = load_file_io(properties, self.location) if known else PyArrowFileIO(properties)
+            if isinstance(files, PyArrowFileIO):
+                return files.fs_by_scheme(scheme, netloc), path
+            system = files.get_fs(scheme, urlsplit(self.location).hostname)
+            system.invalidate_cache()  # adlfs caches listings
+            return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(self.location)
+        except _failures() as error:
+            raise self._away(error) from error
+
+    @property
+    def _system(self) -> FileSystem:
+        return self._opened[0]
+
+    @property
+    def _path(self) -> str:
+        return self._opened[1]
+
+    def _away(self, error: Exception) -> RunError:
+        whose = f" of {self._whose}" if self._whose else ""
+        return RunError(
+            f"{self.location}{whose} cannot be searched for readers: {' '.join(str(error).split())}; nothing was "
+            "expired.",
+            fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
+        )

@@ -1,0 +1,53 @@
+"""Files that are still being written wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from helios.files.settling import EMPTY, YOUNG, Settling
+
+NOW = 1_700_000_000.0
+
+
+def at(age: float) -> int:
+    return int((NOW - age) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "age", "format", "finished"),
+    [
+        ("file:/a.csv", 5, YOUNG, "csv", True),
+        ("file:/a.csv", 5, YOUNG - 0.1, "csv", False),
+        ("file:/a.csv", 5, -3600, "csv", False),
+        ("s3a://b/a.csv", 5, 0, "csv", True),
+        ("file:/a.csv", 0, 10 * EMPTY, "csv", False),
+        ("file:/a.json", 0, 10 * EMPTY, "json", False),
+        ("file:/a.parquet", 0, EMPTY - 1, "parquet", False),
+        ("file:/a.parquet", 0, EMPTY, "parquet", True),
+    ],
+)
+def test_at_the_first_look(path: str, size: int, age: float, format: str, finished: bool) -> None:
+    files = {path: (size, at(age))}
+    assert Settling(format).finished(files, NOW) == (files if finished else {})
+
+
+@pytest.mark.parametrize("age", [0.5, -3600])
+def test_a_young_file_that_stays_as_it_is_is_finished_at_the_second_look(age: float) -> None:
+    settling, files = Settling("csv"), {"file:/a.csv": (5, at(age))}
+    assert settling.finished(files, NOW) == {}
+    assert settling.undecided(files)
+    assert settling.finished(files, NOW + 0.1) == {}
+    assert settling.finished(files, NOW + 1) == files
+
+
+def test_a_growing_file_waits() -> None:
+    settling = Settling("csv")
+    for look in range(5):
+        assert settling.finished({"file:/a.csv": (5 + look, at(-look))}, NOW + look) == {}
+    assert settling.finished({"file:/a.csv": (9, at(-4))}, NOW + 6) == {"file:/a.csv": (9, at(-4))}
+
+
+def test_an_empty_file_is_not_looked_at_twice() -> None:
+    settling, files = Settling("csv"), {"file:/a.csv": (0, at(0))}
+    assert settling.finished(files, NOW) == {}
+    assert not settling.undecided(files)

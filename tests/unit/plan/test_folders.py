@@ -1,0 +1,34 @@
+"""The columns of local files, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from helios import Files
+
+
+def write(path: Path, **columns: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+def test_the_columns_of_all_parquet_files(tmp_path: Path) -> None:
+    source = Files.source(str(tmp_path), "parquet")
+    assert source.schema() is None
+    write(tmp_path / "a.parquet", id=pa.array([1], pa.int32()))
+    write(tmp_path / "b.parquet", note=["x"], ID=pa.array([1], pa.int64()))
+    (tmp_path / "_SUCCESS").touch()
+    found = source.schema()
+    assert [(c.name, c.type) for c in found.columns] == [("id", "unknown"), ("note", "string")]
+    (tmp_path / "c.parquet").write_bytes(b"damaged")
+    assert source.schema() is None
+
+
+def test_columns_beside_the_declared_ones() -> None:
+    assert Files.source("x.csv", schema="id int", rescued="more").schema().names == ("id", "more")
+    assert Files.source("x.csv", schema="id int", extra="add").schema() is None
+    assert Files.source("x.csv", schema="id int", extra="ignore").schema().names == ("id",)
