@@ -23,7 +23,7 @@ def kind(text: str) -> Any:
     [
         ("int", "bigint", "bigint"),
         ("float", "double", "double"),
-        ("decimal(8,1)", "decimal(9,4)", "decimal(12,4)"),
+        ("decimal(8,1)", "decimal(9,4)", "decimal(11,4)"),
         ("int", "decimal(4,2)", "decimal(12,2)"),
         ("int", "double", None),
         ("string", "int", None),
