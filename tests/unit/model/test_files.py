@@ -32,7 +32,7 @@ def test_an_option_that_is_none(name: str, message: str) -> None:
 
 def test_options_take_what_python_has() -> None:
     source = CSV.option(header=False, maxColumns=5, SEP=";")
-    assert source.reader_options() == {"header": "false", "maxColumns": "5", "sep": ";"}
+    assert source.reader_options() == {"header": "false", "escape": '"', "maxColumns": "5", "sep": ";"}
     with pytest.raises(DeclarationError, match="the value is list"):
         CSV.option(**{"nullValue": ["NA"]})  # type: ignore[arg-type]
 
