@@ -73,8 +73,10 @@ class DefaultEngine:
     """The engine behind the methods of declared values."""
 
     def check(self, pipeline: Pipeline) -> None:
-        _, problems = compile_pipelines([pipeline], self._context(pipeline))
-        if problems:
+        from helios.plan.sources import absent
+
+        plans, problems = compile_pipelines([pipeline], self._context(pipeline))
+        if problems := [*problems, *absent(plans)]:
             raise CheckFailed(problems)
 
     def plan(self, pipeline: Pipeline) -> Plan:

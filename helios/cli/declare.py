@@ -79,9 +79,11 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
       helios check pipeline.py
     """
     from helios.plan import compile_pipelines
+    from helios.plan.sources import absent
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
+    problems += [] if offline else absent(plans)
     if problems:
         raise CheckFailed(problems)
     names = [plan.pipeline for plan in plans]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from glob import glob
+from glob import glob, has_magic
 from itertools import islice
 from urllib.parse import urlsplit
 
+from helios.errors import NotFound, near_miss
+from helios.model.files import FilesSource
 from helios.plan.typing.schema import Column, Schema, from_arrow
 from helios.plan.typing.types import UNKNOWN
 
@@ -50,6 +52,21 @@ def parquet_columns(path: str) -> Schema | None:
         if known.type != column.type:
             columns[column.name.lower()] = Column.of(known.name, UNKNOWN)
     return Schema(tuple(columns.values()))
+
+
+def nothing_at(source: FilesSource) -> NotFound | None:
+    """The problem of a local path where nothing is; the run, which lists it, would stop there too."""
+    path = local(source.path)
+    if path is None or os.path.exists(path) or glob(path):
+        return None
+    around, name = os.path.split(path.rstrip("/"))
+    beside = sorted(os.listdir(around or ".")) if os.path.isdir(around or ".") else []
+    hint = f" {near_miss(name, beside)}" if beside and not has_magic(name) else ""
+    return NotFound(
+        f"{source.label()}: there is nothing at {source.path}.{hint}",
+        where=source.origin,
+        fix="check the path; for files that are still to come, make the folder.",
+    )
 
 
 def _files(path: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -13,8 +13,8 @@ from helios.model.memory import MemorySource
 from helios.model.source import IcebergSource
 from helios.plan import iceberg_source
 from helios.plan.context import Surroundings
-from helios.plan.folders import parquet_columns
-from helios.plan.nodes import ReadPlan
+from helios.plan.folders import nothing_at, parquet_columns
+from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
 
 Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
@@ -44,6 +44,8 @@ class SourceRow:
             stateless pipeline; otherwise Spark's own stream delivers the rows.
         rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
+        absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
+            elsewhere.
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
     """
 
@@ -53,6 +55,7 @@ class SourceRow:
     spans: bool = True
     rereadable: bool = True
     counts_rows: bool = True
+    absent: Callable[[Any], HeliosError | None] = lambda source: None
     why: str = WHY_SPANS
 
 
@@ -85,11 +88,18 @@ SOURCES: dict[type[Source], SourceRow] = {
         reader="helios.spark.sources.files:FilesReader",
         describe=_files,
         counts_rows=False,
+        absent=nothing_at,
         why="stateless over a folder: each batch reads the files that the source's log names",
     ),
     MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
 }
 """By the type of the declared source."""
+
+
+def absent(plans: Iterable[Plan]) -> list[HeliosError]:
+    """A problem for each source of the pipelines whose data is not there."""
+    sources = {read.source.origin: read.source for plan in plans for read in plan.reads}.values()
+    return [problem for source in sources if (problem := row_of(source).absent(source)) is not None]
 
 
 def row_of(source: Source) -> SourceRow:

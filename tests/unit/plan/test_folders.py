@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
-from helios import Files
+from helios import Catalog, Files, Iceberg
+from helios.errors import CheckFailed
 
 
 def write(path: Path, **columns: Any) -> None:
@@ -32,3 +34,13 @@ def test_columns_beside_the_declared_ones() -> None:
     assert Files.source("x.csv", schema="id int", rescued="more").schema().names == ("id", "more")
     assert Files.source("x.csv", schema="id int", extra="add").schema() is None
     assert Files.source("x.csv", schema="id int", extra="ignore").schema().names == ("id",)
+
+
+def test_a_missing_folder_is_told_with_the_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    sink = Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path / ".helios"))
+    (Files.source(str(tmp_path / "orders"), "csv", schema="id int").incremental() >> sink).check()
+    with pytest.raises(CheckFailed, match=r"there is nothing at .*ordes\. Did you mean 'orders'\? Fix: check the path"):
+        (Files.source(str(tmp_path / "ordes"), "csv", schema="id int").incremental() >> sink).check()
+    with pytest.raises(CheckFailed, match=r"there is nothing at .*\*\.json\. Fix: "):
+        (Files.source(str(tmp_path / "*.json"), schema="id int") >> sink).check()
