@@ -4,6 +4,7 @@
   7.1f0e9a3bc2d4          entry 7: a header, then a line for each file: its path, size and modification time
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
+  7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
 
 An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
 so that a place proves every entry up to it: a log that was cut, torn or edited is refused. Names carry the hash, so
@@ -28,6 +29,7 @@ FANOUT = 32
 
 NAME = re.compile(r"(\d+)(?:-(\d+))?\.([0-9a-f]{12})")
 SKIPPED = ".skipped"
+UNREAD = ".unread"
 
 Known = dict[str, tuple[int, int]]
 """Size and modification time of every file that was read, by its path."""
@@ -154,6 +156,8 @@ class FileLog:
         for entry in whole:
             if skipped := other.skipped(entry):
                 self.skip(Place(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
+        if unread := other.unread():
+            self.set_aside(at, [File(path, *stat) for path, stat in unread.items()])
         self._parts = [Part(name, whole[0].number, at.entry)]
         return known
 
@@ -249,6 +253,20 @@ class FileLog:
         name = f"{self._folder}/{at.entry}.{at.hash[:12]}{SKIPPED}"
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
+
+    def set_aside(self, at: Place, files: Sequence[File]) -> None:
+        """Notes files of an entry that could not be read: a mended one is a new file."""
+        text = json.dumps([[file.path, file.size, file.modified] for file in files], ensure_ascii=False)
+        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", text)
+
+    def unread(self) -> Known:
+        """The files that were set aside, as they were then."""
+        names = [name for name in self._store.names(self._folder) if name.endswith(UNREAD)]
+        names.sort(key=lambda name: int(name.partition(".")[0]))  # of a file that came twice, the later state
+        found: list[list[Any]] = []
+        for name in names:
+            found += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
+        return {path: (size, modified) for path, size, modified in found}
 
     def _write(self, entry: Entry) -> None:
         name = f"{entry.number}.{entry.hash[:12]}"

@@ -385,7 +385,8 @@ def test_a_file_that_cannot_be_read(world: Any, which: str) -> None:
     assert "\n" not in str(failed.value)
     if kind == "orc":
         return
-    pipeline = source.on_bad_file("quarantine") >> world.sink("a.t").quarantine("a.q")
+    # A mended file is no changed one.
+    pipeline = source.on_change("fail").on_bad_file("quarantine") >> world.sink("a.t").quarantine("a.q")
     run = world.run(pipeline)
     assert world.ids("a.t") == ([1, 2, 3] if kind == "parquet" else [7])
     [(payload, reason)] = world.rows("a.q", "payload", "reason")

@@ -128,6 +128,7 @@ def _rescued(own: StructType, reading: Reading) -> Column:
 
 def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[Found]) -> None:
     """Notes files that cannot be read for the quarantine."""
+    context.aside.unread = tuple(one.file for one in bad)
     if not bad:
         return
     step = f"{source.label()}.on_bad_file"

@@ -57,6 +57,7 @@ class FilesReader(SpanSource):
         self._log: FileLog | None = None
         self._at: Place | None = None
         self._known: Known = {}
+        self._unread: Known = {}
         self._listed: tuple[Listed, float] | None = None
         self._frozen: tuple[Listed, frozenset[str]] | None = None
         self._current: tuple[str, list[File]] = "", []
@@ -123,6 +124,7 @@ class FilesReader(SpanSource):
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
         changed = [path for path in new if path in known and not _same(known[path], new[path])]
+        changed = [path for path in changed if self._unread.get(path) != known[path]]  # else it was mended
         for path in [path for path in new if path in known and _same(known[path], new[path])]:
             del new[path]
         if changed and self._source.changed == "fail":
@@ -174,6 +176,7 @@ class FilesReader(SpanSource):
         at = Place.of(position) or self._adopted(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
+            self._unread = self._our_log.unread()
             self._at = at
         return self._at
 
@@ -342,7 +345,12 @@ class FilesReader(SpanSource):
             files = self.verified(span)
             if not files:
                 return None
-        return file_rows.read_files(replace(self.context, spark=spark), self._source, files)
+        df = file_rows.read_files(replace(self.context, spark=spark), self._source, files)
+        at = Place.of(span.end) if span is not None and span.end is not None else None
+        if at is not None and self.context.aside.unread:
+            self._our_log.set_aside(at, self.context.aside.unread)
+            self._unread |= {file.path: (file.size, file.modified) for file in self.context.aside.unread}
+        return df
 
     def stream(self) -> DataFrame:
         return RowStream(self).df()
