@@ -15,6 +15,7 @@ from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found, look
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
+from helios.spark.sources.listing import loaded
 
 SHOWN = 5
 """How many names a message shows."""
@@ -150,7 +151,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group) -> StructT
     options = {"inferSchema": "true", **source.reader_options()} if source.format == "csv" else source.reader_options()
     reader = context.spark.read.format(source.format).options(**options, **SPARKS_OWN)
     reader = reader.option("columnNameOfCorruptRecord", bad_rows.TEXT)
-    schema = reader.load([file.path for file in group.files]).schema
+    schema = loaded(context.spark, reader, group.files).schema
     kind = nullable(StructType([field for field in schema.fields if field.name != bad_rows.TEXT]))
     assert isinstance(kind, StructType)
     context.inferred.last = {group.files: kind}

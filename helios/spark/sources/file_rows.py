@@ -18,6 +18,7 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found
 from helios.spark.sources.file_reading import SPARKS_OWN, Group, Reading, reading_of
 from helios.spark.sources.file_types import any_of, by_name, cast
+from helios.spark.sources.listing import loaded
 
 
 def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
@@ -66,7 +67,7 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, group: Gro
     if source.format == "csv":
         options["enforceSchema"] = "true"
     reader = spark.read.format(source.format).options(**options).schema(own)
-    df = reader.load([file.path for file in group.files])
+    df = loaded(spark, reader, group.files)
     columns, doubtful = _columns(group, reading, source)
     file = F.col("_metadata.file_path")
     if source.rescued:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 from helios.files.entry import File
 from helios.files.names import is_data, is_glob
@@ -84,6 +84,11 @@ def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
     found = jvm.java.util.regex.Pattern.compile(APART).splitAsStream(APART.join(texts)).toList()
     made: ScalaSeq[str] = jvm.org.apache.spark.api.python.PythonUtils.toSeq(found)
     return made
+
+
+def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) -> DataFrame:
+    """What a reader makes of files; a Python list would cross py4j path by path."""
+    return DataFrame(reader._jreader.load(text_seq(file.path for file in files)), spark)
 
 
 def _paths(spark: SparkSession, paths: Sequence[str], *, globbing: bool) -> ScalaSeq[JavaPath]:
