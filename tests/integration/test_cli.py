@@ -112,7 +112,7 @@ def shout(df):
     return df.withColumn("customer", F.udf(lambda name: loud(name) + SIGN, "string")("customer"))
 
 loud_orders = (
-    Files.source("data", "csv", schema="id bigint, customer string").incremental(poll="1s")
+    Files.source("data", "csv", schema="id bigint, customer string", extra="ignore").incremental(poll="1s")
     >> shout
     >> Iceberg.sink("shop.loud")
 )
