@@ -160,8 +160,8 @@ def test_it_stores_the_same(states: States, shared_spark: SparkSession, name: st
         for batch in batches:
             case.feed(lake, batch)
     new = stored.record(lake, but=ADDED)
-    for target in case.targets:
-        # Since issue 12 tables that are made for upserts have format v3, as the plan says.
+    for target in [one for one in case.targets if one.table in old["tables"]]:  # a route may have no row yet
+        # Later, tables that are made for upserts have format v3, as the plan says.
         assert new["tables"][target.table].pop("format") == made
         assert old["tables"][target.table].pop("format") == 2
     assert new == old

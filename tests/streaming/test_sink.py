@@ -183,7 +183,7 @@ def test_a_batch_pipeline_sets_identical_inputs_aside_once(world: Any, again: st
 
 
 def test_keys_of_a_batch_that_was_set_aside_are_forgotten(world: Any) -> None:
-    sink = world.sink("a.t").upsert("id", order_by="n", delete_when="op = 'd'", store_order=False)
+    sink = world.sink("a.t").upsert("id", order_by="n", delete_when="op = 'd'", store_order=False).format_version(2)
     pipeline = world.source("a.s").incremental() >> sink.audit({"small": "coalesce(max(id), 0) < 100"}).publish()
     world.fill("a.s", [1, 2], v="'a'", n="1", op="'u'")
     world.run(pipeline)

@@ -342,15 +342,15 @@ class Checkpoint:
         try:
             if text is not None:
                 return list(json.loads(text))
-            if not self.batches("offsets"):
-                return None
+            planned = self.batches("offsets")
+            if not planned or '"logOffset"' in (self.files.read(f"offsets/{planned[-1]}") or ""):
+                return None  # a folder that Spark's own stream followed, as earlier versions had it, stored none
             why = "is lost: where the followed tables were first read from is not known"
         except (ValueError, TypeError) as error:
             why = f"is damaged ({error})"
         raise CheckpointError(
             f"{self.location}/helios/start.json {why}.",
-            fix="restore the file from a backup, or begin a new checkpoint at the target's position with `helios run "
-            "--new-checkpoint`.",
+            fix="restore the file from a backup, or resume at the target's position: `helios run --new-checkpoint`.",
         )
 
     def write_start(self, starts: list[StartEntry]) -> None:
