@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from helios import Catalog, Iceberg, Memory
+from helios import Catalog, Iceberg
 from helios.spark.run.run import PipelineRun
 
 SOURCE = pa.schema(
@@ -152,10 +152,7 @@ def compare(catalog: Catalog, given: argparse.Namespace, spark: SparkSession | N
     sink = Iceberg.sink("perf.state", catalog=catalog)
     sink = sink.format_version(given.format_version).write_mode(given.write_mode)
     columns = [name for name in SOURCE.names if name != "op" and (name != "seq" or given.stores_order)]
-    if given.stores_order:
-        made = Memory.source([], "id bigint, seq bigint, amount double, name string, at timestamp") >> sink.append()
-        made.named("made").run(once=True, spark=spark).await_termination()
-    upsert = sink.upsert("id", order_by="seq", delete_when="op = 'd'")
+    upsert = sink.upsert("id", order_by="seq", delete_when="op = 'd'", store_order=given.stores_order)
     pipeline = Iceberg.source("perf.changes", catalog=catalog).incremental(poll="100ms") >> upsert
     reference = Reference()
     changes = Changes(given.keys, given.share, given.seed, reference)
