@@ -52,7 +52,7 @@ def test_the_examples_run(world: Any) -> None:
 
     assert of("customers", "id", "amount") == Counter([(1, Decimal("9.00")), (4, Decimal("-1.00"))])
     table = world.catalog.load("shop.customers").iceberg
-    assert [f.name for f in table.schema().fields] == ["id", "customer", "country", "amount", "changed_at"]
+    assert [f.name for f in table.schema().fields] == ["id", "customer", "country", "amount", "updated_at"]
     assert of("totals") == Counter([("DE", Decimal("15.00")), ("FR", Decimal("13.50"))])
     assert of("by_country", "country") == Counter({("DE",): 4, ("FR",): 2})
     assert of("growing", "note")[("from FR",)] == 3
