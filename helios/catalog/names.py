@@ -36,3 +36,17 @@ class TableName:
     def sql(self) -> str:
         """Every part in backticks, for Spark."""
         return ".".join(f"`{p.replace('`', '``')}`" for p in (self.catalog.name, *self.namespace, self.table))
+
+
+def file_name(text: str, also: str = "") -> str:
+    """A name of a file or folder made of a table's or a pipeline's.
+
+    Args:
+        text: The name.
+        also: Characters that stay, beside letters, digits and `_-.`.
+
+    Examples:
+        >>> file_name("local.a.my table@b"), file_name("local.a.t@b", also="@")
+        ('local.a.my_table_b', 'local.a.t@b')
+    """
+    return "".join(c if c.isalnum() or c in f"_-.{also}" else "_" for c in text)

@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from helios.errors import CheckpointError
@@ -301,8 +301,3 @@ def lines_of(files: Iterable[tuple[str, int, int]]) -> list[File]:
         ['c', 'a', 'b']
     """
     return sorted((File(*one) for one in files), key=lambda file: (file.modified, file.path))
-
-
-def moved(place: Place, log: FileLog) -> Place:
-    """A place in the log of another checkpoint, as one of this log."""
-    return replace(place, log=log.location)

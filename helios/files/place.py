@@ -15,6 +15,16 @@ UNKNOWN = -1
 """The size of a file that only Spark's log of an earlier version names."""
 
 
+def same(known: tuple[int, int], now: tuple[int, int]) -> bool:
+    """Whether a file is as it was: its size, where that is known, and its modification time.
+
+    Examples:
+        >>> same((5, 7), (5, 7)), same((UNKNOWN, 7), (5, 7)), same((5, 7), (5, 8))
+        (True, True, False)
+    """
+    return known[1] == now[1] and known[0] in (now[0], UNKNOWN)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """How far a folder is read: up to an entry of its log.

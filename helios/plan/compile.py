@@ -16,7 +16,7 @@ from helios.catalog.conf import (
     pyiceberg_properties,
     warehouse,
 )
-from helios.catalog.names import TableName
+from helios.catalog.names import TableName, file_name
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
@@ -328,7 +328,7 @@ class _Lowering:
     def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
         location = hadoop_uri(given) if given else self.default_checkpoint(write, identity)
         catalog = write.table.catalog
-        example = f'.checkpoint("/shared/checkpoints/{_folder(identity)}")'
+        example = f'.checkpoint("/shared/checkpoints/{file_name(identity, also="@")}")'
         if not location and not CATALOGS[catalog.type].temporary:
             self.problems.append(
                 ConfigError(
@@ -371,11 +371,7 @@ class _Lowering:
     def default_checkpoint(self, write: WritePlan, identity: str) -> str:
         """A folder in the warehouse; empty for a catalog in memory, whose checkpoint is temporary too."""
         base = hadoop_uri(warehouse(write.table.catalog) or "")
-        return f"{base.rstrip('/')}/_helios/checkpoints/{_folder(identity)}" if base else ""
-
-
-def _folder(identity: str) -> str:
-    return "".join(c if c.isalnum() or c in "_-.@" else "_" for c in identity)
+        return f"{base.rstrip('/')}/_helios/checkpoints/{file_name(identity, also='@')}" if base else ""
 
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {

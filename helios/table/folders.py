@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from helios.errors import HeliosError, RunError
 from helios.files.log import FileLog
 from helios.files.names import is_glob
-from helios.files.place import UNKNOWN, Place
+from helios.files.place import Place, same
 from helios.table.positions import Lag
 from helios.table.storage import Folder
 
-if TYPE_CHECKING:
-    from helios.files.log import Known
+NEW = (0, 0)
+"""Of a file that is not known."""
 
 
 class Stored:
@@ -56,12 +55,19 @@ def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | Non
         listed = Folder(path, properties).files()
     except HeliosError:
         return None
-    waiting = [stat for name, stat in listed.items() if stat[0] and not _read(known, name, stat)]
+    return waiting_lag([stat for name, stat in listed.items() if stat[0] and not same(known.get(name, NEW), stat)])
+
+
+def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
+    """The lag of files that wait.
+
+    Args:
+        waiting: Their sizes in bytes, and their modification times in milliseconds.
+
+    Examples:
+        >>> waiting_lag([])
+        Lag(snapshots=0, seconds=0.0, files=0, bytes=0)
+    """
     oldest = min((modified for _, modified in waiting), default=None)
     age = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
     return Lag(0, age, files=len(waiting), bytes=sum(size for size, _ in waiting))
-
-
-def _read(known: Known, name: str, stat: tuple[int, int]) -> bool:
-    was = known.get(name)
-    return was is not None and was[1] == stat[1] and was[0] in (stat[0], UNKNOWN)

@@ -141,6 +141,18 @@ def world(shared_spark: SparkSession, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
+def copy(world: Any) -> Pipeline:
+    """A pipeline whose two batches have been committed."""
+    world.fill("a.s", range(10))
+    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").exactly_once()
+    world.run(pipeline)
+    world.fill("a.s", range(10, 20))
+    world.run(pipeline)
+    world.events.clear()
+    return pipeline
+
+
+@pytest.fixture
 def forget_commit() -> Callable[[Path, int], None]:
     """Removes a batch's entry from Spark's commit log: at the next start the batch is replayed."""
 

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from decimal import Decimal
 from functools import partialmethod
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helios import Pipeline
-
-DOCS = Path(__file__).parents[2] / "docs"
-
-
-def blocks(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+from tests.suite.pages import blocks
 
 
 def test_the_examples_run(world: Any) -> None:
@@ -38,7 +31,7 @@ def test_the_examples_run(world: Any) -> None:
     world.sql("CREATE TABLE local.shop.growing (id bigint, remark string) USING iceberg")
     made: dict[str, Any] = {}
     ran = 0
-    for block in blocks("writing.md"):
+    for block in blocks("docs/writing.md"):
         before = dict(made)
         exec(block, made)
         for name, value in made.items():
@@ -75,7 +68,7 @@ def here(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_metrics_page_runs(world: Any, here: None, capsys: pytest.CaptureFixture[str]) -> None:
     made: dict[str, Any] = {}
-    for block in blocks("metrics.md"):
+    for block in blocks("docs/metrics.md"):
         exec(block, made)
     said = capsys.readouterr().out
     assert said.startswith("2 ")
@@ -86,7 +79,7 @@ def test_the_metrics_page_runs(world: Any, here: None, capsys: pytest.CaptureFix
 
 def test_the_end_of_the_quickstart_runs(world: Any, here: None, capsys: pytest.CaptureFixture[str]) -> None:
     made: dict[str, Any] = {}
-    exec(blocks("quickstart.md")[-1], made)
+    exec(blocks("docs/quickstart.md")[-1], made)
     made["main"]()
     said = capsys.readouterr().out
     assert "write     local.shop.from_python, append, exactly once; will be created" in said

@@ -25,18 +25,6 @@ from helios.table.positions import Batch, Span
 Forget = Callable[[Path, int], None]
 
 
-@pytest.fixture
-def copy(world: Any) -> Pipeline:
-    """A pipeline whose two batches have been committed."""
-    world.fill("a.s", range(10))
-    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").exactly_once()
-    world.run(pipeline)
-    world.fill("a.s", range(10, 20))
-    world.run(pipeline)
-    world.events.clear()
-    return pipeline
-
-
 def snapshots(world: Any) -> int:
     return len(world.catalog.load("a.t").snapshots())
 

@@ -22,18 +22,6 @@ GONE = r"was rolled back or replaced: batch \d+ of .* is no longer in its histor
 UNKNOWN = r"cannot prove that batch 1 of .* is still in it"
 
 
-@pytest.fixture
-def copy(world: Any) -> Pipeline:
-    """A pipeline whose two batches have been committed."""
-    world.fill("a.s", range(10))
-    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").exactly_once()
-    world.run(pipeline)
-    world.fill("a.s", range(10, 20))
-    world.run(pipeline)
-    world.events.clear()
-    return pipeline
-
-
 def roll_back(world: Any, table: str = "a.t", to: int = 0) -> None:
     snapshot = world.catalog.load(table).snapshots()[to].id
     world.sql(f"CALL local.system.rollback_to_snapshot('{table}', {snapshot})")

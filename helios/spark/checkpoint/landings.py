@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+from helios.catalog.names import file_name
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.checkpoint.files import Checkpoint
@@ -30,10 +31,9 @@ class Landings:
     """
 
     def __init__(self, checkpoint: Checkpoint, id: str, target: str) -> None:
-        name = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
         self._checkpoint = checkpoint
         self._id = id
-        self._file = f"{FOLDER}/{name}.json"
+        self._file = f"{FOLDER}/{file_name(target)}.json"
         self._last: Landing | None = None
         self._read = False
 

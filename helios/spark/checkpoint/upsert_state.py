@@ -19,6 +19,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from helios.catalog.names import file_name
 from helios.errors import CheckpointError, Origin
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.jvm.sql import quoted
@@ -42,9 +43,8 @@ class UpsertState:
     """
 
     def __init__(self, checkpoint: Checkpoint, target: str, tombstones: float) -> None:
-        folder = "".join(c if c.isalnum() or c in "_-." else "_" for c in target)
         self.files = checkpoint.files
-        self.folder = f"helios/keys/{folder}"
+        self.folder = f"helios/keys/{file_name(target)}"
         self._tombstones = tombstones
 
     def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.conf import components, spark_conf, warehouse
 from helios.catalog.connections import prepare
-from helios.catalog.names import TableName
+from helios.catalog.names import TableName, file_name
 from helios.catalog.spec import Catalog
 from helios.config import Config
 from helios.errors import HeliosError, InputError, RunError
@@ -375,8 +375,7 @@ class Maintainer:
 
     @property
     def _note(self) -> str:
-        safe = "".join(c if c.isalnum() or c in "_-." else "_" for c in self.table.text)
-        return f"helios/maintenance/{safe}.json"
+        return f"helios/maintenance/{file_name(self.table.text)}.json"
 
     def _remembered(self) -> dict[str, float]:
         text = self._notes.read(self._note) if self._notes is not None else None

@@ -20,7 +20,7 @@ from helios.errors import CheckpointError, NotFound, RunError
 from helios.files import spark_log
 from helios.files.entry import File
 from helios.files.log import FileLog, Known, lines_of
-from helios.files.place import UNKNOWN, Place
+from helios.files.place import UNKNOWN, Place, same
 from helios.files.settling import APART, WHOLE_OBJECTS, Settling
 from helios.model.files import FilesSource
 from helios.spark.checkpoint.files import HadoopFiles, StartEntry
@@ -29,6 +29,7 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.listing import Listed
 from helios.spark.sources.row_stream import RowStream
 from helios.spark.sources.spans import SpanSource
+from helios.table.folders import waiting_lag
 from helios.table.positions import Lag, Position, Span
 
 FRESH = 60.0
@@ -123,9 +124,9 @@ class FilesReader(SpanSource):
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        changed = [path for path in new if path in known and not _same(known[path], new[path])]
+        changed = [path for path in new if path in known and not same(known[path], new[path])]
         changed = [path for path in changed if self._unread.get(path) != known[path]]  # else it was mended
-        for path in [path for path in new if path in known and _same(known[path], new[path])]:
+        for path in [path for path in new if path in known and same(known[path], new[path])]:
             del new[path]
         if changed and self._source.changed == "fail":
             raise self._changed(changed, known, new, "read already and have changed since")
@@ -223,7 +224,7 @@ class FilesReader(SpanSource):
     # lag
 
     def _observe(self, waiting: Sequence[File]) -> None:
-        self._lag = _lag(waiting)
+        self._lag = waiting_lag([(file.size, file.modified) for file in waiting])
         self.context.observer.lagging(self.index, self._lag)
 
     def lag(self, at: Position) -> Lag | None:
@@ -246,7 +247,7 @@ class FilesReader(SpanSource):
         many = len(files) > listing.MANY
         now = self._look() if many else listing.looked_at(self.context.spark, [file.path for file in files])
         gone = [file for file in files if file.path not in now]
-        changed = [f for f in files if f.path in now and not _same((f.size, f.modified), now[f.path])]
+        changed = [f for f in files if f.path in now and not same((f.size, f.modified), now[f.path])]
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
@@ -354,17 +355,6 @@ class FilesReader(SpanSource):
 
     def stream(self) -> DataFrame:
         return RowStream(self).df()
-
-
-def _same(known: tuple[int, int], now: tuple[int, int]) -> bool:
-    return known[1] == now[1] and known[0] in (now[0], UNKNOWN)
-
-
-def _lag(waiting: Sequence[File]) -> Lag:
-    if not waiting:
-        return Lag(0, 0.0, files=0, bytes=0)
-    age = max(0.0, time.time() - waiting[0].modified / 1000)
-    return Lag(0, age, files=len(waiting), bytes=sum(file.size for file in waiting))
 
 
 def _digest(listed: list[tuple[str, int, int]]) -> str:

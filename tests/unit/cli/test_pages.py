@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,9 +16,9 @@ import pytest
 
 from helios import Catalog, day
 from helios.table.snapshots import Table
+from tests.suite.pages import ROOT, blocks
 from tests.unit.cli.conftest import Run
 
-ROOT = Path(__file__).parents[3]
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -31,10 +30,6 @@ SCHEMA = pa.schema(
 )
 ELSEWHERE = {"docs/reading.md", "docs/writing.md", "docs/metrics.md", "docs/architecture.md"}
 """Pages that other tests run or compile; architecture.md is compared with the code below."""
-
-
-def blocks(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
 
 
 PAGES = [

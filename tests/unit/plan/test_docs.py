@@ -13,8 +13,9 @@ import pytest
 
 from helios import Catalog, Pipeline
 from helios.plan import Context, ReadPath, compile_pipelines
+from tests.suite.pages import ROOT, blocks
 
-PAGE = Path(__file__).parents[3] / "docs" / "reading.md"
+PAGE = ROOT / "docs" / "reading.md"
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -47,7 +48,7 @@ def events(catalog: Catalog) -> None:
 
 def test_the_examples_compile(events: None, context: Context) -> None:
     made: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
+    for block in blocks("docs/reading.md"):
         exec(block, made)
     pipelines = {name: value for name, value in made.items() if isinstance(value, Pipeline)}
     plans, problems = compile_pipelines(list(pipelines.values()), context)
@@ -64,14 +65,12 @@ def test_the_examples_compile(events: None, context: Context) -> None:
 def test_every_error_of_the_page_is_one_that_is_told() -> None:
     """The words of its last table stand in the code."""
     words = re.findall(
-        r"`([^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text().split("## What is refused")[1], re.M))
+        r"`([^`]+)`",
+        " ".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text().split("## What is refused")[1], re.M)),
     )
     code = (
-        "".join(
-            re.sub(r'"\s*\n\s*f?"', "", file.read_text())
-            for file in (PAGE.parents[1] / "helios" / "plan").rglob("*.py")
-        )
-        + (PAGE.parents[1] / "helios" / "table" / "snapshots.py").read_text()
+        "".join(re.sub(r'"\s*\n\s*f?"', "", file.read_text()) for file in (ROOT / "helios" / "plan").rglob("*.py"))
+        + (ROOT / "helios" / "table" / "snapshots.py").read_text()
     )
     parts = [part.strip(" ,") for word in words for part in word.split("...")]
     assert len(parts) > 20
