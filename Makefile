@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all conformance services matrix lint types unit docs format clean lock
+.PHONY: help demo test test-all test-slow conformance services matrix lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -32,13 +32,13 @@ $(JARS): $(READY)
 	@touch $@
 
 # MinIO is built from source (3 minutes, once). Tests of a server that cannot be had are skipped, and say why.
-$(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py
-	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest; then touch $@; fi
+$(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py tests/services/kafka.py
+	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest kafka; then touch $@; fi
 
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# Marks choose: tests/suite/short.py. Both runs together are all tests, and no test is in both.
+# Marks choose: tests/suite/short.py. The three runs together are all tests, and no test is in two.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
 	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
 		--durations=15 --durations-min=5 --cov --cov-report=
@@ -46,8 +46,11 @@ test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spa
 # pytest prints the coverage of both runs, then its own summary, last.
 test-all: $(JARS) $(SERVERS) ## All other tests, on real servers too, and the coverage of both runs
 	@scripts/coverage.sh "$(COVERAGE)"
-	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/all" $(BIN)/pytest -m "not short" -n 2 $(STRICT) \
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/all" $(BIN)/pytest -m "not short and not slow" -n 2 $(STRICT) \
 		--durations=25 --durations-min=10 --cov --cov-append --cov-report=term --cov-fail-under=90
+
+test-slow: $(JARS) ## Tests of minutes each, and every promise on every catalog that `make services` has
+	@$(WITH_JAVA) $(BIN)/pytest -m "slow" -n 2 $(STRICT) -o session_timeout=10800 --durations=25 --durations-min=10
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance

@@ -104,6 +104,14 @@ def cluster(session: nox.Session) -> None:
 
 
 @nox.session
+def kafka(session: nox.Session) -> None:
+    """Topics of a real broker: values, registries, kills, brokers that are away."""
+    _install(session)
+    session.run("python", "-m", "tests.services", "install", "kafka", success_codes=[0, 1])
+    session.run("pytest", "tests/kafka", *session.posargs)
+
+
+@nox.session
 @nox.parametrize("pyspark", SPARKS)
 def spark(session: nox.Session, pyspark: str) -> None:
     """Unit and streaming tests on one version of Spark."""

@@ -34,10 +34,13 @@ from helios.errors import (
     ScriptError,
 )
 from helios.model import engine as _engine
+from helios.model.cdc import Cdc
 from helios.model.files import Files
 from helios.model.flow import Pipeline, Pipelines, Stream, Transform
 from helios.model.iceberg import Iceberg
+from helios.model.kafka import Kafka
 from helios.model.memory import Memory
+from helios.model.output import Console
 from helios.model.partition import bucket, day, hour, identity, month, truncate, year
 from helios.model.steps import (
     aggregate,
@@ -48,6 +51,7 @@ from helios.model.steps import (
     join,
     rename,
     select,
+    session_window,
     sql,
     step,
     union,
@@ -57,6 +61,7 @@ from helios.model.steps import (
     with_columns,
 )
 from helios.model.values import param
+from helios.model.webhook import Webhook
 
 if TYPE_CHECKING:
     from helios.catalog.seam import Operations
@@ -67,9 +72,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Catalog",
+    "Cdc",
     "CheckFailed",
     "CheckpointError",
     "ConfigError",
+    "Console",
     "DeclarationError",
     "EngineNeeded",
     "EnvironmentProblem",
@@ -77,6 +84,7 @@ __all__ = [
     "HeliosError",
     "Iceberg",
     "InputError",
+    "Kafka",
     "LeaseError",
     "LedgerError",
     "Memory",
@@ -90,6 +98,7 @@ __all__ = [
     "Stream",
     "Table",
     "Transform",
+    "Webhook",
     "aggregate",
     "bucket",
     "cast",
@@ -104,6 +113,7 @@ __all__ = [
     "param",
     "rename",
     "select",
+    "session_window",
     "sql",
     "step",
     "truncate",

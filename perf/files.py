@@ -4,8 +4,8 @@
 
 Every round draws a format, what happens to rows that do not parse, and some steps. A step lands csv, json or parquet
 files, whose columns come, go, change their order and, in parquet, become wider; some lines do not parse, some files are
-truncated or empty and are mended later under their name, some are replaced by others. After each step the pipeline
-drains the folder; some of these drivers die right before or right after a commit, and another goes on.
+truncated, empty or damaged inside and are mended later under their name, some are replaced by others. After each step
+the pipeline drains the folder; some of these drivers die right before or right after a commit, and another goes on.
 
 At the end every row that was written into a whole file must be in the target once, with its values, and every line that
 does not parse must be in the quarantine once, or among the counted drops.
@@ -102,7 +102,7 @@ class Account:
         lines = lines_of_csv(rows, columns) if self.format == "csv" else [json.dumps(row) for row in rows]
         for _ in range(self.rng.choice((0, 0, 1, 2))):
             self.ids += 1
-            text = f"broken{self.ids}"
+            text = f"broken{self.ids:06}"  # none is a part of another
             line = f'{{"id": "{text}"' if self.format == "json" else ",".join([text] * (len(columns) + 1))
             broken.append(text)
             lines.insert(self.rng.randint(1, len(lines)), line)
@@ -126,7 +126,8 @@ class Account:
             path = folder / f"file {self.files}.{self.format}"
         if kind == "break" and self.format == "parquet":
             self.pending[path], self.waiting[path] = whole, (rows, broken)
-            write(path, b"" if self.rng.random() < 0.3 else whole[: self.rng.randint(1, len(whole) - 1)])
+            cut = whole[: self.rng.randint(1, len(whole) - 1)]
+            write(path, self.rng.choice((b"", cut, cut, hollow(whole))))
             self.counted["broken files"] += 1
             return
         write(path, whole)
@@ -162,6 +163,12 @@ def parquet(rows: list[Row], columns: list[str], *, wide: bool) -> bytes:
     out = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema), out)
     return out.getvalue()
+
+
+def hollow(content: bytes) -> bytes:
+    """A parquet file whose footer is whole, and whose pages are not."""
+    pages = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return content[:4] + b"\xff" * (pages - 4) + content[pages:]
 
 
 _clock = 1_700_000_000.0

@@ -146,15 +146,27 @@ def checkpoint_components(location: str) -> tuple[str, ...]:
     return STORAGES[kind].checkpoints if kind else ()
 
 
-def checkpoint_conf(location: str, catalogs: Iterable[Catalog]) -> dict[str, str]:
-    """The conf of Hadoop's file system for a checkpoint, with secrets in clear: for the session only.
+def object_components(location: str) -> tuple[str, ...]:
+    """The jar components with which Hadoop reads and writes at a place.
+
+    Examples:
+        >>> object_components("s3a://bucket/in"), object_components("/data/in")
+        (('aws', 's3a'), ())
+    """
+    kind = kind_of(location)
+    return (*STORAGES[kind].components, *STORAGES[kind].checkpoints) if kind else ()
+
+
+def hadoop_conf(location: str, catalogs: Iterable[Catalog], storage: Storage | None = None) -> dict[str, str]:
+    """The conf of Hadoop's file system for a checkpoint or a folder of files, with secrets in clear: for the session.
 
     Args:
-        location: Where the checkpoint is.
+        location: Where that is.
         catalogs: The pipeline's catalogs: the credentials are those of the one whose warehouse is at the same place,
             else of the first one on such a storage, else the default chain's.
+        storage: The storage that was given for it, which takes the place of theirs.
     """
-    storage = _storage_at(location, catalogs)
+    storage = storage or _storage_at(location, catalogs)
     place = urlsplit(location).netloc
     return _revealed(STORAGES[storage.type].hadoop(storage, place)) if storage else {}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 import re
 import threading
 from collections.abc import Callable, Hashable
@@ -127,8 +127,7 @@ def _connect(catalog: Catalog) -> PyCatalog:
         from pyiceberg.catalog import load_catalog
 
         return load_catalog(catalog.name, **properties)
-    module, _, name = own.partition(":")
-    made: PyCatalog = getattr(importlib.import_module(module), name)(catalog.name, **properties)
+    made: PyCatalog = pkgutil.resolve_name(own)(catalog.name, **properties)
     return made
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,6 +20,8 @@ from helios.errors import RunError
 from helios.model.values import Identifier
 
 if TYPE_CHECKING:
+    import sqlite3
+
     import pyiceberg.catalog
     import pyiceberg.table
     from pyiceberg.io import FileIO
@@ -49,8 +50,8 @@ class Reader(Protocol):
 
 def reader(catalog: Catalog) -> Reader:
     """The fastest reader of a catalog: its SQLite file, where it has one."""
-    index = CATALOGS[catalog.type].index
-    return _SqliteReader(catalog, index(catalog)) if index else _ClientReader(catalog)
+    database = CATALOGS[catalog.type].database
+    return _SqliteReader(catalog, database(catalog)) if database else _ClientReader(catalog)
 
 
 class _SqliteReader:
@@ -105,6 +106,8 @@ class _SqliteReader:
     def _rows(self, query: str, *values: str) -> list[sqlite3.Row]:
         if not self._file.exists():
             return []
+        import sqlite3
+
         glue = "AND" if "WHERE" in query else "WHERE"
         # mode=rw never creates the file, and unlike ro it can roll back a killed writer's transaction.
         uri = f"{self._file.as_uri()}?mode=rw"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """A symptom with its likely cause and its fix.
 
     Args:
         name: Its name, for programs.
-        symptom: A pattern in the messages of the errors, or in the names of their classes.
+        symptom: A pattern in the messages of the errors, or in the names of their classes, whatever its case. It is
+            compiled when a call has failed.
         cause: What is likely wrong, as the end of a sentence.
         fix: What to do about it, in the imperative.
         unreached: Whether the server certainly never received the request, so that another replica may be tried.
@@ -21,17 +21,11 @@ class Diagnosis:
     """
 
     name: str
-    symptom: re.Pattern[str]
+    symptom: str
     cause: str
     fix: str
     unreached: bool = False
     settings: bool = False
-
-
-def _row(
-    name: str, symptom: str, cause: str, fix: str, unreached: bool = False, *, settings: bool = False
-) -> Diagnosis:
-    return Diagnosis(name, re.compile(symptom, re.IGNORECASE), cause, fix, unreached, settings)
 
 
 def _status(number: str) -> str:
@@ -41,38 +35,38 @@ def _status(number: str) -> str:
 
 DIAGNOSES = (
     # What is missing on this machine
-    _row(
+    Diagnosis(
         "no boto3",
         r"No module named '(boto3|botocore)",
         "the Python package boto3 is missing",
         "pip install 'helios-iceberg[glue]'",
     ),
-    _row(
+    Diagnosis(
         "no thrift",
         r"No module named '(thrift|hive_metastore)",
         "the Python package thrift is missing",
         "pip install 'helios-iceberg[hive]'",
     ),
-    _row(
+    Diagnosis(
         "no adlfs",
         r"No module named '(adlfs|azure)|Could not initialize FileIO.*fsspec.*abfs",
         "the Python package adlfs is missing",
         "pip install 'helios-iceberg[adls]'",
     ),
-    _row(
+    Diagnosis(
         "no gcsfs",
         r"No module named '(gcsfs|google)|Could not initialize FileIO: pyiceberg.io.fsspec",
         "the Python package gcsfs is missing",
         "pip install 'helios-iceberg[gcs]'",
     ),
-    _row(
+    Diagnosis(
         "no jar",
         r"ClassNotFoundException|NoClassDefFoundError|Cannot find constructor for|No FileSystem for scheme",
         "a jar is missing in the Spark session",
         "run `helios jars SCRIPT` and `helios doctor`; storage= says which jars are needed",
     ),
     # Credentials: before the network, whose errors may stand beside them
-    _row(
+    Diagnosis(
         "no credentials",
         r"Unable to locate credentials|NoCredentialsError|Unable to load credentials from any"
         r"|DefaultCredentialsError|could not find default credentials|Could not load the default credentials"
@@ -82,7 +76,7 @@ DIAGNOSES = (
         "give the keys in its storage, or set up the chain (environment variables, a profile, an instance role)",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "expired token",
         r"ExpiredToken|token (is|has) expired|expired token|AuthorizationExpired|"
         + _status("419")
@@ -91,13 +85,13 @@ DIAGNOSES = (
         "get a new one, or give `credential`, with which tokens are renewed",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "clock",
         r"RequestTimeTooSkewed|clock skew|request date header",
         "the clock of this machine is wrong",
         "set it, for example by NTP",
     ),
-    _row(
+    Diagnosis(
         "wrong region",
         r"AuthorizationHeaderMalformed|PermanentRedirect|\bthe region '.+' is wrong"
         r"|HTTP status 301|status code:? 301|\(301\)|IllegalLocationConstraint|incorrect region|is in this region"
@@ -107,21 +101,21 @@ DIAGNOSES = (
         "give region= of the storage as the bucket has it",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "unknown key",
         r"InvalidAccessKeyId|UnrecognizedClient|InvalidClientTokenId|access key id you provided does not exist",
         "the access key is unknown there",
         "check access_key_id, and that it belongs to this server or account",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "wrong session",
         r"InvalidToken\b|InvalidTokenId|security token included in the request is invalid",
         "the session token is not of these keys",
         "give the three that were issued together, or leave session_token out",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "wrong secret",
         r"SignatureDoesNotMatch|signature we calculated does not match|InvalidSignature"
         r"|AuthenticationFailed|Server failed to authenticate the request|invalid_grant",
@@ -129,22 +123,28 @@ DIAGNOSES = (
         "check the secret key, token or connection string of its storage",
         settings=True,
     ),
-    _row("wrong scope", r"invalid_scope", "the token server does not grant the scope", "check `scope`", settings=True),
-    _row(
+    Diagnosis(
+        "wrong scope",
+        r"invalid_scope",
+        "the token server does not grant the scope",
+        "check `scope`",
+        settings=True,
+    ),
+    Diagnosis(
         "wrong client",
         r"invalid_client|OAuthError|Credentials given were invalid|unauthorized_client",
         "the token server refuses the client credentials",
         "check `credential` (client_id:secret) and `oauth2_server_uri`",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "unauthorized",
         r"UnauthorizedError|NotAuthorizedException|" + _status("401") + r"|Not authorized|Unauthorized",
         "its server does not know these credentials (401)",
         "check `credential` or `token`, and the keys of its storage",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "forbidden",
         r"ForbiddenError|AccessDenied|ACCESS_DENIED|" + _status("403") + r"|Forbidden|AuthorizationFailure"
         r"|AuthorizationPermissionMismatch|not authorized to perform|PermissionDenied",
@@ -153,7 +153,7 @@ DIAGNOSES = (
         settings=True,
     ),
     # What is not there
-    _row(
+    Diagnosis(
         "no bucket",
         r"NoSuchBucket|bucket does not exist|NO_SUCH_BUCKET|NOT_FOUND.{0,400}CreateResumableUpload|ContainerNotFound"
         r"|FilesystemNotFound|specified container does not exist|specified filesystem does not exist"
@@ -162,21 +162,21 @@ DIAGNOSES = (
         "make it, or see the warehouse; a server other than Amazon's may need path_style=True",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "no warehouse",
         r"NoSuchWarehouse|warehouse .{0,80}(not found|does not exist|unknown)",
         "its server knows no such warehouse",
         "check `warehouse`",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "no branch",
         r"NessieReferenceNotFound|Named reference .* not found|REFERENCE_NOT_FOUND",
         "Nessie has no such branch or tag",
         "check `ref`, or make the branch",
         settings=True,
     ),
-    _row(
+    Diagnosis(
         "no locks",
         r"Unable to (select from|update).*(HIVE_LOCKS|NEXT_LOCK_ID|TXNS)|HIVE_LOCKS|NEXT_LOCK_ID"
         r"|HiveTable.*lock|Error updating transaction database",
@@ -185,7 +185,7 @@ DIAGNOSES = (
         settings=True,
     ),
     # The network
-    _row(
+    Diagnosis(
         "tls",
         r"CERTIFICATE_VERIFY_FAILED|SSLError|SSLHandshakeException|SSLCertVerificationError|PKIX path"
         r"|WRONG_VERSION_NUMBER|wrong version number|certificate (has expired|verify failed)|curlCode: (35|60)",
@@ -193,7 +193,7 @@ DIAGNOSES = (
         "check http or https in its address, and that its certificate is trusted here",
         True,
     ),
-    _row(
+    Diagnosis(
         "dns",
         r"Name or service not known|NameResolutionError|getaddrinfo|nodename nor servname|UnknownHost"
         r"|Temporary failure in name resolution"
@@ -203,7 +203,7 @@ DIAGNOSES = (
         "path_style=True",
         True,
     ),
-    _row(
+    Diagnosis(
         "refused",
         r"Connection refused|ConnectionRefused|NewConnectionError"
         r"|CURL error \[7\]|curlCode: 7\b|Could not connect to any of"
@@ -213,14 +213,14 @@ DIAGNOSES = (
         "check its host and port, and that the server is up",
         True,
     ),
-    _row(
+    Diagnosis(
         "no way",
         r"Network is unreachable|No route to host|EHOSTUNREACH|ENETUNREACH",
         "its network is unreachable",
         "check the address, a VPN or a firewall",
         True,
     ),
-    _row(
+    Diagnosis(
         "connect timeout",
         r"ConnectTimeout|connect timeout|connect timed out|timed out.*connect|Connect(ion)? to .* timed out"
         r"|Connection timed out|CURL error \[28\]|curlCode: 28\b(?!.*too slow)",
@@ -228,20 +228,20 @@ DIAGNOSES = (
         "check its host and port, and that no firewall drops the connection",
         True,
     ),
-    _row(
+    Diagnosis(
         "timeout",
         r"ReadTimeout|TooLong|Read timed out|SocketTimeout|timed out|TimeoutError|Timeout was reached|RequestTimeout",
         "its server accepted the request and did not answer in time",
         "check the load and the log of the server",
     ),
-    _row(
+    Diagnosis(
         "reset",
         r"Connection reset|ConnectionResetError|RemoteDisconnected|Connection aborted|Broken pipe|EOFError"
         r"|Server disconnected|unexpected end of (file|stream)|TSocket read 0 bytes|NoHttpResponse|BadStatusLine",
         "the connection broke off",
         "try again; check the log of the server",
     ),
-    _row(
+    Diagnosis(
         "away",
         r"ServiceUnavailable|ServerError|"
         + _status("50[0234]")
@@ -250,7 +250,7 @@ DIAGNOSES = (
         "its server is there but cannot answer",
         "try again; check the log of the server",
     ),
-    _row(
+    Diagnosis(
         "no catalog",
         r"ValidationError|JSONDecodeError|" + _status("404") + r"|Not Found|RESTError|No route for request",
         "what answers at its address is no such catalog",
@@ -284,7 +284,7 @@ def evidence(error: BaseException) -> str:
 def _found(error: BaseException) -> tuple[Diagnosis, BaseException] | None:
     errors = {f"{type(one).__name__}: {one}": one for one in chain(error)}
     for row in DIAGNOSES:
-        telling = [text for text in errors if row.symptom.search(text)]
+        telling = [text for text in errors if re.search(row.symptom, text, re.IGNORECASE)]
         if telling:
             return row, errors[min(telling, key=len)]
     return None

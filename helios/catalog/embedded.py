@@ -134,7 +134,7 @@ LOCAL = CatalogRow(
     components=("iceberg", "sqlite"),
     storages=("local", "s3", "adls", "gcs"),
     prepare=lambda catalog: _prepare(catalog, _declared_folder(catalog)),
-    index=lambda catalog: _declared_folder(catalog) / "catalog.db",
+    database=lambda catalog: _declared_folder(catalog) / "catalog.db",
     placed=True,
     gaps=(
         "on a cluster, every machine must see the path",
@@ -149,7 +149,7 @@ MEMORY = CatalogRow(
     warehouse=lambda catalog: None,
     components=("iceberg", "sqlite"),
     prepare=_prepare_memory,
-    index=lambda catalog: _memory_folder(catalog) / "catalog.db",
+    database=lambda catalog: _memory_folder(catalog) / "catalog.db",
     temporary=True,
     gaps=(
         "lives in a temporary folder of the process, so that Spark and PyIceberg see the same tables; a killed "

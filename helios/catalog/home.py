@@ -23,11 +23,12 @@ def find_config(start: Path) -> Path | None:
 
 
 def _mentions_helios(project: Path) -> bool:
+    text = project.read_bytes().decode("utf-8-sig", errors="replace")
+    # The key or a table `tool`: most files that mention helios only depend on it, and are not worth a parser.
+    if "helios" not in text or re.search(r"""\btool["']?\s*(?:\.\s*["']?helios\b|[\]=])""", text) is None:
+        return False
     import tomllib
 
-    text = project.read_bytes().decode("utf-8-sig", errors="replace")
-    if "helios" not in text:
-        return False
     try:
         tool = tomllib.loads(text).get("tool")
     except tomllib.TOMLDecodeError:

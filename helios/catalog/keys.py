@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from helios.errors import near_miss
@@ -26,8 +25,7 @@ HTTP = ("http", "https")
 _FLAGS = {"true": True, "false": False}
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(NamedTuple):
     """One setting of a row.
 
     Args:

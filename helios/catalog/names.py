@@ -38,6 +38,20 @@ class TableName:
         return ".".join(f"`{p.replace('`', '``')}`" for p in (self.catalog.name, *self.namespace, self.table))
 
 
+@dataclass(frozen=True)
+class Address(TableName):
+    """What is written and is no table: its namespace is its kind, and its catalog is where the progress is kept.
+
+    Examples:
+        >>> Address(Catalog.memory("m"), ("kafka",), "orders").text
+        'kafka:orders'
+    """
+
+    @property
+    def text(self) -> str:
+        return f"{'.'.join(self.namespace)}:{self.table}"
+
+
 def file_name(text: str, also: str = "") -> str:
     """A name of a file or folder made of a table's or a pipeline's.
 

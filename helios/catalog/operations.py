@@ -12,11 +12,12 @@ from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, InputError, NotFound, Origin, near_miss
 from helios.model.partition import PartitionField
 from helios.model.values import Identifier, caller
-from helios.table.snapshots import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.schema import Schema
+
+    from helios.table.snapshots import Table
 
 __all__ = [
     "CACHE_SECONDS",
@@ -68,6 +69,8 @@ def load(catalog: Catalog, table: str) -> Table:
     found = reader(catalog).load(name)
     if found is None:
         raise missing_table(catalog, table, caller())
+    from helios.table.snapshots import Table
+
     return Table(_dotted((catalog.name, *name)), found)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult
 
 from helios.catalog.keys import Fault, Given, Key, Value
@@ -27,8 +26,7 @@ def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
     return None if uri.netloc else "names no bucket"
 
 
-@dataclass(frozen=True)
-class CatalogRow:
+class CatalogRow(NamedTuple):
     """All that Helios knows of one type of catalog.
 
     Args:
@@ -41,7 +39,7 @@ class CatalogRow:
         fault: What is wrong with a combination of settings.
         java: Java system properties of the driver that it needs, where its client takes no other setting.
         prepare: Creates what a writer needs, such as a folder; idempotent.
-        index: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
+        database: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
         client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
         placed: Whether its warehouse must be a URI on its storage.
         temporary: Whether it, and the checkpoints of its pipelines, are removed when the process ends.
@@ -58,7 +56,7 @@ class CatalogRow:
     fault: Callable[[Given], Fault | None] = no_fault
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
-    index: Callable[[Catalog], Path] | None = None
+    database: Callable[[Catalog], Path] | None = None
     client: str | None = None
     placed: bool = False
     temporary: bool = False
@@ -66,8 +64,7 @@ class CatalogRow:
     gaps: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class StorageRow:
+class StorageRow(NamedTuple):
     """All that Helios knows of one kind of storage.
 
     Args:
@@ -92,7 +89,7 @@ class StorageRow:
     pyiceberg: Callable[[Storage], dict[str, Value]]
     hadoop: Callable[[Storage, str], dict[str, Value]]
     example: str
-    schemes: Mapping[str, str] = field(default_factory=dict)
+    schemes: Mapping[str, str]
     no_checkpoint: Callable[[Storage, str], str | None] = lambda storage, location: None
     misplaced: Callable[[SplitResult, Storage | None], str | None] = bucketless
     warehouse: Callable[[Storage], str | None] = lambda storage: None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import helios
-from helios.cli import declare, doctor, maintain, output, quarantine, run, status, tables
+from helios.cli import declare, doctor, maintain, output, quarantine, run, status, tables, webhook
 from helios.errors import HeliosError
 
 INTERRUPTED = 130
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 COMMANDS = (
-    declare.init, declare.check, declare.plan, declare.graph, run.run, doctor.doctor, doctor.jars,
+    declare.init, declare.check, declare.plan, declare.graph, run.run, webhook.webhook, doctor.doctor, doctor.jars,
     tables.tables, tables.schema, tables.snapshots,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
     quarantine.quarantine, status.status,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import click
 
 from helios.catalog.catalogs import CATALOGS
 from helios.cli import options, output
+from helios.cli.looks import Check, timed
 from helios.cli.options import Target
 from helios.errors import EnvironmentProblem, HeliosError, NotFound, near_miss
 
@@ -20,18 +20,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
     from helios.catalog.spec import Catalog
+    from helios.cli.options import Loaded
     from helios.environment.java import Java
-
-
-@dataclass(frozen=True)
-class Check:
-    """One check of the doctor; `ok` is None where the check could not be made."""
-
-    name: str
-    ok: bool | None
-    detail: str
-    milliseconds: float | None = None
-    fix: str | None = None
 
 
 @click.command()
@@ -50,21 +40,27 @@ def doctor(
     profile: str | None,
     as_json: bool,
 ) -> None:
-    """Look at Java, Spark, the jars and the catalogs.
+    """Look at Java, Spark, the jars, the catalogs and the topics.
 
     Looks at the catalogs of the script, else of helios.toml: their addresses, which credentials are used (never their
-    values), their namespaces. A small file is put on each catalog's storage, read back and deleted. No look takes
-    more than 10 s.
+    values), their namespaces. A small file is put on each catalog's storage, read back and deleted. Of a script's Kafka
+    sources the brokers, the topics with their offsets and the schema registry, for which Spark is started. No look
+    takes more than 10 s.
 
     \b
     Example:
       helios doctor
       helios doctor pipeline.py --catalog prod
     """
-    catalogs = _catalogs(target, profile, values, name)
+    loaded = options.load(target, profile, values, offline=True) if target is not None else None
+    catalogs = _catalogs(loaded, profile, name)
     checks = [_java(), *_spark(catalogs), _memory(target, profile)]
     for catalog in catalogs:
         checks += _catalog(catalog)
+    if loaded is not None and name is None:
+        from helios.cli.doctor_sources import look_at_sources
+
+        checks += look_at_sources(loaded)
     failed = [check for check in checks if check.ok is False]
     if as_json:
         output.to_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -106,7 +102,8 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
         click.echo(line, err=True)
 
     version, _ = installed_spark()
-    needed = _components(_catalogs(target, profile, values))
+    loaded = options.load(target, profile, values, offline=True) if target is not None else None
+    needed = _components(_catalogs(loaded, profile))
     paths = ensure(needed, spark_version=version, progress=say)
     class_archive.ensure(java.find_java(), version, say)
     if as_json:
@@ -116,11 +113,8 @@ def jars(target: Target | None, values: dict[str, str], profile: str | None, as_
             click.echo(path)
 
 
-def _catalogs(
-    target: Target | None, profile: str | None, values: dict[str, str], name: str | None = None
-) -> list[Catalog]:
+def _catalogs(loaded: Loaded | None, profile: str | None, name: str | None = None) -> list[Catalog]:
     """The catalogs that the script uses, else those of helios.toml; with a name, one that either declares."""
-    loaded = options.load(target, profile, values, offline=True) if target is not None else None
     config = loaded.context.config if loaded else options.configured(profile)
     used = options.catalogs_of(loaded) if loaded else list(config.catalogs.values())
     if name is None:
@@ -142,44 +136,13 @@ def _components(catalogs: Iterable[Catalog]) -> list[str]:
     return list(dict.fromkeys(component for several in needed for component in several))
 
 
-def _timed(name: str, look: Callable[[], str], where: str = "", otherwise: str | None = None) -> Check:
-    """Runs a check with a time limit.
-
-    Args:
-        name: What is checked.
-        look: The check; it returns the detail to show.
-        where: The address or location that it checks.
-        otherwise: The fix of a failure whose cause is unknown.
-    """
-    from helios.catalog.diagnosis import brief, diagnose, evidence
-    from helios.catalog.probe import bounded
-
-    began = time.perf_counter()
-    fix: str | None = None
-    try:
-        detail, ok = bounded(look), True
-    except Exception as error:
-        # Clients of storages and catalogs raise the errors of their libraries, which have no common root.
-        ok = False
-        cause = error.__cause__ if isinstance(error, HeliosError) else error
-        found = diagnose(cause) if cause is not None else None
-        if cause is not None and found is not None:
-            detail, fix = f"{found.cause} ({evidence(cause)})", f"{found.fix}."
-        elif isinstance(error, HeliosError):
-            detail, fix = error.what, error.fix or otherwise
-        else:
-            detail, fix = brief(error), otherwise
-        detail = f"{where}: {detail}" if where else detail
-    return Check(name, ok, detail, (time.perf_counter() - began) * 1000, fix)
-
-
 def _java() -> Check:
     from helios.environment.java import find_java
 
     def shown(java: Java) -> str:
         return f"{java.version} at {java.path}" + (f" ({java.notice})" if java.notice else "")
 
-    return _timed("java", lambda: shown(find_java()))
+    return timed("java", lambda: shown(find_java()))
 
 
 def _spark(catalogs: list[Catalog]) -> list[Check]:
@@ -202,8 +165,8 @@ def _spark(catalogs: list[Catalog]) -> list[Check]:
             )
         return f"{', '.join(needed)} in {cache_folder(found[0])}"
 
-    first = _timed("spark", spark)
-    return [first, _timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
+    first = timed("spark", spark)
+    return [first, timed("jars", jars)] if first.ok else [first, Check("jars", None, "which ones depends on Spark")]
 
 
 def _memory(target: Target | None, profile: str | None) -> Check:
@@ -214,7 +177,7 @@ def _memory(target: Target | None, profile: str | None) -> Check:
         config = load(Path(target.path), profile) if target is not None else options.configured(profile)
         return f"{shown(config.master, config.spark_conf)}, on {config.master}"
 
-    return _timed("memory", look)
+    return timed("memory", look)
 
 
 def _catalog(catalog: Catalog) -> list[Check]:
@@ -230,7 +193,7 @@ def _catalog(catalog: Catalog) -> list[Check]:
         listed = Check(name, None, "not asked: see its address")
     else:
         remedy = f"check the settings of [catalogs.{catalog.name}], and that its server is up."
-        listed = _timed(name, lambda: _namespaces(catalog), otherwise=remedy)
+        listed = timed(name, lambda: _namespaces(catalog), otherwise=remedy)
     histories = _histories(catalog) if listed.ok else []
     return [*checks, listed, *histories, *_storage(catalog, listed=listed.ok is True)]
 
@@ -243,13 +206,13 @@ def _addresses(name: str, addresses: Iterable[str]) -> list[Check]:
             reach(address)
             return address
 
-        return _timed(f"{name}: address", connect, address)
+        return timed(f"{name}: address", connect, address)
 
     return [look(address) for address in addresses]
 
 
 def _credentials(name: str, kind: Callable[[], str | None]) -> list[Check]:
-    found = _timed(f"{name}: credentials", lambda: kind() or "")
+    found = timed(f"{name}: credentials", lambda: kind() or "")
     return [found] if found.detail else []
 
 
@@ -273,7 +236,7 @@ def _histories(catalog: Catalog) -> list[Check]:
         told = [(one.name, growth(one.iceberg).advice()) for one in written]
         return "; ".join(f"{name} has {advice}" for name, advice in told if advice is not None)
 
-    found = _timed(f"history of {catalog.name}", look)
+    found = timed(f"history of {catalog.name}", look)
     if found.ok is False:
         return [replace(found, ok=None, detail=f"not looked at: {found.detail}")]
     return [replace(found, ok=None)] if found.detail else []
@@ -301,7 +264,7 @@ def _storage(catalog: Catalog, *, listed: bool) -> list[Check]:
         found.extend([place] if place else [])
         return ""
 
-    client = _timed(name, connect)  # separate from put, so that put's time is its own
+    client = timed(name, connect)  # separate from put, so that put's time is its own
     if not client.ok:
         return [*checks, client]
     if not found:
@@ -333,8 +296,8 @@ def _round(name: str, place: str, io: FileIO, remedy: str) -> Iterable[Check]:
         io.delete(location)
         return "removed"
 
-    first = _timed(f"{name}: put", put, place, remedy)
+    first = timed(f"{name}: put", put, place, remedy)
     yield first
     if first.ok:
-        yield _timed(f"{name}: get", get, place, remedy)
-        yield _timed(f"{name}: delete", delete, place, remedy)
+        yield timed(f"{name}: get", get, place, remedy)
+        yield timed(f"{name}: delete", delete, place, remedy)

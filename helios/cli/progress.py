@@ -95,10 +95,12 @@ class Lines:
 
     def _text(self, event: Event) -> str:
         if event.kind == "batch":
-            written = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}"
+            written = counted(event.rows, "row")
+            if event.snapshot is not None:
+                written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             told = f"; {event.message}" if event.message else ""
             told += late(event)
-            return f"batch {event.batch}: {written}, snapshot {event.snapshot}, {event.seconds:.1f} s{told}"
+            return f"batch {event.batch}: {written}, {event.seconds:.1f} s{told}"
         if event.kind == "skipped":
             told = f": {event.message}" if event.message else ""
             return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}{late(event)}"

@@ -75,7 +75,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
         places=warehouses(catalogs.values()),
         checkpoints={plan.pipeline: plan.checkpoint for plan in plans},
         file_sizes={name: size for name, size in sizes.items() if size},
-        branches={plan.pipeline: plan.write.sink.branch_name or MAIN for plan in plans},
+        branches={name: plan.write.sink.branch_name or MAIN for plan in plans for name in plan.write.pipelines},
     )
     found: list[Status] = []
     for plan in plans:
@@ -89,6 +89,10 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
 def _of_plan(plan: Plan, view: Any) -> list[Status]:
     from helios.table.status import Status, statuses
 
+    output = plan.write.output
+    if output is not None:
+        note = f"{output.label()} keeps no record of its batches"
+        return [Status(pipeline=plan.pipeline, table=plan.write.table.text, notes=(note,))]
     names = [name for name in (plan.pipeline, plan.was) if name]
     tables = list(_targets(plan))
     written = [one for table in tables for one in statuses(table, view) if one.pipeline in names]
@@ -96,7 +100,10 @@ def _of_plan(plan: Plan, view: Any) -> list[Status]:
 
 
 def _targets(plan: Plan) -> Iterator[Table]:
-    """The target, or the tables of a routed sink."""
+    """The target, or the tables of a routed sink, and the quarantine."""
+    quarantine = plan.write.quarantine
+    if quarantine is not None and quarantine.catalog.exists(quarantine.within):
+        yield quarantine.catalog.load(quarantine.within)
     catalog, within = plan.write.table.catalog, plan.write.table.within
     if plan.write.sink.routing is None:
         if catalog.exists(within):
@@ -171,7 +178,7 @@ def _behind(one: Status) -> str:
         >>> _behind(Status(pipeline="p", table="t", batch=1, behind_files=2, behind_bytes=3 << 20, seconds=90.0))
         '2 files of 3 MB, 90 s'
     """
-    if one.behind is None and one.behind_files is None:
+    if one.behind is None and one.behind_files is None and one.behind_records is None:
         return "" if one.batch is None else "unknown"
     from helios.plan.text import show_bytes
 
@@ -179,6 +186,8 @@ def _behind(one: Status) -> str:
     if one.behind_files:
         files = f"{one.behind_files:,} file{'' if one.behind_files == 1 else 's'}"
         found.append(f"{files} of {show_bytes(one.behind_bytes or 0)}")
+    if one.behind_records:
+        found.append(f"{one.behind_records:,} record{'' if one.behind_records == 1 else 's'}")
     return f"{', '.join(found)}, {_age(one.seconds or 0)}" if found else "no"
 
 

@@ -49,6 +49,20 @@ class Config:
     spark_conf: dict[str, str] = field(repr=False)
     profile: str | None
 
+    def storage(self, name: str, where: Origin) -> Storage:
+        """The declared storage of a name.
+
+        Raises:
+            NotFound: There is none.
+        """
+        if name in self.storages:
+            return self.storages[name]
+        raise NotFound(
+            f"storage {name!r} is not declared. {near_miss(name, self.storages)}",
+            where=where,
+            fix=f"declare it as [storages.{name}] in {CONFIG_FILE}, or pass a Storage.",
+        )
+
 
 def load(start: Path, profile: str | None = None, env: Mapping[str, str] = os.environ) -> Config:
     """Reads the configuration that holds for a script.

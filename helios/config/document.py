@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +39,8 @@ class Document:
         """
         if file is None:
             return cls(None, {}, {})
+        import tomllib
+
         try:
             text = file.read_bytes().decode("utf-8-sig")
             tree = tomllib.loads(text)
@@ -114,6 +115,8 @@ def _lines(text: str, prefix: KeyPath) -> dict[KeyPath, int]:
 
 
 def _key_path(statement: str) -> KeyPath:
+    import tomllib
+
     try:
         tree: Any = tomllib.loads(statement)
     except tomllib.TOMLDecodeError:

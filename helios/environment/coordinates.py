@@ -15,6 +15,7 @@ COMPONENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "4.0": {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
         "sqlite": ("org.xerial:sqlite-jdbc:3.47.1.0",),
+        "avro": ("org.apache.spark:spark-avro_2.13:4.0.1",),
     },
     "4.1": {
         "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -157,7 +157,7 @@ class FileLog:
             if skipped := other.skipped(entry):
                 self.skip(Place(log="", entry=entry.number, hash=entry.hash), sorted(skipped))
         if unread := other.unread():
-            self.set_aside(at, [File(path, *stat) for path, stat in unread.items()])
+            self.set_aside(at, {File(path, *stat): "" for path, stat in unread.items()})
         self._parts = [Part(name, whole[0].number, at.entry)]
         return known
 
@@ -172,7 +172,11 @@ class FileLog:
             found = [entry for entry in some if entry.number > after] + found
             if some[0].number <= after + 1:
                 break
-        return [file for entry in found for file in entry.files if file.path not in self.skipped(entry)]
+        kept: list[File] = []
+        for entry in found:
+            skipped = self.skipped(entry)
+            kept += [file for file in entry.files if file.path not in skipped]
+        return kept
 
     def _chain(self, at: Place) -> Iterator[tuple[str, list[Entry]]]:
         """The files of the log up to a place, newest first, each with its entries up to there."""
@@ -254,10 +258,15 @@ class FileLog:
         noted: list[str] = json.loads(self._store.read(name) or "[]")
         self._store.write(name, json.dumps(sorted({*noted, *paths}), ensure_ascii=False))
 
-    def set_aside(self, at: Place, files: Sequence[File]) -> None:
-        """Notes files of an entry that could not be read: a mended one is a new file."""
-        text = json.dumps([[file.path, file.size, file.modified] for file in files], ensure_ascii=False)
-        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", text)
+    def set_aside(self, at: Place, files: Mapping[File, str]) -> None:
+        """Notes files of an entry that could not be read, and why: a mended one is a new file."""
+        noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
+        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
+
+    def unread_of(self, at: Place) -> dict[File, str]:
+        """The files of an entry that were set aside, with the cause; without those of which none is known."""
+        found = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
+        return {File(*one[:3]): one[3] for one in found if len(one) > 3 and one[3]}
 
     def unread(self) -> Known:
         """The files that were set aside, as they were then."""
@@ -266,7 +275,7 @@ class FileLog:
         found: list[list[Any]] = []
         for name in names:
             found += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
-        return {path: (size, modified) for path, size, modified in found}
+        return {path: (size, modified) for path, size, modified, *_ in found}
 
     def _write(self, entry: Entry) -> None:
         name = f"{entry.number}.{entry.hash[:12]}"

@@ -3,14 +3,74 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import quote
+
+SAFE = "_-!.~'()*,;:$&+=/@"
+"""ASCII characters that Java leaves as they are in a path."""
 
 GLOB = re.compile(r"[{}\[\]*?\\]")
 HIDDEN = re.compile(r"[._](?!.*=).*|.*\._COPYING_", re.DOTALL)
+ANY = {"*": "[^/]*", "?": "[^/]"}
 UNFINISHED = re.compile(r"_(common_)?metadata.*|.*\.(tmp|crc)", re.DOTALL)
 
 
 def is_glob(path: str) -> bool:
     return GLOB.search(path) is not None
+
+
+def escaped(path: str) -> str:
+    """A path as the glob that stands for it alone.
+
+    Spark takes every path for a glob, and where it is told not to, it reads each file as often as there are such names.
+
+    Examples:
+        >>> escaped("in/a[1].csv")
+        'in/a\\\\[1\\\\].csv'
+    """
+    return GLOB.sub(r"\\\g<0>", path)
+
+
+def rooted(path: str) -> tuple[str, str]:
+    """The folder before the first part of a path that is a glob, and the rest; of no glob nothing.
+
+    Examples:
+        >>> rooted("s3://b/lake/*/day=*/"), rooted("/lake/a")
+        (('s3://b/lake', '*/day=*'), ('/lake/a', ''))
+    """
+    found = GLOB.search(path)
+    if found is None:
+        return path, ""
+    root, _, _ = path[: found.start()].rpartition("/")
+    return root or "/" * path.startswith("/") or ".", re.sub("/+", "/", path[len(root) :]).strip("/")
+
+
+def globbed(glob: str) -> re.Pattern[str]:
+    """What a glob matches, by Hadoop's rules.
+
+    Args:
+        glob: Parts of a path with `*`, `?`, `[a-z]`, `[^a]`, `{a,b}` or `\\` before a sign that stands for itself.
+
+    Raises:
+        re.error: A brace is not closed.
+
+    Examples:
+        >>> pattern = globbed("{eu,us}/day=202?-*/[!x]*.csv")
+        >>> [p for p in ("eu/day=2026-1/a.csv", "us/day=2026-1/x.csv", "eu/day=2026-1/b/a.csv") if pattern.fullmatch(p)]
+        ['eu/day=2026-1/a.csv']
+    """
+    within = 0
+    made = []
+    for part in re.findall(r"\\.|\[[^\]]*\]|.", glob, re.DOTALL):
+        if len(part) > 2:
+            made.append(f"[^{part[2:]}" if part[1] in "!^" else part)
+        elif part in ANY:
+            made.append(ANY[part])
+        elif part in "{}" or (part == "," and within):
+            within += {"{": 1, "}": -1, ",": 0}[part]
+            made.append({"{": "(?:", "}": ")", ",": "|"}[part])
+        else:
+            made.append(re.escape(part.removeprefix("\\") or part))
+    return re.compile("".join(made), re.DOTALL)
 
 
 def is_hidden(name: str) -> bool:
@@ -31,3 +91,13 @@ def is_data(name: str) -> bool:
         ['a.csv']
     """
     return not is_hidden(name) and UNFINISHED.fullmatch(name) is None
+
+
+def encoded(path: str) -> str:
+    """A path, or a part of it, as Java encodes it in a URI.
+
+    Examples:
+        >>> encoded("/in box/ä%.csv")
+        '/in%20box/ä%25.csv'
+    """
+    return "".join(one if ord(one) > 127 else quote(one, safe=SAFE) for one in path)

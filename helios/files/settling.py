@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 YOUNG = 2.0
 """Seconds since a file's last change in which it may still be written: it is looked at a second time."""
 
-APART = 0.9
-"""Seconds between two looks at a file that count as two."""
+APART = 1.0
+"""Seconds between two looks at a file that count as two; S3 tells versions apart by whole seconds."""
 
 EMPTY = 60.0
 """Seconds after which an empty file counts as finished, in a format that has no empty files."""
@@ -17,8 +17,8 @@ EMPTY = 60.0
 BY_LINE = ("csv", "json", "text")
 """Formats in which an empty file is one without rows: it waits until it is filled."""
 
-WHOLE_OBJECTS = ("s3", "s3a", "s3n", "gs")
-"""Stores where a file appears when it is closed, whole."""
+AT_ONCE = ("gs",)
+"""Stores where a file appears when it is closed, whole, and two versions of it never have the same time."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Settling:
         age = now - modified / 1000
         if not size:
             return self.format not in BY_LINE and age >= EMPTY
-        if age >= YOUNG or path.partition(":")[0] in WHOLE_OBJECTS:
+        if age >= YOUNG or path.partition(":")[0] in AT_ONCE:
             return True
         # A clock that is ahead of ours makes files young for ever: what stays as it is, is finished.
         before = self._seen.get(path)

@@ -26,8 +26,8 @@ class Counts:
         records_written: Rows that committed batches added or changed. A `merge_sql` that rewrites files also counts
             the rows that it copies.
         records_failed: Rows that were not written because they failed an expectation, a parse or a key.
-        records_late: Rows that a watermark dropped, because they came too late. Of an aggregate Spark counts what is
-            left of them after it has aggregated each task's rows.
+        records_late: Rows that a watermark dropped, because they came too late; of a batch that is found committed
+            none. Of an aggregate Spark counts what is left of them after it has aggregated each task's rows.
         bytes_written: Bytes of data files in committed batches.
         commits_success: Batches that were committed.
         commits_failed: Commits that failed for good.
@@ -145,7 +145,9 @@ class Figures(ABC):
         return exposition([self.snapshot()], prefix)
 
 
-LAGS = ("source_lag_snapshots", "source_lag_seconds", "source_lag_files", "source_lag_bytes")
+LAGS = (
+    "source_lag_snapshots", "source_lag_seconds", "source_lag_files", "source_lag_bytes", "source_lag_records",
+)  # fmt: skip
 DERIVED = (
     "avg_commit_latency_ms", "avg_write_latency_ms", "success_rate", "retry_rate",
     "bytes_per_second", "records_per_second", "avg_batch_size",
@@ -168,6 +170,7 @@ class MetricsSnapshot(Counts, Figures):
         source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
         source_lag_files: Files of the followed folders that the target does not have; None without a folder.
         source_lag_bytes: Their sizes together.
+        source_lag_records: Records of the followed topics that the target does not have; None without a topic.
         since_start: The sums since the run was made.
         histograms: By the name of the metric, since the run was made.
     """
@@ -179,6 +182,7 @@ class MetricsSnapshot(Counts, Figures):
     source_lag_seconds: float | None = None
     source_lag_files: int | None = None
     source_lag_bytes: int | None = None
+    source_lag_records: int | None = None
     since_start: Counts = field(default_factory=Counts, repr=False)
     histograms: Mapping[str, Histogram] = field(default_factory=lambda: NO_OBSERVATIONS, repr=False)
 
@@ -243,7 +247,7 @@ class Metrics(Figures):
         self._ran = 0.0  # seconds of the period, up to the last end
         self._since: float | None = None  # when it was last started
         self._lag: tuple[int, float, float] | None = None  # snapshots, seconds, when they were measured
-        self._folders: tuple[int | None, int | None] = None, None  # files, bytes
+        self._others: Mapping[str, int | None] = {}  # files, bytes, records
 
     @property
     def seconds(self) -> float:
@@ -254,6 +258,7 @@ class Metrics(Figures):
     source_lag_seconds = Worked[float | None]()
     source_lag_files = Worked[int | None]()
     source_lag_bytes = Worked[int | None]()
+    source_lag_records = Worked[int | None]()
 
     def snapshot(self) -> MetricsSnapshot:
         """The figures of this moment, which do not change any more."""
@@ -274,8 +279,8 @@ class Metrics(Figures):
 
     def _snapshot(self, now: float) -> MetricsSnapshot:
         behind, waited, measured = self._lag or (None, None, now)
-        files, size = self._folders
-        if (behind or files) and waited is not None:
+        others = self._others
+        if (behind or any(others.values())) and waited is not None:
             waited += now - measured  # nothing has been delivered since, and time goes on
         return MetricsSnapshot(
             pipeline=self.pipeline,
@@ -283,8 +288,9 @@ class Metrics(Figures):
             seconds=self._ran + (now - self._since if self._since is not None else 0.0),
             source_lag_snapshots=behind,
             source_lag_seconds=waited,
-            source_lag_files=files,
-            source_lag_bytes=size,
+            source_lag_files=others.get("files"),
+            source_lag_bytes=others.get("bytes"),
+            source_lag_records=others.get("records"),
             since_start=self._total,
             histograms=self._histograms,
             **{one.name: getattr(self._period, one.name) for one in fields(Counts)},
@@ -369,17 +375,16 @@ class Metrics(Figures):
         with self._lock:
             self._add(files_gone=files)
 
-    def lag(self, *, snapshots: int, seconds: float, files: int | None = None, bytes: int | None = None) -> None:
+    def lag(self, *, snapshots: int, seconds: float, **others: int | None) -> None:
         """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.
 
         Args:
             snapshots: What is not delivered, of all of them.
             seconds: The age of the oldest of it; 0 with no snapshots.
-            files: Files of followed folders that are not delivered; None without a folder.
-            bytes: Their sizes together.
+            others: What of folders and topics is not delivered, `files`, `bytes` and `records`; None without one.
         """
         with self._lock:
-            self._folders = files, bytes
+            self._others = others
             self._lag = (snapshots, seconds, self._clock())
 
     def _add(self, **added: int) -> None:

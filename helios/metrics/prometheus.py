@@ -44,6 +44,7 @@ GAUGES = {
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
     "source_lag_files": ("iceberg_source_lag_files", "Files of followed folders that were not delivered."),
     "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),
+    "source_lag_records": ("iceberg_source_lag_records", "Records of followed topics that were not delivered."),
 }
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 

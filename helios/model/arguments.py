@@ -1,4 +1,4 @@
-"""Checks of the arguments of a sink's methods."""
+"""Checks of the arguments of sources and sinks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
 
 Word = TypeVar("Word", bound=str)
+Number = TypeVar("Number", bound="int | None")
 
 
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
@@ -28,6 +29,18 @@ def text(value: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
     return value
+
+
+def count(value: Number, what: str) -> Number:
+    """A positive whole number, or None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise DeclarationError(f"{what}={value!r} must be a positive whole number.", where=caller())
+    return value
+
+
+def columns_ddl(schema: str | Mapping[str, str] | None) -> str | None:
+    """Columns and their types as Spark writes them."""
+    return ", ".join(f"`{name}` {kind}" for name, kind in schema.items()) if isinstance(schema, Mapping) else schema
 
 
 def flag(value: bool, what: str) -> bool:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Literal, NamedTuple, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
 from helios.model.arguments import one_of, text
 from helios.model.values import caller, size
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """The settings of a `.tune` profile: rows of a batch, seconds between batches, bytes of a data file."""
 
     rows: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from helios.errors import DeclarationError, Origin, near_miss
 
@@ -11,8 +12,7 @@ CODECS = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
 """Endings of compressed text files, as Hadoop's codecs know them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileFormat:
+class FileFormat(NamedTuple):
     """A format.
 
     Attributes:
@@ -29,7 +29,7 @@ class FileFormat:
 
 
 _TIMES = (
-    "dateFormat", "timestampFormat", "timestampNTZFormat", "enableDateTimeParsingFallback", "timeZone", "locale",
+    "dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale",
 )  # fmt: skip
 _TEXT = ("encoding", "charset", "lineSep", "multiLine")
 
@@ -54,7 +54,7 @@ FORMATS: Mapping[str, FileFormat] = {
     ),
     "avro": FileFormat(options=("avroSchema", "datetimeRebaseMode"), owns_types=True, jars=("avro",)),
     "orc": FileFormat(options=(), owns_types=True),
-    "text": FileFormat(options=("wholetext", "lineSep", "encoding")),
+    "text": FileFormat(options=("wholetext", "lineSep", "encoding"), parsed=True),
 }  # fmt: skip
 """By name."""
 
@@ -69,12 +69,14 @@ DEFAULT_OPTIONS: Mapping[str, tuple[tuple[str, str], ...]] = {"csv": (("header",
 
 _BAD_ROW = 'say what happens to rows that do not parse with .on_bad_row("fail"/"quarantine"/"drop"/"null").'
 _BAD_FILE = 'say what happens to such files with .on_bad_file("fail"/"quarantine").'
+_NO_FALLBACK = "leave it out: without a format, values are read as Spark's casts do, and with one, as it says."
 _IN_PATH = "write it into the path, as a glob."
 _FOLLOWED = "leave it out: a followed folder keeps its own log of what it read."
 REFUSED: Mapping[str, str] = {
     "mode": _BAD_ROW,
     "columnNameOfCorruptRecord": _BAD_ROW,
     "badRecordsPath": _BAD_ROW,
+    "enableDateTimeParsingFallback": _NO_FALLBACK,
     "ignoreCorruptFiles": _BAD_FILE,
     "ignoreMissingFiles": 'say what happens to a planned file that is gone with .on_missing("fail"/"skip").',
     "mergeSchema": "leave it out: the columns of all files are always united, by name.",
@@ -154,3 +156,51 @@ def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
     hint = f"It is an option of {' and '.join(others)}." if others else near_miss(name, known.values())
     hint = f"Did you mean {max(begun, key=len)!r}?" if begun else hint
     raise DeclarationError(f"option({name}=...): {chosen} files have no such option. {hint}", where=where)
+
+
+QUOTE_HANDLINGS = ("STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE")
+"""What Spark's csv parser may do with a quote that is not doubled; else it drops quotes or values, or stops the run."""
+
+NANOS = re.compile(r"S{7}|n|N")
+"""Letters of a format for more than microseconds, which Spark cuts off."""
+
+
+def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> None:
+    """Refuses options whose values, or which together, would lose something silently.
+
+    Args:
+        options: The options of a source, defaults included.
+        where: Where they were written.
+
+    Raises:
+        DeclarationError: There are some.
+    """
+    handling = options.get("unescapedQuoteHandling", QUOTE_HANDLINGS[0])
+    if handling.upper() not in QUOTE_HANDLINGS:
+        raise DeclarationError(
+            f"option(unescapedQuoteHandling={handling!r}): Spark drops quotes or values then, or stops the run.",
+            where=where,
+            fix=f"write {' or '.join(QUOTE_HANDLINGS)}, and say what happens to bad rows with .on_bad_row.",
+        )
+    separator = options.get("sep", options.get("delimiter", ","))
+    empties = [name for name in ("emptyValue", "nullValue") if name in options]
+    if len(separator) > 1 and not separator.startswith("\\") and empties:
+        raise DeclarationError(
+            f"option({empties[0]}=...) beside a separator of several characters, {separator!r}: Spark takes an empty "
+            "last field behind a quoted one for an empty text.",
+            where=where,
+            fix=f"leave {empties[0]} out, and convert with a step: with_columns(c=\"nullif(c, '...')\").",
+        )
+    if not separator.startswith("\\") and separator[:1] in separator[1:] and len(set(separator)) > 1:
+        raise DeclarationError(
+            f"option(sep={separator!r}): its first character comes again in it, and Spark may miss where it begins.",
+            where=where,
+            fix="read the file as text, and take the lines apart with a step.",
+        )
+    for name in ("timestampFormat", "timestampNTZFormat"):
+        if NANOS.search(re.sub("'[^']*'", "", options.get(name, ""))):
+            raise DeclarationError(
+                f"option({name}={options[name]!r}): Spark cuts off what is below a microsecond.",
+                where=where,
+                fix="write at most SSSSSS, or leave the option out where values are ISO 8601: others are bad rows.",
+            )

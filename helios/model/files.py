@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from glob import glob, has_magic
 from itertools import islice
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.arguments import one_of
-from helios.model.file_formats import DEFAULT_OPTIONS, ENDINGS, FORMATS, ending_of, format_of, option_name, option_text
+from helios.model.arguments import columns_ddl, count, one_of
+from helios.model.file_formats import (
+    DEFAULT_OPTIONS,
+    ENDINGS,
+    FORMATS,
+    ending_of,
+    format_of,
+    option_name,
+    option_text,
+    refuse_values,
+)
 from helios.model.flow import Source
+from helios.model.option_values import check_value
 from helios.model.values import caller, duration, show_seconds
+
+if TYPE_CHECKING:
+    from helios.catalog.storage import Storage
 
 OnBadRow: TypeAlias = Literal["fail", "quarantine", "drop", "null"]
 OnBadFile: TypeAlias = Literal["fail", "quarantine"]
@@ -28,6 +40,16 @@ ON_BAD_FILE = ("fail", "quarantine")
 ON_MISSING = ("fail", "skip")
 ON_CHANGE = ("fail", "reread")
 EXTRA = ("fail", "ignore", "add")
+
+BAD_ROWS = {
+    "fail": "rows that do not parse stop the run",
+    "quarantine": "rows that do not parse go to the quarantine",
+    "drop": "rows that do not parse are left out and counted",
+    "null": "values that do not parse become null",
+}
+BAD_FILES = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
+OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
+"""What the plan says of them."""
 
 LOOKED_AT = 1000
 """How many files of a local folder are looked at to tell its format from their names."""
@@ -48,6 +70,7 @@ class FilesSource(Source):
     rescued: str | None = None
     bad_row: str = "fail"
     bad_file: str = "fail"
+    storage: Storage | str | None = None
 
     @property
     def ledger_name(self) -> str:
@@ -69,9 +92,7 @@ class FilesSource(Source):
             poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
             max_files: The most files of one batch.
         """
-        if max_files is not None and (isinstance(max_files, bool) or not isinstance(max_files, int) or max_files < 1):
-            raise DeclarationError(f"max_files={max_files!r} must be a positive number.", where=caller())
-        return replace(self, poll=duration(poll, "poll"), max_files=max_files)
+        return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
     def on_missing(self, action: OnMissing) -> Self:
         """What happens when a file that a batch has planned is gone before it is read.
@@ -95,11 +116,16 @@ class FilesSource(Source):
         """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
 
         Raises:
-            DeclarationError: The format has no such option, or Helios does not leave it to Spark.
+            DeclarationError: The format has no such option, Helios does not leave it, or such a value, to Spark, or it
+                takes no such value.
         """
         where = caller()
         given = {option_name(n, self.format, where): option_text(n, v, where) for n, v in options.items()}
-        return replace(self, options=tuple({**dict(self.options), **given}.items()))
+        for name, text in given.items():
+            check_value(name, text, self.format, where)
+        made = replace(self, options=tuple({**dict(self.options), **given}.items()))
+        refuse_values(made.reader_options(), where)
+        return made
 
     def on_bad_row(self, action: OnBadRow) -> Self:
         """What happens to a row that does not parse, or whose value does not fit the declared type.
@@ -134,6 +160,30 @@ class FilesSource(Source):
         """Whether an option of the reader is true."""
         return self.reader_options().get(option, str(default)).lower() == "true"
 
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        rows, files = BAD_ROWS[self.bad_row], BAD_FILES[self.bad_file]
+        together = (self.bad_row, self.bad_file) == ("fail", "fail")
+        yield f"{rows}, and files that cannot be read" if together else f"{rows}; files that cannot be read {files}"
+        if self.declared_schema is None:
+            yield "columns as the files name them"
+        else:
+            kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMNS[self.extra]
+            yield f"other columns {kept}"
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        told = self.declared_schema is not None and self.rescued is None
+        return {
+            "path": self.path,
+            "format": self.format,
+            "options": self.reader_options(),
+            "extra": self.extra if told else None,
+            "rescued": self.rescued,
+            "on_bad_row": self.bad_row,
+            "on_bad_file": self.bad_file,
+            "on_missing": self.missing,
+            "on_change": self.changed,
+        }
+
     def label(self) -> str:
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
@@ -146,15 +196,16 @@ class Files:
     def source(
         path: str,
         format: str | None = None,
-        *,
         schema: str | Mapping[str, str] | None = None,
+        *,
         extra: Extra = "fail",
         rescued: str | None = None,
+        storage: Storage | str | None = None,
     ) -> FilesSource:
         """Files under a path; by default all of them, once. Columns go by name, from each file's footer or header.
 
         Args:
-            path: A file, a folder or a glob, local or with a scheme that Spark can read. Folders such as
+            path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders such as
                 `day=2026-01-01` below it become columns.
             format: parquet, csv, json, avro, orc or text; by default taken from the ending of the path, or of the files
                 in a local folder.
@@ -164,30 +215,55 @@ class Files:
             extra: What happens to columns of a file that the declared schema does not have: "fail" stops and names
                 them, "ignore" leaves them out, "add" reads them too.
             rescued: The name of a column that keeps such columns, as JSON.
+            storage: The storage of the path, or its name in `[storages]`. By default that of a catalog of the pipeline
+                at the same place or on the same kind of store, else the cloud's own credentials.
 
         Raises:
             DeclarationError: The format is unknown or not clear, or `extra` and `rescued` do not fit.
         """
-        if not isinstance(path, str) or not path.strip():
-            raise DeclarationError("Files.source() needs a path.", where=caller())
-        if format is not None and format not in FORMATS:
-            raise DeclarationError(
-                f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
-                where=caller(),
-                fix=f'pass format="parquet" (or {", ".join(list(FORMATS)[1:])}).',
-            )
-        chosen = format or _told(path)
+        chosen = _format(path, format)
         one_of(extra, EXTRA, "extra")
-        if schema is None and (rescued is not None or extra != "fail"):
-            what = "rescued=" if rescued is not None else "extra="
-            raise DeclarationError(
-                f"Files.source({path!r}): {what} is about columns beside a declared schema, and there is none.",
-                where=caller(),
-                fix=f"pass schema=, or leave {what} out.",
-            )
-        ddl = ", ".join(f"`{n}` {t}" for n, t in schema.items()) if isinstance(schema, Mapping) else schema
+        _refuse_other_columns(path, schema, extra, rescued)
         tabs = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
-        return FilesSource(path=path, format=chosen, declared_schema=ddl, options=tabs, extra=extra, rescued=rescued)
+        return FilesSource(
+            path=path,
+            format=chosen,
+            declared_schema=columns_ddl(schema),
+            options=tabs,
+            extra=extra,
+            rescued=rescued,
+            storage=storage,
+        )
+
+
+def _format(path: str, format: str | None) -> str:
+    """The format of the files of a path; refuses a path that Hadoop would take for less than it says."""
+    if not isinstance(path, str) or not path.strip():
+        raise DeclarationError("Files.source() needs a path.", where=caller())
+    if format is not None and format not in FORMATS:
+        raise DeclarationError(
+            f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
+            where=caller(),
+            fix=f'pass format="parquet" (or {", ".join(list(FORMATS)[1:])}).',
+        )
+    if "**" in path and not os.path.exists(path):
+        raise DeclarationError(
+            f"Files.source({path!r}): ** is a single level in a glob of Hadoop's.",
+            where=caller(),
+            fix="write the folder: it is read with all folders below it; or write */ for each level.",
+        )
+    return format or _told(path)
+
+
+def _refuse_other_columns(path: str, schema: object, extra: str, rescued: str | None) -> None:
+    """Refuses what is said of other columns where none are declared."""
+    if schema is None and (rescued is not None or extra != "fail"):
+        what = "rescued=" if rescued is not None else "extra="
+        raise DeclarationError(
+            f"Files.source({path!r}): {what} is about columns beside a declared schema, and there is none.",
+            where=caller(),
+            fix=f"pass schema=, or leave {what} out.",
+        )
 
 
 def _told(path: str) -> str:
@@ -209,6 +285,8 @@ def _told(path: str) -> str:
 
 def _names(path: str) -> list[str]:
     """The names of the first files of a local folder or glob."""
+    from glob import glob, has_magic
+
     parts = urlsplit(path)
     if parts.scheme not in ("", "file"):
         return []

@@ -140,7 +140,6 @@ class Source(Flow):
         kind: The name of its kind, in plans and stamps.
         comparable: Whether two equal declarations read the same rows; rows in memory may not even be comparable.
         poll: Seconds between checks for new data; None for a source that is read once.
-        start: Where a followed source begins; None for its default.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
         conditions: Predicates that its rows meet.
@@ -151,7 +150,6 @@ class Source(Flow):
     comparable: ClassVar[bool] = True
 
     poll: float | None = None
-    start: Any = None
     max_rows: int | None = None
     max_files: int | None = None
     conditions: tuple[str, ...] = ()
@@ -167,9 +165,29 @@ class Source(Flow):
         return self.poll is not None
 
     @property
+    def beginning(self) -> Any:
+        """Where a followed source begins, as it was declared; None for its default."""
+        return None
+
+    @property
     def reads_changes(self) -> bool:
         """Whether row-level changes are read, rather than rows."""
         return False
+
+    @property
+    def pairs_by_keys(self) -> bool:
+        """Whether the two images of a changed row are brought together by keys, rather than by row lineage."""
+        return False
+
+    @property
+    def carries_order(self) -> bool:
+        """Whether its rows are changes that carry their order and deletes, so that an upsert needs neither."""
+        return False
+
+    @property
+    def carried_keys(self) -> tuple[str, ...]:
+        """The declared key columns of rows that carry their order; empty where the rows themselves name them."""
+        return ()
 
     @property
     def rebootstraps(self) -> bool:
@@ -205,6 +223,16 @@ class Source(Flow):
     def ledger_name(self) -> str:
         """The source's name in positions and in a checkpoint's identity; a table goes by its resolved name instead."""
         return self.label()
+
+    @property
+    def service(self) -> str | None:
+        """The service that its rows come from, as messages name it; None for catalogs and storages."""
+        return None
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """By name, the URLs of other services that it asks."""
+        return {}
 
     @property
     def step_texts(self) -> tuple[str, ...]:

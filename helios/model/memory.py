@@ -1,4 +1,4 @@
-"""`Memory.source(...)`: rows in memory, for tests."""
+"""`Memory.source(...)` and `Memory.sink(...)`: rows in memory, for tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from helios.errors import DeclarationError
+from helios.errors import DeclarationError, NotFound, near_miss
+from helios.model.arguments import columns_ddl
 from helios.model.flow import Source
+from helios.model.output import HELD, MemorySink, named
 from helios.model.values import caller
 
 
@@ -34,7 +36,7 @@ class MemorySource(Source):
 
 
 class Memory:
-    """Rows in memory as a source, for tests."""
+    """Rows in memory as a source and as a sink, for tests."""
 
     @staticmethod
     def source(
@@ -54,7 +56,7 @@ class Memory:
             >>> Memory.source([{"id": 1}, {"id": 2}]).label()
             'Memory.source(2 rows)'
         """
-        ddl = ", ".join(f"`{n}` {t}" for n, t in schema.items()) if isinstance(schema, Mapping) else schema
+        ddl = columns_ddl(schema)
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:
             columns = tuple(dict.fromkeys(name for row in mappings for name in row))
@@ -68,3 +70,39 @@ class Memory:
                 fix='pass rows as dicts, or schema="id bigint, name string".',
             )
         return MemorySource(columns=(), rows=tuple(tuple(row) for row in rows), declared_schema=ddl)
+
+    @staticmethod
+    def sink(name: str) -> MemorySink:
+        """Keeps the rows of a run in this process, where `Memory.rows(name)` gives them back.
+
+        Each run begins anew, at the start of its sources, and its rows take the place of those of its last run.
+
+        Args:
+            name: The name under which they are read.
+
+        Raises:
+            DeclarationError: The name has other signs than letters, digits, `_`, `-` and `.`.
+
+        Examples:
+            >>> Memory.sink("big_orders").label()
+            'Memory.sink(big_orders)'
+        """
+        return MemorySink(held_as=named(name))
+
+    @staticmethod
+    def rows(name: str) -> list[dict[str, Any]]:
+        """The rows that `Memory.sink(name)` holds, batch by batch, each as a dict.
+
+        Args:
+            name: The name of the sink.
+
+        Raises:
+            NotFound: No pipeline of this process has written into a sink of this name.
+        """
+        if name not in HELD:
+            raise NotFound(
+                f"Memory.rows({name!r}): no pipeline of this process has written it. {near_miss(name, HELD)}",
+                where=caller(),
+                fix="run the pipeline first, in this process.",
+            )
+        return HELD[name].rows()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from helios.model.values import show_seconds
 
@@ -12,8 +12,7 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 """The columns that `upsert(history=True)` adds."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traits:
+class Traits(NamedTuple):
     """The traits of a write mode: a row of `MODES`.
 
     Attributes:
@@ -121,7 +120,7 @@ class Upsert(Mode):
     call: ClassVar[str] = "upsert"
 
     def text(self) -> str:
-        parts = [f"upsert by {', '.join(self.keys)}"]
+        parts = [f"upsert by {', '.join(self.keys) or 'the key of the records'}"]
         if self.order_by:
             parts.append(f"newest by {self.order_by}")
         if self.delete_when:

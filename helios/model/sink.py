@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import flag, one_of, text, text_pairs
+from helios.model.arguments import count, flag, one_of, text, text_pairs
 from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
 from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
@@ -148,8 +148,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             raise DeclarationError(
                 "flush() needs rows or a time.", where=caller(), fix='write flush(rows=10_000) or flush(every="1m").'
             )
-        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise DeclarationError(f"flush(rows={rows!r}) must be a positive number.", where=caller())
+        count(rows, "flush: rows")
         return replace(
             self,
             flush_rows=rows if rows is not None else self.flush_rows,

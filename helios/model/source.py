@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 from helios.errors import DeclarationError, near_miss
+from helios.model.arguments import count
 from helios.model.flow import Source
 from helios.model.values import Identifier, caller, duration, show_seconds
 
@@ -106,8 +107,16 @@ class IcebergSource(Source):
     vector: int | None = None
 
     @property
+    def beginning(self) -> int | Start | None:
+        return self.start
+
+    @property
     def reads_changes(self) -> bool:
         return self.changed is not None
+
+    @property
+    def pairs_by_keys(self) -> bool:
+        return self.changed is not None and bool(self.changed.keys)
 
     @property
     def rebootstraps(self) -> bool:
@@ -235,8 +244,8 @@ class IcebergSource(Source):
             self,
             poll=duration(poll, "poll"),
             start=start,
-            max_rows=_count("max_rows", max_rows),
-            max_files=_count("max_files", max_files),
+            max_rows=count(max_rows, "max_rows"),
+            max_files=count(max_files, "max_files"),
         )
 
     def on_overwrite(self, what: OnOverwrite) -> Self:
@@ -267,7 +276,7 @@ class IcebergSource(Source):
 
     def batch_size(self, rows: int) -> Self:
         """Rows of a vectorized read batch; Iceberg's own is 5,000."""
-        return replace(self, vector=_count("batch_size", rows))
+        return replace(self, vector=count(rows, "batch_size"))
 
     # how it is shown
 
@@ -359,12 +368,6 @@ def _plain(name: str) -> str:
     """A column's name without the backticks around it."""
     name = name.strip()
     return name[1:-1].replace("``", "`") if len(name) > 2 and name[0] == name[-1] == "`" else name
-
-
-def _count(name: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise DeclarationError(f"{name}={value!r} must be a positive whole number.", where=caller())
-    return value
 
 
 def _one_of(call: str, value: T, known: tuple[T, ...]) -> T:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
@@ -114,11 +114,12 @@ class Watermark(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Aggregate(Step):
-    """Groups by expressions, and by a time window when `window` is set."""
+    """Groups by expressions, and by a time window when `window` is set; that of a session has the gap as its size."""
 
     by: tuple[str, ...]
     columns: Pairs
     window: tuple[str, float, float | None] | None = None
+    session: bool = False
 
     @property
     def sql_texts(self) -> tuple[str, ...]:
@@ -130,7 +131,8 @@ class Aggregate(Step):
         column, size, slide = self.window
         every = f", every {show_seconds(slide)}" if slide else ""
         grouped = f".group_by({', '.join(self.by)})" if self.by else ""
-        return f"window({column}, {show_seconds(size)}{every}){grouped}.agg({_pairs(self.columns)})"
+        kind = "session_window" if self.session else "window"
+        return f"{kind}({column}, {show_seconds(size)}{every}){grouped}.agg({_pairs(self.columns)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,12 @@ def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _mapping(values: Mapping[str, str], what: str) -> Pairs:
+def _mapping(values: Mapping[str, str] | None, what: str, named: Mapping[str, str] | None = None) -> Pairs:
+    if values is not None and not isinstance(values, Mapping):
+        raise DeclarationError(
+            f"{what} takes columns by name, not {values!r}.", where=caller(), fix=f'name it: {what}(..., n="{values}").'
+        )
+    values = {**(values or {}), **(named or {})}
     if not values:
         raise DeclarationError(f"{what} needs at least one column.", where=caller())
     _names(list(values), what)
@@ -241,7 +248,7 @@ def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str
 
     A mapping serves names that are not Python words: `with_columns({"unit price": "price / qty"})`.
     """
-    return _one(WithColumns(columns=_mapping({**(columns or {}), **expressions}, "with_columns")))
+    return _one(WithColumns(columns=_mapping(columns, "with_columns", expressions)))
 
 
 def rename(names: Mapping[str, str]) -> Transform:
@@ -258,7 +265,7 @@ def drop(*columns: str) -> Transform:
 
 def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
     """Changes types, named as in Spark SQL: `cast(id="bigint", price="decimal(10,2)")`."""
-    return _one(Cast(types=_mapping({**(columns or {}), **types}, "cast")))
+    return _one(Cast(types=_mapping(columns, "cast", types)))
 
 
 def sql(query: str) -> Transform:
@@ -274,9 +281,7 @@ def watermark(column: str, delay: float | str | timedelta) -> Transform:
 def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
     """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
     keys = (by,) if isinstance(by, str) else tuple(by)
-    return _one(
-        Aggregate(by=_names(keys, "aggregate"), columns=_mapping({**(columns or {}), **expressions}, "aggregate"))
-    )
+    return _one(Aggregate(by=_names(keys, "aggregate"), columns=_mapping(columns, "aggregate", expressions)))
 
 
 @dataclass(frozen=True)
@@ -287,15 +292,18 @@ class Window:
     size: float
     slide: float | None
     by: tuple[str, ...] = ()
+    session: bool = False
 
     def group_by(self, *by: str) -> Window:
         """Groups by columns in addition to the window."""
-        return Window(self.column, self.size, self.slide, self.by + _names(by, "group_by"))
+        return replace(self, by=self.by + _names(by, "group_by"))
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
         """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
-        pairs = _mapping({**(columns or {}), **expressions}, "agg")
-        return _one(Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide)))
+        pairs = _mapping(columns, "agg", expressions)
+        return _one(
+            Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide), session=self.session)
+        )
 
 
 def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
@@ -305,6 +313,14 @@ def window(column: str, size: float | str | timedelta, slide: float | str | time
         duration(size, "size"),
         duration(slide, "slide") if slide is not None else None,
     )
+
+
+def session_window(column: str, gap: float | str | timedelta) -> Window:
+    """Event-time sessions: rows of a group of which none is more than the gap behind the one before.
+
+    A session ends a gap behind its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
+    """
+    return Window(_names([column], "session_window")[0], duration(gap, "gap"), None, session=True)
 
 
 def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transform:

@@ -51,7 +51,8 @@ class WriteModes:
         """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
 
         Args:
-            keys: The key columns; a null key is refused, or goes to the quarantine.
+            keys: The key columns; a null key is refused, or goes to the quarantine. After `Cdc.debezium(...)` they may
+                be left out: then they are the key of its records, and order and deletes are those of the database.
             order_by: SQL expression whose greatest value is the newest row; ties go to the later source position.
                 Without it a later batch wins, and two rows of a key in one batch are an error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
@@ -65,7 +66,7 @@ class WriteModes:
         the other columns of a change read. A pipeline that has written a table without the column goes on so.
 
         Raises:
-            DeclarationError: No key, a key twice, or `history` without `order_by`.
+            DeclarationError: A key twice, or `history` without `order_by`.
         """
         if history and order_by is None:
             raise DeclarationError(
@@ -74,7 +75,7 @@ class WriteModes:
                 fix='write upsert("id", order_by="updated_at", history=True).',
             )
         mode = Upsert(
-            keys=key_columns(keys, "upsert"),
+            keys=key_columns(keys, "upsert") if keys else (),
             order_by=text(order_by, "order_by") if order_by is not None else None,
             delete_when=text(delete_when, "delete_when") if delete_when is not None else None,
             tombstones=duration(tombstones, "tombstones"),

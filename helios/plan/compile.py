@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +13,7 @@ from helios.catalog.conf import (
     components,
     hadoop_uri,
     no_checkpoint,
+    object_components,
     pyiceberg_properties,
     warehouse,
 )
@@ -20,9 +21,15 @@ from helios.catalog.names import TableName, file_name
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
-from helios.model.flow import Flow, Pipeline, Sink, Source, Step, flows
+from helios.model.flow import Flow, Pipeline, Sink, Source, Step
+from helios.model.kafka_sink import KafkaSink
+from helios.model.output import ConsoleSink, MemorySink, Output
 from helios.model.sink import IcebergSink
 from helios.model.steps import Join, Union
+from helios.model.values import Identifier
+from helios.plan.ahead import quarantine_of, target_of
+from helios.plan.checks.changes import change_problems
+from helios.plan.checks.loops import endless_loops
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
     broken_demands,
@@ -33,14 +40,15 @@ from helios.plan.checks.pipeline import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.checks.sources import rebootstrap_problems
+from helios.plan.checks.sources import rebootstrap_problems, unpaired_problems
 from helios.plan.context import Context, Surroundings
 from helios.plan.history import Unsettled
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
+from helios.plan.outputs import output_problems, plan_output
 from helios.plan.read_path import path_of, trigger_of
 from helios.plan.sources import SOURCES, row_of
 from helios.plan.target import plan_write
-from helios.plan.typing.aggregates import endless_aggregates, is_streaming
+from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
 from helios.plan.typing.dedupes import Outgrown, dedupe_problems
 from helios.plan.typing.infer import UnparsedExpression, infer
 from helios.plan.typing.schema import Schema
@@ -130,32 +138,6 @@ def _find_clashes(compiled: Sequence[Compiled]) -> None:
                 other.problems.extend(found)
 
 
-def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
-    """The jar components that pipelines need, from their names alone, before anything is compiled."""
-    found: dict[str, None] = {}
-    for pipeline in pipelines:
-        nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
-        for node in nodes:
-            try:
-                found |= dict.fromkeys(_components(node, context))
-            except InputError:
-                continue  # reported with the other problems, by compile_pipelines
-    return tuple(found)
-
-
-def _components(node: Source | Sink, context: Context) -> Iterator[str]:
-    """The jar components of a source or a sink, from its names alone."""
-    if isinstance(node, Source):
-        if node.reference is not None:
-            yield from components(context.resolve(*node.reference, node.origin).catalog)
-        yield from (*row_of(node).jars, *node.jars)
-    elif isinstance(node, IcebergSink):
-        target, quarantine = _target(node, context), _quarantine(node, context)
-        for table in (target, quarantine):
-            yield from components(table.catalog) if table is not None else ()
-        yield from checkpoint_components(node.checkpoint_location or warehouse(target.catalog) or "")
-
-
 def infer_schema(flow: Flow, context: Context) -> Schema | None:
     """The columns of a flow; None where they are known only at run.
 
@@ -182,8 +164,8 @@ class _Produced:
         prefixes: list[str] = []
         for sink in (p.sink for p in pipelines if isinstance(p.sink, IcebergSink)):
             try:
-                target = _target(sink, context)
-                tables += [target, _quarantine(sink, context)]
+                target = target_of(sink, context)
+                tables += [target, quarantine_of(sink, context)]
             except HeliosError:
                 continue  # reported where the pipeline itself is compiled
             prefixes += [f"{target.text}_"] if sink.routing is not None else []
@@ -192,20 +174,6 @@ class _Produced:
     def __contains__(self, table: object) -> bool:
         text = table.text if isinstance(table, TableName) else ""
         return text in self.tables or text.startswith(self.prefixes)
-
-
-def _quarantine(sink: IcebergSink, context: Context) -> TableName | None:
-    """The table of rejected rows: in the catalog of the sink, unless its name begins with a declared catalog."""
-    name = sink.quarantine_table
-    if name is None:
-        return None
-    named = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
-    catalog = None if named else sink.catalog
-    return context.resolve(name, catalog, sink.origin)
-
-
-def _target(sink: IcebergSink, context: Context) -> TableName:
-    return context.resolve(sink.table, sink.catalog, sink.origin)
 
 
 def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
@@ -236,7 +204,8 @@ class _Lowering:
         self.check(pipeline, path, sources)
         if write is None:
             return None
-        given = sink.checkpoint_location if isinstance(sink, IcebergSink) else None
+        self.problems += endless_loops(pipeline, self.reads, write)
+        given = sink.checkpoint_location if isinstance(sink, (IcebergSink, Output)) else None
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
         former = self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None
@@ -244,6 +213,8 @@ class _Lowering:
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
+        jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
+        jars += write.output.jars if write.output is not None else ()
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*row_of(s).jars, *s.jars))]
         return Plan(
             pipeline=identity,
@@ -270,19 +241,26 @@ class _Lowering:
         if path is ReadPath.STREAM:
             self.problems += view_problems(pipeline) or [
                 *endless_aggregates(pipeline.stream, sink),
+                *distinct_aggregates(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]
         if isinstance(sink, IcebergSink):
             self.problems += rebootstrap_problems(sink, self.reads, path)
+            self.problems += unpaired_problems(sink, self.reads)
+            self.problems += change_problems(pipeline, sink)
             self.problems += pipeline_problems(pipeline, sink, path)
             self.problems += uncounted_rows(sink, sources)
             self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
+        elif isinstance(sink, Output):
+            self.problems += output_problems(pipeline, sink)
 
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
-            read, problems = row_of(flow.source).describe(flow.source, Surroundings(self.context, self.produced))
+            row = row_of(flow.source)
+            read, problems = row.describe(flow.source, Surroundings(self.context, self.produced))
+            read = replace(read, place=row.place(flow.source, self.context))
         except InputError as problem:
             read, problems = ReadPlan(source=flow.source), [problem]
         self.problems += problems
@@ -312,8 +290,8 @@ class _Lowering:
 
     def iceberg_sink(self, sink: IcebergSink, schema: Schema | None) -> WritePlan | None:
         try:
-            table = _target(sink, self.context)
-            quarantine = _quarantine(sink, self.context)
+            table = target_of(sink, self.context)
+            quarantine = quarantine_of(sink, self.context)
         except InputError as problem:
             self.problems.append(problem)
             return None
@@ -322,6 +300,14 @@ class _Lowering:
         write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline, **how)
         self.problems += problems
         return write
+
+    def output_sink(self, sink: Output, schema: Schema | None) -> WritePlan | None:
+        name = Identifier((sink.kind, sink.name))
+        try:
+            return plan_output(sink, self.context.resolve(name, None, sink.origin).catalog)
+        except InputError as problem:
+            self.problems.append(problem)
+            return None
 
     # how it runs
 
@@ -375,5 +361,8 @@ class _Lowering:
 
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
-    IcebergSink: _Lowering.iceberg_sink
+    IcebergSink: _Lowering.iceberg_sink,
+    MemorySink: _Lowering.output_sink,
+    ConsoleSink: _Lowering.output_sink,
+    KafkaSink: _Lowering.output_sink,
 }

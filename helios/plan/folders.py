@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from glob import glob, has_magic
 from itertools import islice
 from urllib.parse import urlsplit
@@ -38,6 +37,8 @@ def parquet_columns(path: str) -> Schema | None:
     files = list(islice(_files(found), MOST + 1)) if found is not None else []
     if not files or len(files) > MOST or any("=" in os.path.relpath(file, os.path.dirname(path)) for file in files):
         return None
+    from concurrent.futures import ThreadPoolExecutor
+
     import pyarrow
     import pyarrow.parquet
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.source import At, Between, IcebergSource, Point
-from helios.table.snapshots import Snapshot, Table, as_moment
+
+if TYPE_CHECKING:
+    from helios.table.snapshots import Snapshot, Table
 
 MAIN = "main"
 
@@ -207,6 +209,8 @@ def _moment(point: Point) -> datetime | None:
     """The time of a point; None where it is an id or a name."""
     if isinstance(point, int):
         return None
+    from helios.table.snapshots import as_moment
+
     try:
         return as_moment(point)
     except DeclarationError:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from helios.catalog.conf import shown_spark_conf
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
+from helios.catalog.storage import Storage
 from helios.errors import Origin
 from helios.model.flow import Flow, Pipeline, Source, Step, Stream, flows
 from helios.model.modes import Mode
+from helios.model.output import Output
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Dedupe, Join, Sql, Where
@@ -29,6 +30,18 @@ from helios.table.growth import Growth
 
 VERSION = 1
 """The version of what Helios writes into summaries, properties and checkpoints."""
+
+
+class Place(NamedTuple):
+    """A folder of files on an object store.
+
+    Attributes:
+        location: Where, with the scheme of Hadoop's file system.
+        storage: The storage that was given for it; None for that of the pipeline's catalogs at the same place.
+    """
+
+    location: str
+    storage: Storage | None
 
 
 class ReadPath(Enum):
@@ -102,9 +115,11 @@ class ReadPlan:
         format_version: The format version of the table, when the catalog could be read.
         scan: What the next scan opens; None unless it was planned and predicates leave files out.
         backlog: What the next run reads; None unless it was looked up and the table is followed.
+        place: Where the files of a source are, if that is an object store.
     """
 
     source: Source
+    place: Place | None = None
     table: TableName | None = None
     uuid: str | None = None
     snapshot: int | None = None
@@ -188,6 +203,7 @@ class WritePlan:
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
         pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
+        output: The declared sink where it is no table; then `sink` has the defaults.
     """
 
     table: TableName
@@ -202,6 +218,7 @@ class WritePlan:
     quarantine: TableName | None = None
     growth: Growth | None = None
     pipelines: tuple[str, ...] = ()
+    output: Output | None = None
 
     @property
     def mode(self) -> Mode:
@@ -264,6 +281,8 @@ class Plan:
     @property
     def fingerprint(self) -> str:
         """A digest of the declared steps and the route; the bodies of callables are not part of it."""
+        import hashlib  # loads OpenSSL, which only a run needs
+
         routing = self.write.sink.routing
         text = "\n".join([*step_texts(self.stream), *([f"route({routing})"] if routing is not None else [])])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -318,6 +337,8 @@ class Plan:
             "schema": self.schema.as_json() if self.schema else None,
             "target": {
                 "table": write.table.text,
+                "kind": write.output.kind if write.output is not None else "iceberg",
+                "delivery": "exactly once" if write.output is None else "at least once",
                 "exists": write.exists,
                 "mode": write.mode.text(),
                 "branch": write.sink.branch_name,

@@ -35,9 +35,10 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
         trigger = trigger_of(pipeline, sources)
         bounds = [trigger.bound] if trigger.bound else []
         bounds += [_FILES] if trigger.max_files is not None else []
-        whys = {row_of(source).why for source in followed}
+        rows = [row_of(source) for source in followed]
+        whys, units = {row.why for row in rows}, " and ".join(sorted({row.units for row in rows}))
         why = whys.pop() if len(whys) == 1 else WHY_SPANS
-        return ReadPath.RANGES, why + (f", cut between files by {' and '.join(bounds)}" if bounds else "")
+        return ReadPath.RANGES, why + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
     if len(followed) == 1:
         return ReadPath.MICRO_BATCHES, "stateless, one followed source"
     kinds = ", ".join(dict.fromkeys(source.kind for source in streamed))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from helios.errors import DeclarationError, HeliosError
+from helios.catalog.conf import hadoop_uri
+from helios.catalog.storages import STORAGES, kind_of
+from helios.errors import DeclarationError, HeliosError, InputError
+from helios.model.cdc import CdcSource
 from helios.model.files import FilesSource
 from helios.model.flow import Source
+from helios.model.kafka import KafkaSource
 from helios.model.memory import MemorySource
 from helios.model.source import IcebergSource
+from helios.model.webhook import ID, RECEIVED, WebhookSource
 from helios.plan import iceberg_source
-from helios.plan.context import Surroundings
+from helios.plan.checks.topics import topic_problems
+from helios.plan.context import Context, Surroundings
 from helios.plan.folders import nothing_at, parquet_columns
-from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.nodes import Place, Plan, ReadPlan
 from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
 
 Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
@@ -32,8 +37,7 @@ def describe(source: Source, around: Surroundings) -> Described:
     return ReadPlan(source=source, schema=_declared(source)), []
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceRow:
+class SourceRow(NamedTuple):
     """A kind of source.
 
     Attributes:
@@ -46,7 +50,13 @@ class SourceRow:
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
         absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
             elsewhere.
+        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources, and gives a
+            context manager of the URLs that it serves.
+        looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
+            looks that need no JVM, and those that do.
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
+        units: What a batch of it is cut between.
+        place: Where its files are, if that is an object store; may raise an `InputError`.
     """
 
     reader: str
@@ -56,11 +66,28 @@ class SourceRow:
     rereadable: bool = True
     counts_rows: bool = True
     absent: Callable[[Any], HeliosError | None] = lambda source: None
+    beside: str | None = None
+    looks: str | None = None
     why: str = WHY_SPANS
+    units: str = "files"
+    place: Callable[[Any, Context], Place | None] = lambda source, context: None
 
 
 def _declared(source: Source) -> Schema | None:
     return from_ddl(source.declared_schema, source.origin) if source.declared_schema is not None else None
+
+
+def _files_at(source: FilesSource, context: Context) -> Place | None:
+    kind, storage = kind_of(source.path), source.storage
+    if isinstance(storage, str):
+        storage = context.config.storage(storage, source.origin)
+    if storage is not None and storage.type != kind:
+        raise InputError(
+            f"{source.label()}: the storage is of the kind {storage.type}, and the path is not.",
+            where=source.origin,
+            fix=f"write the path as {STORAGES[storage.type].example}.",
+        )
+    return Place(hadoop_uri(source.path), storage) if kind not in (None, "local") else None
 
 
 def _files(source: FilesSource, around: Surroundings) -> Described:
@@ -78,6 +105,33 @@ def _memory(source: MemorySource, around: Surroundings) -> Described:
     return ReadPlan(source=source, schema=_declared(source) or from_rows(source.columns, source.rows)), []
 
 
+def _kafka(source: KafkaSource, around: Surroundings) -> Described:
+    schema = _declared(source)
+    return ReadPlan(source=source, schema=schema), topic_problems(source, schema)
+
+
+def _debezium(source: CdcSource, around: Surroundings) -> Described:
+    schema = _declared(source)
+    problems = topic_problems(source.kafka, schema or Schema(()))
+    if len(source.kafka.topics) != 1:
+        problems.append(
+            DeclarationError(
+                f"{source.label()}: several topics are several tables, and would be mixed in one.",
+                where=source.origin,
+                fix="write a pipeline for each: Kafka.source(topic).",
+            )
+        )
+    return ReadPlan(source=source, schema=schema), problems
+
+
+def _webhook(source: WebhookSource, around: Surroundings) -> Described:
+    schema = _declared(source) or Schema((Column("body", "string"),))
+    if source.extra == "add":
+        return ReadPlan(source=source), []  # what else the bodies have is known when they are read
+    added = (Column(ID, "string"), Column(RECEIVED, "timestamp")) if source.metadata else ()
+    return ReadPlan(source=source, schema=Schema((*added, *schema.columns))), []
+
+
 SOURCES: dict[type[Source], SourceRow] = {
     IcebergSource: SourceRow(
         reader="helios.spark.sources.iceberg:IcebergReader",
@@ -87,9 +141,32 @@ SOURCES: dict[type[Source], SourceRow] = {
     FilesSource: SourceRow(
         reader="helios.spark.sources.files:FilesReader",
         describe=_files,
+        place=_files_at,
         counts_rows=False,
         absent=nothing_at,
         why="stateless over a folder: each batch reads the files that the source's log names",
+    ),
+    KafkaSource: SourceRow(
+        reader="helios.spark.sources.kafka:KafkaReader",
+        describe=_kafka,
+        jars=("kafka",),
+        looks="helios.spark.sources.looks:kafka",
+        why="stateless over topics: each batch reads its range of offsets as a batch",
+        units="records",
+    ),
+    CdcSource: SourceRow(
+        reader="helios.spark.sources.debezium:DebeziumReader",
+        describe=_debezium,
+        jars=("kafka",),
+        why="stateless over topics: each batch reads its range of offsets as a batch",
+        units="records",
+    ),
+    WebhookSource: SourceRow(
+        reader="helios.spark.sources.webhook:WebhookReader",
+        describe=_webhook,
+        counts_rows=False,
+        beside="helios.webhooks:receiving",
+        why="stateless over stored deliveries: each batch reads the segments that the source's log names",
     ),
     MemorySource: SourceRow(reader="helios.spark.sources.memory:MemoryReader", describe=_memory),
 }

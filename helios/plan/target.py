@@ -28,7 +28,6 @@ from helios.plan.nodes import WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 from helios.table.growth import growth
-from helios.table.ledger import has_written
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -159,6 +158,8 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before
     if stream is not None and sink.mode.traits.stores:
+        from helios.table.ledger import has_written
+
         written = has_written(iceberg.properties.get, write.pipelines, write.table.text)
         write = replace(write, left_out=left_out(sink, stream, before, has_written=written))
         found = _evolution(write, stream, iceberg)

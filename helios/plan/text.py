@@ -37,7 +37,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
         yield from _history(plan)
-    yield "progress", plan.checkpoint or "a temporary folder (the catalog is in memory)"
+    temporary = "the catalog is in memory" if plan.write.output is None else "each run begins anew"
+    yield "progress", plan.checkpoint or f"a temporary folder ({temporary})"
     yield "jars", ", ".join(plan.components)
 
 
@@ -99,7 +100,11 @@ def _matching(scan: Scan) -> str:
 
 
 def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
-    sink = write.sink
+    sink, output = write.sink, write.output
+    if output is not None:
+        yield "write", f"{write.table.text}, {output.label()}, at least once: {output.why}"
+        yield from (("", line) for line in output.details())
+        return
     branch = f", branch {sink.branch_name}" if sink.branch_name else ""
     yield "write", f"{write.table.text}{branch}, {write.mode.text()}, exactly once; {_found(write)}"
     yield "", f"{_format(write)}, {_partitioning(write)}"
@@ -133,7 +138,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:
     """What a followed pipeline leaves where no snapshot expires: every commit writes the metadata of all of them."""
     asked = plan.write.sink.maintenance
-    if plan.trigger is None or (asked is not None and asked.expire is not None):
+    if plan.trigger is None or plan.write.output is not None or (asked is not None and asked.expire is not None):
         return
     advice = plan.write.growth.advice() if plan.write.growth is not None else None
     most = max(1, round(DAY / plan.trigger.every))

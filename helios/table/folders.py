@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Mapping
 
 from helios.errors import HeliosError, RunError
 from helios.files.log import FileLog
-from helios.files.names import is_glob
+from helios.files.names import rooted
 from helios.files.place import Place, same
 from helios.table.positions import Lag
 from helios.table.storage import Folder
@@ -44,16 +45,17 @@ def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | Non
         properties: PyIceberg's properties of a catalog, which open the storage.
 
     Returns:
-        The files that wait, and the age of the oldest; None for a glob, or where folder or log cannot be read.
+        The files that wait, and the age of the oldest; None where folder or log cannot be read.
     """
     root, _, number = at.log.partition("/helios/files/")
-    if is_glob(path) or not number.isdigit():
+    if not number.isdigit():
         return None
     location = f"file:///{root.removeprefix('file:').lstrip('/')}" if root.startswith("file:") else root
     try:
         known = FileLog(Stored(Folder(location, properties)), root, int(number)).load(at)
-        listed = Folder(path, properties).files()
-    except HeliosError:
+        folder, glob = rooted(path)
+        listed = Folder(folder, properties).files(glob)
+    except (HeliosError, re.error):
         return None
     return waiting_lag([stat for name, stat in listed.items() if stat[0] and not same(known.get(name, NEW), stat)])
 
@@ -66,7 +68,7 @@ def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
 
     Examples:
         >>> waiting_lag([])
-        Lag(snapshots=0, seconds=0.0, files=0, bytes=0)
+        Lag(snapshots=0, seconds=0.0, files=0, bytes=0, records=None)
     """
     oldest = min((modified for _, modified in waiting), default=None)
     age = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0

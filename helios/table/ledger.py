@@ -37,6 +37,7 @@ class Record:
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
+        branch: The branch that it writes; None for main, and in records of earlier versions.
     """
 
     checkpoint: str
@@ -47,13 +48,15 @@ class Record:
     steps: str = ""
     aside: bool = False
     appended: Mapping[str, Any] | None = None
+    branch: str | None = None
 
     def as_json(self) -> str:
         fields = asdict(self)
         if not self.aside:
             del fields["aside"]
-        if self.appended is None:
-            del fields["appended"]
+        for name in ("appended", "branch"):
+            if fields[name] is None:
+                del fields[name]
         return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))
 
 
@@ -146,13 +149,13 @@ def audited(metadata: TableMetadata) -> dict[str, int]:
 
 
 def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
-    """The batch at the head of a pipeline's audit branch; None when main has it, or there is no such branch."""
+    """The batch at the head of a pipeline's audit branch; None when it was published, or there is no such branch."""
     head = audited(metadata).get(pipeline)
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None
     stamps = stamps_of(metadata, head)
-    if stamps.get("helios.pipeline") != pipeline:
+    if stamps.get("helios.pipeline") != pipeline or _was_published(metadata, pipeline, head, stamps):
         return None
     try:
         return Staged(
@@ -166,6 +169,23 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
         )
     except (KeyError, ValueError):
         return None  # a snapshot of another writer
+
+
+def _was_published(metadata: TableMetadata, pipeline: str, head: int, stamps: Mapping[str, str]) -> bool:
+    """Whether a staged batch was published, also where main was rolled back since."""
+    key = LEDGER + pipeline
+    try:
+        record = parse(metadata.properties.get(key, ""), key, "")
+    except LedgerError:
+        return False  # whoever reads the record tells
+    if record.checkpoint == stamps.get("helios.checkpoint"):
+        return record.snapshot == head
+    return main_had(metadata, head)  # by an earlier checkpoint
+
+
+def main_had(metadata: TableMetadata, snapshot: int) -> bool:
+    """Whether main stood at a snapshot, as far as the table's log goes back."""
+    return any(entry.snapshot_id == snapshot for entry in metadata.snapshot_log)
 
 
 def stamps_of(metadata: TableMetadata, snapshot: int) -> Mapping[str, str]:

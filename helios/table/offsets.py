@@ -28,7 +28,8 @@ class IcebergOffset:
         after: The snapshot before that unit, when the unit is an append that is partly read.
         rows: The first row id of format v3 that no row had then; None where the table has none.
         live: How many rows the table had then; None where that is not known.
-        sequence: The sequence number of the snapshot, which later changes of those rows exceed; None as for `rows`.
+        sequence: The sequence number of the snapshot, which later changes of those rows exceed; None as for `rows`. Of
+            a table without snapshots, the last one that the table has given.
         since: Of a state that is read again, the row id from which on its rows are new; None when all count.
 
     Examples:

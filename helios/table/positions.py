@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from helios.files.place import Place
 from helios.table.offsets import IcebergOffset
+from helios.table.topics import TopicsPosition
 
 Position: TypeAlias = Mapping[str, Any]
 """How far a source is read, as JSON values."""
@@ -68,15 +69,17 @@ class Lag:
 
     Attributes:
         snapshots: How many snapshots wait.
-        seconds: The age of the oldest of them, or of the oldest file.
+        seconds: The age of the oldest of them, or of the oldest file or record.
         files: How many files of a folder wait; None for a table.
         bytes: Their sizes together.
+        records: How many records of topics wait; None for other sources.
     """
 
     snapshots: int
     seconds: float
     files: int | None = None
     bytes: int | None = None
+    records: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,7 @@ class Recorded:
         changes: Whether row-level changes were read.
         offset: Where the batch ended in a table; None where the entry names no snapshot.
         folder: Where the batch ended in a folder of files; None for a table.
+        topics: Where the batch ended in Kafka topics; None for other sources.
     """
 
     source: str
@@ -96,6 +100,7 @@ class Recorded:
     changes: bool = False
     offset: IcebergOffset | None = None
     folder: Place | None = None
+    topics: TopicsPosition | None = None
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
@@ -120,6 +125,7 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
                 changes=bool(entry.get("changes")),
                 offset=_offset(entry),
                 folder=Place.of(entry.get("place")),
+                topics=TopicsPosition.of(entry.get("place")),
             )
 
 

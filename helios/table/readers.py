@@ -13,7 +13,7 @@ The next batch of a reader begins at the snapshot where its last committed batch
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from helios.errors import CheckpointError, RunError
 from helios.files.place import Place
 from helios.table.offsets import IcebergOffset
 from helios.table.storage import Folder
+from helios.table.topics import TopicsPosition
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -101,15 +102,10 @@ def readers_of(
     """
     places = list(places)
     found: dict[str, list[Reader]] = {}
-    for place in places:
-        base = f"{place.uri.rstrip('/')}/{CHECKPOINTS}"
-        for name in Folder(base, place.properties, f"catalog {place.catalog}").folders():
-            folder = Folder(f"{base}/{name}", place.properties)
-            found.setdefault(folder.location, _readers(folder, table, snapshots))
+    for folder in _kept_in(places):
+        found.setdefault(folder.location, _readers(folder, table, snapshots))
     for location in given:
-        # A given checkpoint is opened with the properties of the warehouse around it, or else of the first one.
-        around = next((p for p in places if location.startswith(p.uri)), places[0] if places else None)
-        folder = Folder(location, around.properties if around else {})
+        folder = _opened(location, places)
         found[folder.location] = _given(folder, table, snapshots)
     return [reader for readers in found.values() for reader in readers]
 
@@ -153,6 +149,34 @@ def offset_of(location: str, properties: Mapping[str, str], index: int) -> Icebe
         return _parsed(folder, committed[-1], ends[index])
     starts = _starts(folder) or []
     return starts[index] if index < len(starts) else None
+
+
+def checkpoints_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[Folder]:
+    """The checkpoints of a pipeline: those given, or else those in warehouses.
+
+    Raises:
+        CheckpointError: A checkpoint cannot be read.
+        RunError: A warehouse cannot be reached.
+    """
+    places = list(places)
+    if given:
+        return [_opened(location, places) for location in given]
+    owners = ((folder, _identity(folder)) for folder in _kept_in(places))
+    return [folder for folder, identity in owners if identity is not None and identity["pipeline"] == pipeline]
+
+
+def _kept_in(places: Iterable[Warehouse]) -> Iterator[Folder]:
+    """The folders of checkpoints in warehouses."""
+    for place in places:
+        base = f"{place.uri.rstrip('/')}/{CHECKPOINTS}"
+        for name in Folder(base, place.properties, f"catalog {place.catalog}").folders():
+            yield Folder(f"{base}/{name}", place.properties)
+
+
+def _opened(location: str, places: Sequence[Warehouse]) -> Folder:
+    """A given checkpoint, opened with the properties of the warehouse around it, or else of the first one."""
+    around = next((place for place in places if location.startswith(place.uri)), places[0] if places else None)
+    return Folder(location, around.properties if around is not None else {})
 
 
 def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
@@ -269,15 +293,20 @@ def _parsed(folder: Folder, batch: int, end: Any) -> IcebergOffset:
 
 
 def _starts(folder: Folder) -> list[IcebergOffset | None] | None:
-    """Where the followed tables begin, None for folders; None where that is not settled yet."""
+    """Where the followed tables begin, None for other sources; None where that is not settled yet."""
     text = folder.text("helios/start.json")
     if text is None:
         return None
     try:
         places = [entry["place"] for entry in json.loads(text)]
-        return [IcebergOffset.parse(place) if Place.of(place) is None else None for place in places]
+        return [IcebergOffset.parse(place) if _of_table(place) else None for place in places]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
+
+
+def _of_table(place: object) -> bool:
+    """Whether a place is one in a table, and not in a folder or in topics."""
+    return Place.of(place) is None and TopicsPosition.of(place) is None
 
 
 def _foreign(folder: Folder, table: str, snapshots: Collection[int]) -> Reader:

@@ -9,11 +9,12 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from helios.errors import HeliosError
+from helios.errors import HeliosError, LedgerError
 from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.folders import folder_lag
 from helios.table.growth import growth
-from helios.table.ledger import AUDIT, REPLAY, Record, parse, staged, stamps_of
+from helios.table.lags import last_seen
+from helios.table.ledger import AUDIT, REPLAY, Record, main_had, parse, staged, stamps_of
 from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
@@ -41,9 +42,10 @@ class Status:
         committed: The time of that snapshot; None when it has expired.
         rows: The rows that the snapshot added.
         behind: How many snapshots of its sources are not read yet; None where that is unknown, as for files.
-        seconds: The age of the oldest of these snapshots, or of the oldest file of a folder.
+        seconds: The age of the oldest of these snapshots, or of the oldest file or record.
         behind_files: How many files of its folders are not read yet; None where that is unknown, as for tables.
         behind_bytes: Their sizes together.
+        behind_records: How many records of its topics were not read yet when its run last looked; None for others.
         files: The data files of the table.
         small: The data files below half of the target file size.
         audit: The batch that has not passed its audit yet.
@@ -61,6 +63,7 @@ class Status:
     seconds: float | None = None
     behind_files: int | None = None
     behind_bytes: int | None = None
+    behind_records: int | None = None
     files: int = 0
     small: int = 0
     audit: int | None = None
@@ -88,7 +91,7 @@ class View:
 
 
 def statuses(table: Table, view: View) -> list[Status]:
-    """The status of each pipeline that writes a table; none for a quarantine.
+    """The status of each pipeline that writes a table; of a quarantine only those whose rows it lost.
 
     Raises:
         RunError: The table cannot be read.
@@ -98,10 +101,22 @@ def statuses(table: Table, view: View) -> list[Status]:
     metadata = table.iceberg.metadata
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
     names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
-    if not names or set(COLUMNS) <= set(table.iceberg.schema().column_names):
+    if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
+        return [found for name in names if (found := _lost_quarantine(table, name)) is not None]
+    if not names:
         return []
     sizes = _file_sizes(table)
     return [_status(table, name, view, sizes) for name in names]
+
+
+def _lost_quarantine(table: Table, pipeline: str) -> Status | None:
+    """The status of a pipeline in a quarantine that does not hold its last rows; None where it does."""
+    key = LEDGER + pipeline
+    try:
+        notes = tuple(_lost(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN))
+    except LedgerError as error:
+        notes = (error.what,)
+    return Status(pipeline=pipeline, table=table.name, notes=notes) if notes else None
 
 
 def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> Status:
@@ -124,13 +139,13 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
     if aside:
         listed = ", ".join(map(str, aside))
         notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
-    notes += _lost(table, record, view.branches.get(pipeline))
+    notes += _lost(table, record, view.branches.get(pipeline.removesuffix(REPLAY)))
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
     if (advice := growth(table.iceberg).advice()) is not None:
         notes.append(advice)
-    tables = any(entry.folder is None for entry in recorded(record.position))
+    tables = any(entry.folder is None and entry.topics is None for entry in recorded(record.position))
     own = int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)
     half = view.file_sizes.get(pipeline, own) / 2
     return Status(
@@ -144,6 +159,7 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
         seconds=round(lag.seconds, 1) if lag is not None else None,
         behind_files=lag.files if lag is not None else None,
         behind_bytes=lag.bytes if lag is not None else None,
+        behind_records=lag.records if lag is not None else None,
         files=len(sizes),
         small=sum(size < half for size in sizes),
         audit=waits.batch if waits is not None else None,
@@ -161,11 +177,15 @@ def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
-    """A note where no branch that a pipeline may write holds its last batch, or nothing proves that one does."""
+    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does.
+
+    Where the branch is unknown (a record of an earlier version, which main never had), any branch may hold it.
+    """
     if record.snapshot is None:
         return
     metadata = table.iceberg.metadata
     landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
+    branch = branch or record.branch or (MAIN if main_had(metadata, record.snapshot) else None)
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
     if branch is not None:
         heads = {branch: heads[branch]} if branch in heads else {}
@@ -228,17 +248,21 @@ def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | N
         return None
     files = [lag.files for lag in lags if lag.files is not None]
     sizes = [lag.bytes for lag in lags if lag.bytes is not None]
+    records = [lag.records for lag in lags if lag.records is not None]
     return Lag(
         sum(lag.snapshots for lag in lags),
         max(lag.seconds for lag in lags),
         files=sum(files) if files else None,
         bytes=sum(sizes) if sizes else None,
+        records=sum(records) if records else None,
     )
 
 
 def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
     if entry.folder is not None:
         return folder_lag(entry.source, entry.folder, view.places[0].properties if view.places else {})
+    if entry.topics is not None:
+        return _last_seen(pipeline, entry.source, view, notes)
     source = view.load(entry.source)
     if source is None:
         return None
@@ -249,6 +273,16 @@ def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag
     lag = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
     partial = entry.offset is not None and entry.offset.partial
     return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and partial else lag
+
+
+def _last_seen(pipeline: str, source: str, view: View, notes: list[str]) -> Lag | None:
+    """The lag behind topics, which only the run itself can see."""
+    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
+    seen = last_seen(pipeline, source, view.places, given)
+    if seen is None:
+        return None
+    notes.append(f"its run last looked at {source} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
+    return seen.lag
 
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import RunError
-from helios.files.names import is_data, is_hidden
+from helios.files.names import globbed, is_data, is_hidden
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -53,21 +54,26 @@ class Folder:
         """The names in a folder of it; none when it is missing."""
         return [name for name, _ in self._list(f"{self._path}/{folder}")]
 
-    def files(self) -> dict[str, tuple[int, int]]:
+    def files(self, glob: str = "") -> dict[str, tuple[int, int]]:
         """Size and modification time, in milliseconds, of all files under it, by their full paths.
 
-        Hidden files and those that are still being written are left out.
+        Hidden files and those that are still being written are left out, as are files in hidden folders.
+
+        Args:
+            glob: Only what matches it, and is in folders that do; of these, hidden ones count too.
         """
         from pyarrow.fs import FileSelector, FileType
 
         base = f"file:{self._local}" if self._local is not None else self.location
         found: dict[str, tuple[int, int]] = {}
+        pattern = globbed(glob) if glob else None
         try:
             for entry in self._system.get_file_info(FileSelector(self._path, recursive=True)):
-                within = entry.path.removeprefix(self._path)
-                folders = within.split("/")[1:-1]
-                if entry.type == FileType.File and is_data(entry.base_name) and not any(map(is_hidden, folders)):
-                    found[f"{base}{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
+                within = entry.path.removeprefix(self._path).strip("/")
+                below = _below(within.split("/"), pattern)
+                shown = below is not None and is_data(entry.base_name) and not any(map(is_hidden, below[:-1]))
+                if entry.type == FileType.File and shown:
+                    found[f"{base}/{within}"] = entry.size, (entry.mtime_ns or 0) // 1_000_000
         except _failures() as error:
             raise self._away(error) from error
         return found
@@ -128,3 +134,12 @@ class Folder:
             "expired.",
             fix="check that the storage can be reached from here, or remove its catalog from the configuration.",
         )
+
+
+def _below(parts: Sequence[str], pattern: re.Pattern[str] | None) -> Sequence[str] | None:
+    """What of a path lies below the first folder of it that a glob matches; None where none does."""
+    if pattern is None:
+        return parts
+    ends = (i for i in range(1, len(parts) + 1) if pattern.fullmatch("/".join(parts[:i])))
+    end = next(ends, None)
+    return parts[end:] if end is not None else None

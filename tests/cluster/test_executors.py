@@ -24,6 +24,7 @@ SCRIPT = f"""
 """
 
 
+@pytest.mark.slow
 def test_folders_that_executors_do_not_see_are_refused(project: Any) -> None:
     project.write(pipeline=SCRIPT)
     done = project.run("pipeline.py", "--set", f"shared={project.elsewhere / 'shared'}")

@@ -13,7 +13,7 @@ from helios import Catalog
 from tests.cluster.conftest import executors, wait_until
 from tests.cluster.conftest import rows as rows_of
 
-FILES, ROWS, KEYS = 10, 40, 50
+FILES, ROWS, KEYS = 7, 40, 50
 SCRIPT = """
     from helios import Catalog, Iceberg, param
 

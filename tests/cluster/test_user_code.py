@@ -97,6 +97,7 @@ def python_without_helios(folder: Path) -> Path:
     return program
 
 
+@pytest.mark.slow
 def test_modules_beside_the_script_reach_the_executors_as_they_are_now(project: Any, tmp_path: Path) -> None:
     project.write(pipeline=SCRIPT, **MODULES)
     project.configure(**{"spark.pyspark.python": str(python_without_helios(tmp_path))})
@@ -112,6 +113,7 @@ def test_modules_beside_the_script_reach_the_executors_as_they_are_now(project: 
     assert rows(lake, "own.made", *columns) == {(i, i + 4, -i - 4, i * 7, i * 7): 1 for i in range(20)}
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_python_runs_has_its_modules_too(project: Any, tmp_path: Path) -> None:
     """`python pipeline.py`, without `helios run`."""
     last = "\nmade.named('made').run(once=True).await_termination()\n"

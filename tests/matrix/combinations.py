@@ -154,7 +154,7 @@ _S3, _ADLS, _GCS = ("aws", "s3a"), ("azure", "abfs"), ("gcp", "gcs")
 COMBINATIONS = (
     Combination("local", "local", "folder", _local, _embedded, quick=True, closest=True),
     Combination("local", "s3", "minio", _s3, _embedded, _S3),
-    Combination("rest", "local", "folder", _local, _rest, quick=True, closest=True),
+    Combination("rest", "local", "folder", _local, _rest, closest=True),
     Combination("rest", "s3", "minio", _s3, _rest, _S3, quick=True),
     Combination("rest", "adls", "azurite", _adls, _rest, _ADLS),
     Combination("rest", "gcs", "fake-gcs", _gcs, _rest, _GCS),

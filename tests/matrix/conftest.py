@@ -16,15 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io import load_file_io
 from pyspark.sql import SparkSession
 
 from helios import Catalog, Pipeline
-from helios.catalog.conf import warehouse
+from helios.catalog.conf import pyiceberg_properties, warehouse
 from helios.model.values import Secret
 from helios.spark.checkpoint.files import HadoopFiles
 from helios.table.snapshots import Table
 from tests.matrix import table
-from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination
+from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination, Place
 from tests.matrix.gaps import GAPS
 from tests.services.fixtures import named_skip
 from tests.streaming.conftest import World, shared_spark
@@ -41,11 +42,14 @@ class Lake(World):
         spark: The session of all tests.
         folder: For what is local, such as scripts.
         combination: Which one it is.
+        place: Where its storage is.
         catalog: Its catalog.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, combination: Combination, catalog: Catalog) -> None:
-        self.combination = combination
+    def __init__(
+        self, spark: SparkSession, folder: Path, combination: Combination, place: Place, catalog: Catalog
+    ) -> None:
+        self.combination, self.place = combination, place
         super().__init__(spark, folder, catalog)
 
     def sink(self, table: str) -> Any:
@@ -79,6 +83,25 @@ class Lake(World):
     def progress(self, pipeline: Pipeline) -> HadoopFiles:
         """The files of its checkpoint, wherever that is."""
         return HadoopFiles(self.spark, self.plan(pipeline).checkpoint)
+
+    # files beside the tables
+
+    @property
+    def storage_uri(self) -> str:
+        """A place of the combination's storage that is not below its warehouse."""
+        return f"{self.place.warehouse.rpartition('/')[0]}/files"
+
+    def land(self, uri: str, text: str) -> None:
+        """Writes a file, whole, by PyIceberg's own client of the storage."""
+        with self._io.new_output(uri).create(overwrite=True) as stream:
+            stream.write(text.encode())
+
+    def delete(self, uri: str) -> None:
+        self._io.delete(uri)
+
+    @property
+    def _io(self) -> Any:
+        return load_file_io(pyiceberg_properties(self.catalog), self.place.warehouse)
 
     # `helios run`, in a process of its own
 
@@ -126,7 +149,7 @@ def lake(
         with named_skip():
             place = combination.place(stack, folder)
             catalog = combination.make(stack, place)
-        yield Lake(shared_spark, folder, combination, catalog)
+        yield Lake(shared_spark, folder, combination, place, catalog)
 
 
 @pytest.fixture(autouse=True)

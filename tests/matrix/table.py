@@ -14,6 +14,7 @@ PROMISES: Mapping[str, str] = {
     "append": "exactly once through a `kill -9` of `helios run` between the commit and the checkpoint's log",
     "replay": "a batch that the checkpoint forgot adds no row and no snapshot; the checkpoint is on the storage itself",
     "incremental": "a followed table: each commit once, nothing twice",
+    "files": "a followed folder of the storage: quarantined rows, a replaced file, a replay, each file once",
     "time_travel": "`.as_of`, `.at_snapshot` and `.at_ref`",
     "upsert": "the newest row per key, with late rows and remembered deletes",
     "evolution": "a new column and a wider type reach the target",

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.types import LongType, StringType
 
-from helios import Memory, bucket, day, where
+from helios import Files, Memory, bucket, day, where
 
 IDS = pa.schema([("id", pa.int64())])
 CHECKPOINTS = {"local": "file", "s3": "s3a", "adls": "abfs", "gcs": "gs"}
@@ -90,6 +90,31 @@ def test_incremental(lake: Any) -> None:
     lake.run(pipeline)
     lake.run(pipeline)
     assert lake.ids("followed.target") == [1, 2, 3, 4, 4]
+
+
+def test_files(lake: Any) -> None:
+    inbox = f"{lake.storage_uri}/in"
+    source = Files.source(inbox, "csv", schema="id bigint, amount decimal(9,2), day int").on_bad_row("quarantine")
+    sink = lake.sink("landed.target").quarantine("landed.bad")
+    pipeline = source.on_change("reread").incremental(poll=1) >> sink
+    lake.land(f"{inbox}/day=1/a b.csv", "amount,id\n1.25,1\n2.50,2\nmuch,3\n")
+    lake.run(pipeline)
+    lake.run(pipeline)
+    assert lake.rows("landed.target", "id", "amount", "day") == Counter(
+        [(1, Decimal("1.25"), 1), (2, Decimal("2.50"), 1)]
+    )
+    lake.land(f"{inbox}/day=2/c.csv", "id,amount\n4,4\n")
+    lake.land(f"{inbox}/day=1/a b.csv", "amount,id\n9.75,5\n")
+    lake.run(pipeline)
+    lake.progress(pipeline).delete("commits/1")
+    lake.run(pipeline)
+    assert lake.ids("landed.target") == [1, 2, 4, 5]
+    [bad] = lake.load("landed.bad").iceberg.scan().to_arrow().to_pylist()
+    assert "much,3" in str(bad)
+    lake.delete(f"{inbox}/day=2/c.csv")
+    lake.progress(pipeline).delete("commits/1")
+    lake.run(pipeline)  # the target has the batch: the file is not asked for again
+    assert lake.ids("landed.target") == [1, 2, 4, 5]
 
 
 def test_time_travel(lake: Any) -> None:

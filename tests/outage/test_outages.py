@@ -312,6 +312,7 @@ def test_helios_run_goes_on_after_an_outage_and_a_kill_within_it(tmp_path: Path)
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("rest")
+@pytest.mark.slow
 def test_a_token_that_expires_every_few_seconds_is_renewed(tmp_path: Path) -> None:
     told = outage(tmp_path, "--service", "token", "--seconds", "10")
     assert told["tokens"] >= 3

@@ -318,6 +318,7 @@ def test_a_healthy_catalog_is_looked_at_from_its_address_to_a_file_on_its_storag
     declare(folder, world.rest(), world.s3())
     done = helios("doctor", "--catalog", "c", "--json")
     assert names(done)[3:] == [
+        ("memory", True),
         ("catalog c: address", True),
         ("catalog c: credentials", True),
         ("catalog c", True),

@@ -433,7 +433,7 @@ def test_what_is_in_the_warehouses_and_checkpoints(place: Place, run: Run) -> No
     catalog = marked_catalog(place.proxy, place.minio)
     for name in catalog.tables("shop"):
         table = catalog.load(name).iceberg
-        place.found.look(f"metadata of {name}", table.metadata.model_dump_json())
+        place.found.look(f"metadata of {name}", repr(table.metadata))  # PyIceberg writes no v3
         place.found.look(f"snapshots of {name}", str(table.snapshots()))
     place.found.nothing()
 

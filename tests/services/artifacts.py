@@ -7,6 +7,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tarfile
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,4 +271,67 @@ class PythonModule:
         self.find()
 
 
-Artifact = GoProgram | NpmPackage | Jars | Java | SparkJars | PythonModule
+@dataclass(frozen=True)
+class Archive:
+    """An archive in the Maven registry, fetched by the Ivy that pyspark ships, and unpacked.
+
+    Args:
+        service: The server that it holds.
+        coordinate: `group:artifact:version`.
+        extension: Such as `tar.gz`.
+        folder: Its one folder.
+    """
+
+    service: str
+    coordinate: str
+    extension: str
+    folder: str
+
+    @property
+    def _home(self) -> Path:
+        return cache() / self.service / self.coordinate.rpartition(":")[2]
+
+    def find(self) -> Path:
+        """The folder.
+
+        Raises:
+            Unavailable: It was not fetched yet.
+        """
+        if not (self._home / self.folder).is_dir():
+            raise _not_installed(self.service)
+        return self._home / self.folder
+
+    def install(self, progress: Progress) -> None:
+        if (self._home / self.folder).is_dir():
+            return
+        ivy = next(iter(sorted(SparkJars(self.service).find().glob("ivy-*.jar"))), None)
+        if ivy is None:
+            raise Unavailable(self.service, "there is no Ivy among pyspark's jars")
+        progress(f"fetching {self.coordinate} (some minutes)")
+        self._home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._home, prefix=".fetch-") as work:
+            self._fetch(ivy, Path(work))
+            [archive] = Path(work).glob("lib/*")
+            with tarfile.open(archive) as packed:
+                packed.extractall(work, filter="data")
+            os.replace(Path(work, self.folder), self._home / self.folder)  # whole, or not there
+
+    def _fetch(self, ivy: Path, work: Path) -> None:
+        group, name, version = self.coordinate.split(":")
+        kind = f'type="{self.extension}" ext="{self.extension}"'
+        (work / "ivy.xml").write_text(
+            f'<ivy-module version="2.0"><info organisation="helios" module="tests"/><dependencies>'
+            f'<dependency org="{group}" name="{name}" rev="{version}" transitive="false">'
+            f'<artifact name="{name}" {kind}/></dependency></dependencies></ivy-module>'
+        )
+        (work / "settings.xml").write_text(
+            f'<ivysettings><settings defaultResolver="registry"/><caches defaultCacheDir="{work}/ivy"/><resolvers>'
+            f'<ibiblio name="registry" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
+        )
+        flags = ["-settings", work / "settings.xml", "-ivy", work / "ivy.xml"]
+        retrieved = ["-retrieve", f"{work}/lib/[artifact].[ext]"]
+        command = [Java(self.service).find(), "-jar", ivy, *flags, *retrieved]
+        _run(self.service, command)
+
+
+Artifact = GoProgram | NpmPackage | Jars | Java | SparkJars | PythonModule | Archive

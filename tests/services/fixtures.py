@@ -46,6 +46,7 @@ moto = _server("moto")
 hive = _server("hive")
 rest = _server("rest")
 nessie = _server("nessie")
+kafka = _server("kafka")
 cluster = _server("cluster")
 
 

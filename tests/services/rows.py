@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tests.services import azurite, cluster, gcs, hive, minio, moto, nessie, rest
+from tests.services import azurite, cluster, debezium, gcs, hive, kafka, minio, moto, nessie, postgres, rest
 from tests.services.artifacts import Artifact, Progress
 from tests.services.server import Unavailable
 
@@ -70,6 +70,14 @@ def _nessie(stack: ExitStack, folder: Path | None) -> Running:
     return stack.enter_context(nessie.Nessie(f"s3://{storage.bucket('nessie')}/warehouse", storage, folder))
 
 
+def _debezium(stack: ExitStack, folder: Path | None) -> Running:
+    """A Debezium server that follows all tables of a database of its own."""
+    broker = stack.enter_context(kafka.Kafka(folder and folder / "kafka"))
+    database = stack.enter_context(postgres.Postgres())
+    server = debezium.Debezium(database, broker, tables="public[.].*", prefix="changes", folder=folder)
+    return stack.enter_context(server)
+
+
 ROWS = (
     Row("minio", "S3", minio.ARTIFACTS, lambda stack, folder: stack.enter_context(minio.Minio(folder))),
     Row("rest", "REST catalog", rest.ARTIFACTS, lambda stack, folder: stack.enter_context(rest.Rest(folder=folder))),
@@ -78,6 +86,9 @@ ROWS = (
     Row("azurite", "ADLS", azurite.ARTIFACTS, lambda stack, folder: stack.enter_context(azurite.Azurite(folder))),
     Row("gcs", "Google Cloud Storage", gcs.ARTIFACTS, lambda stack, folder: stack.enter_context(gcs.Gcs(folder))),
     Row("nessie", "Nessie, on MinIO", (*nessie.ARTIFACTS, *minio.ARTIFACTS), _nessie),
+    Row("kafka", "Kafka", kafka.ARTIFACTS, lambda stack, folder: stack.enter_context(kafka.Kafka(folder))),
+    Row("postgres", "PostgreSQL", postgres.ARTIFACTS, lambda stack, _: stack.enter_context(postgres.Postgres())),
+    Row("debezium", "Debezium, of PostgreSQL", (*debezium.ARTIFACTS, *postgres.ARTIFACTS, *kafka.ARTIFACTS), _debezium),
     Row(
         "cluster",
         "Spark standalone cluster of two workers",

@@ -22,9 +22,11 @@ from tests.services.cluster import Cluster
 from tests.services.fixtures import named_skip
 from tests.services.gcs import Gcs
 from tests.services.hive import Hive
+from tests.services.kafka import Kafka, answers
 from tests.services.minio import Minio
 from tests.services.moto import Moto
 from tests.services.nessie import Nessie
+from tests.services.postgres import Postgres
 from tests.services.rest import Rest
 from tests.services.server import PORTS, Server, StartFailed, Unavailable, listens
 
@@ -228,12 +230,36 @@ def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
 
 
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
-    assert cluster.master.alive() == 2
+    def has(workers: int) -> None:
+        until = time.monotonic() + 60
+        while cluster.master.alive() != workers:  # a worker joins a moment after it has started
+            assert time.monotonic() < until, cluster.master.state()
+            time.sleep(0.1)
+
+    has(2)
     first = cluster.workers[0]
     first.kill()
-    until = time.monotonic() + 30
-    while cluster.master.alive() != 1:
-        assert time.monotonic() < until, cluster.master.state()
-        time.sleep(0.1)
+    has(1)
     first.start()
-    assert cluster.master.alive() == 2
+    has(2)
+
+
+def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -> None:
+    with named_skip(), Kafka(tmp_path) as broker:
+        meta = (tmp_path / "data" / "meta.properties").read_text()
+        broker.kill()
+        assert not answers(broker.port)
+        broker.start()
+        assert answers(broker.port)
+        assert listens(int(broker.secure_servers.rpartition(":")[2]))
+        assert (tmp_path / "data" / "meta.properties").read_text() == meta
+
+
+def test_postgres_keeps_its_rows_through_a_kill() -> None:
+    with named_skip(), Postgres() as server:
+        server.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2);")
+        server.kill()
+        server.start()
+        assert server.sql("SELECT count(*), current_setting('wal_level') FROM t") == "2|logical"
+        with pytest.raises(RuntimeError, match="duplicate key"):
+            server.sql("INSERT INTO t VALUES (1);")

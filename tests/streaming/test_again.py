@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from helios import Memory, Pipeline, join, union, where
-from helios.errors import InputError, LedgerError
+from helios import Memory, Pipeline, aggregate, dedupe, expect, join, select, sql, step, union, where, with_columns
+from helios.errors import HeliosError, InputError, LedgerError
 from helios.spark.iceberg.freshness import StaleReplica
+from helios.spark.maintenance.maintain import Maintainer
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Staged
+from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.table import TableSink
 from helios.table.refs import LEDGER
 
@@ -80,6 +83,67 @@ def test_windows_are_appended_once(world: Any) -> None:
     assert world.ids("a.t") == [1, 2, 3, 4]
 
 
+COMBINING = {
+    "aggregate": aggregate("id % 2 AS id", n="count(*)"),
+    "over": with_columns(n="sum(id) OVER (ORDER BY id)"),
+    "dedupe": dedupe("id"),
+    "query": sql("SELECT DISTINCT id FROM input"),
+    "subquery": where("id <= (SELECT max(id) FROM local.a.d)"),
+}
+
+
+@pytest.mark.parametrize("steps", COMBINING)
+def test_windows_of_steps_that_combine_rows_are_the_same_only_where_they_are_equal(world: Any, steps: str) -> None:
+    world.fill("a.d", [9])
+    s = commits(world, "a.s", 4)
+
+    def over(after: int, to: int) -> Pipeline:
+        made: Pipeline = world.source("a.s").between(s[after], s[to]) >> COMBINING[steps] >> world.sink("a.t")
+        return made
+
+    for after, to in ((0, 1), (1, 2)):
+        world.run(over(after, to))
+    before = world.rows("a.t")
+    world.run(over(0, 1))
+    assert last(world).kind == "skipped"
+    named = (
+        rf"made of the rows after snapshot {s[0]} up to snapshot {s[1]}, and of the rows after snapshot {s[1]} up to "
+    )
+    with pytest.raises(InputError, match=rf"{named}snapshot {s[2]} of local\.a\.s.*helios run --again"):
+        world.run(over(0, 2))
+    with pytest.raises(InputError, match="would double rows"):
+        world.run(over(1, 3))
+    assert world.rows("a.t") == before
+    world.run(over(0, 2), again=True)
+    world.run(over(2, 3))
+    assert sum(world.rows("a.t").values()) > sum(before.values())
+
+
+def test_steps_that_go_row_by_row_are_told_from_spark(world: Any) -> None:
+    s = commits(world, "a.s", 3)
+    world.fill("a.d", range(9), name="'n'")
+    names, counts = world.source("a.d"), world.source("a.d") >> aggregate("id", n="count(*)")
+    row_by_row = {
+        "steps": where("id < 9") >> expect({"small": "id < 9"}, on_fail="drop") >> select("id", "explode(array(1, 2))"),
+        "callable": step(lambda df: df.where("id < 9").sort("id")),
+        "query": sql("WITH x AS (SELECT id FROM input) SELECT id FROM x UNION ALL SELECT id FROM x"),
+        "inner": join(names, on="id") >> join(counts, on="id", how="left"),
+        "anti": join(names >> where("id > 5"), on="id", how="anti"),
+    }
+    combining = {"limit": step(lambda df: df.limit(9)), "right": join(names, on="id", how="right")}
+    for name, steps in {**row_by_row, **combining}.items():
+        sink = world.sink("a." + name)
+        for after, to in ((0, 1), (1, 2)):
+            world.run(world.source("a.s").between(s[after], s[to]) >> steps >> sink)
+        whole = world.source("a.s").between(s[0], s[2]) >> steps >> sink
+        if name in row_by_row:
+            world.run(whole)
+            assert last(world).kind == "skipped", name
+        else:
+            with pytest.raises(InputError, match="do not go row by row"):
+                world.run(whole)
+
+
 @pytest.mark.parametrize("state_first", [True, False])
 def test_a_state_and_a_range_that_it_holds_overlap(world: Any, state_first: bool) -> None:
     s = commits(world, "a.s", 3)
@@ -121,6 +185,79 @@ def test_again_that_landed_before_an_outage_is_not_repeated(world: Any, monkeypa
     world.run(memory(world, 1), again=True)
     assert world.kinds()[-2:] == ["skipped", "finished"]
     assert world.ids("a.t") == [1, 1]
+
+
+def die(*_: object) -> Any:
+    raise RuntimeError("the driver died")
+
+
+def guarded(world: Any, *ids: int, routed: bool = False) -> Pipeline:
+    sink = world.sink("a.t").quarantine("a.bad")
+    small = expect({"small": "id < 100"}, on_fail="quarantine")
+    sink = sink.route(by="if(id % 2 = 0, 'x', 'y')") if routed else sink
+    made: Pipeline = (Memory.source([{"id": i} for i in ids]) >> small >> sink).named("p")
+    return made
+
+
+def held(world: Any, *tables: str) -> list[list[int]]:
+    """The ids of tables, and those of the quarantine."""
+    bad = world.sql("SELECT CAST(get_json_object(payload, '$.id') AS int) FROM local.a.bad")
+    return [*map(world.ids, tables), sorted(row[0] for row in bad)]
+
+
+@pytest.mark.parametrize("moment", ["before", "between", "behind"])
+def test_again_that_dies_is_finished_by_the_next_one(world: Any, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    where, name = {
+        "before": (QuarantineSink, "write"),
+        "between": (TableSink, "commit"),
+        "behind": (Maintainer, "after_batch"),
+    }[moment]
+    pipeline = guarded(world, 1, 100)
+    pipeline = replace(pipeline, sink=pipeline.sink.maintain(expire="1 day"))
+    world.run(pipeline)
+    for copies in (2, 3):  # a third one that is asked for dies too
+        with monkeypatch.context() as patched:
+            patched.setattr(where, name, die)
+            with pytest.raises(HeliosError, match="the driver died"):
+                world.run(pipeline, again=True)
+        if moment == "between":
+            world.run(pipeline)
+            notes = [event.message for event in world.events if event.kind == "noted"]
+            assert "did not finish" in notes[-1], "a run without --again tells"
+            assert held(world, "a.t") == [[1] * (copies - 1), [100] * copies]
+        world.run(pipeline, again=True)
+        assert held(world, "a.t") == [[1] * copies, [100] * copies]
+    world.run(pipeline, again=True)
+    assert held(world, "a.t") == [[1] * 4, [100] * 4]
+
+
+def test_again_of_routed_tables_that_dies_between_two_of_them(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = guarded(world, 0, 1, 100, routed=True)
+    world.run(pipeline)
+    real = TableSink.commit
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            TableSink, "commit", lambda self, staged: (die if self.name.text[-1] == "y" else real)(self, staged)
+        )
+        with pytest.raises(HeliosError, match="the driver died"):
+            world.run(pipeline, again=True)
+    assert held(world, "a.t_x", "a.t_y") == [[0, 0], [1], [100, 100]]
+    world.run(pipeline, again=True)
+    assert held(world, "a.t_x", "a.t_y") == [[0, 0], [1, 1], [100, 100]]
+
+
+def test_other_inputs_end_an_unfinished_again_and_say_so(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(guarded(world, 1, 100))
+    with monkeypatch.context() as patched:
+        patched.setattr(TableSink, "commit", die)
+        with pytest.raises(HeliosError, match="the driver died"):
+            world.run(guarded(world, 1, 100), again=True)
+    world.run(guarded(world, 2, 200))
+    [note] = [event.message for event in world.events if event.kind == "noted"]
+    assert "of other inputs or steps did not finish" in note
+    assert held(world, "a.t") == [[1, 2], [100, 100, 200]]
+    world.run(guarded(world, 2, 200), again=True)
+    assert held(world, "a.t") == [[1, 2, 2], [100, 100, 200, 200]]
 
 
 @pytest.mark.parametrize("expired", [False, True])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 from helios import dedupe, rename, step, watermark, where, window, with_columns
 from helios.cli.progress import JsonLines, Lines
 from helios.errors import CheckpointError, InputError, RunError
+from helios.spark.sinks.audit import AuditedSink
 
 T0 = 1767225600
 """2026-01-01T00:00:00Z"""
@@ -226,3 +228,36 @@ def test_late_rows_are_counted_and_told_with_their_batch(
     plain, as_json = capsys.readouterr().out.splitlines()[-2:]
     assert plain.endswith(f"; {late} late rows dropped by the watermark")
     assert json.loads(as_json)["late"] == late
+
+
+def test_late_rows_of_a_batch_that_is_written_or_run_again_are_counted_once(
+    world: Any, monkeypatch: pytest.MonkeyPatch, forget_commit: Callable[[Path, int], None]
+) -> None:
+    world.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    windows = window("ts", "1 hour").group_by("id").agg(n="count(*)")
+    sink = world.sink("a.t").audit({"some": "count(*) > 0"}).publish()
+    pipeline = followed(world) >> LATE >> windows >> sink
+    for minute in (665, 800):  # a batch drops what is behind the watermark of the one before
+        write(world, "a.s", [(4, 1, minute)])
+    world.run(pipeline)
+    write(world, "a.s", [(2, 5, 10), (3, 6, 20), (4, 7, 801)])
+    audit, tries = AuditedSink._audit, []
+
+    def moved(self: AuditedSink, *arguments: Any) -> None:
+        tries.append(arguments)
+        if len(tries) == 1:
+            world.sql("INSERT INTO local.a.t VALUES (TIMESTAMP '2026-01-01', TIMESTAMP '2026-01-01', 9, 9)")
+        audit(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AuditedSink, "_audit", moved)
+        run = world.run(pipeline)
+    assert len(tries) == 2
+    assert world.rows("a.t", "id", "n") == Counter([(9, 9), (4, 1)])
+    assert run.metrics().records_late == 2
+    assert [event.late for event in world.events if event.late] == [2]
+    forget_commit(world.checkpoint(pipeline), 2)
+    again = world.run(pipeline)
+    assert world.kinds()[-2:] == ["skipped", "finished"]
+    assert again.metrics().records_late == 0
+    assert [event.late for event in world.events if event.late] == [2]

@@ -46,6 +46,7 @@ def truth() -> pd.DataFrame:
     return flights
 
 
+@pytest.mark.slow
 def test_the_fleet_is_where_pandas_sees_it(world: Any, truth: pd.DataFrame) -> None:
     data = {"data": str(world.folder / "data")}
     for month in range(1, LAST_MONTH + 1):
@@ -66,6 +67,7 @@ def test_the_fleet_is_where_pandas_sees_it(world: Any, truth: pd.DataFrame) -> N
     pd.testing.assert_frame_equal(ordered(ours, columns), ordered(expected, columns), check_dtype=False)
 
 
+@pytest.mark.slow
 def test_doubtful_flights_are_set_aside_and_replayed_and_a_doubled_batch_is_never_seen(
     world: Any, truth: pd.DataFrame
 ) -> None:

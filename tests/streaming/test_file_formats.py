@@ -10,7 +10,7 @@ import re
 import struct
 import time
 from collections import Counter
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -182,27 +182,49 @@ def test_files_without_rows(world: Any) -> None:
     assert rows(world, declared) == rows(world, Files.source(str(folder), "csv")) == {(1,): 1}
 
 
+def test_what_inner_fields_have_beside_the_wanted_ones_is_rescued(world: Any) -> None:
+    deep = pa.struct([("a", pa.int64()), ("b", pa.string())])
+    columns = {
+        "s": pa.array([{"a": 1, "b": "x"}, {"a": 2, "b": None}, None], deep),
+        "l": pa.array([[{"a": 1, "b": None}, {"a": 2, "b": "y"}], [], None], pa.list_(deep)),
+        "m": pa.array([[("k", {"a": 1, "b": "z"})], [], None], pa.map_(pa.string(), deep)),
+        "x": pa.array([None, 5, None]),
+    }
+    write(world.folder / "in", "a.parquet", 0, id=pa.array([1, 2, 3]), **columns)
+    schema = "id bigint, s struct<a: bigint>, l array<struct<a: bigint>>, m map<string, struct<a: bigint>>"
+    with pytest.raises(InputError, match=r"lacks: s\.b, l\.b, m\.b, x"):
+        rows(world, Files.source(str(world.folder / "in"), schema=schema))
+    world.run(Files.source(str(world.folder / "in"), schema=schema, rescued="more") >> world.sink("a.more"))
+    assert world.rows("a.more", "id", "more") == {
+        (1, '{"s":{"b":"x"},"l":[null,{"b":"y"}],"m":{"k":{"b":"z"}}}'): 1,
+        (2, '{"x":5}'): 1,
+        (3, None): 1,
+    }
+
+
 # rows that do not parse
 
+FIELDS = "it has another number of fields than the file has columns"
+UNPARSED = "the row does not parse"
 BAD = {
-    "unparsable": ("csv", "id,name\n1,one\nx2,two\n3,three\n", "x2,two"),
-    "short": ("csv", "id,name\n1,one\n2\n3,three\n", "2"),
-    "long": ("csv", "id,name\n1,one\n2,two,more\n3,three\n", "2,two,more"),
-    "garbage": ("json", '{"id":1,"name":"one"}\nnot json\n{"id":3,"name":"three"}\n', "not json"),
-    "wrong type": ("json", '{"id":1}\n{"id":"x","name":"b"}\n{"id":3}\n', '{"id":"x","name":"b"}'),
+    "unparsable": ("csv", "id,name\n1,one\nx2,two\n3,three\n", "x2,two", "id does not fit bigint"),
+    "short": ("csv", "id,name\n1,one\n2\n3,three\n", "2", FIELDS),
+    "long": ("csv", "id,name\n1,one\n2,two,more\n3,three\n", "2,two,more", FIELDS),
+    "garbage": ("json", '{"id":1,"name":"one"}\nnot json\n{"id":3,"name":"three"}\n', "not json", UNPARSED),
+    "wrong type": ("json", '{"id":1}\n{"id":"x","name":"b"}\n{"id":3}\n', '{"id":"x","name":"b"}', UNPARSED),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("which", BAD)
 def test_a_row_that_does_not_parse(world: Any, which: str) -> None:
-    kind, text, raw = BAD[which]
+    kind, text, raw, why = BAD[which]
     land(world.folder / "in", f"a.{kind}", text)
     source = Files.source(str(world.folder / "in"), kind, schema="id bigint, name string")
     # Steps that do not need the broken column, or would leave the row out, change nothing.
     named = source >> select("name") >> where("name IS NOT NULL")
-    with pytest.raises(RunError, match=r"formats\.py:\d+: file:.*, line \d: the row does not parse: ") as failed:
+    with pytest.raises(RunError, match=rf"formats\.py:\d+: file:.*, line \d: {why}: ") as failed:
         world.run(named >> world.sink("a.fail"))
-    assert f"line {text.splitlines().index(raw) + 1}: the row does not parse: {raw};" in str(failed.value)
+    assert f"line {text.splitlines().index(raw) + 1}: {why}: {raw};" in str(failed.value)
     assert not world.catalog.exists("a.fail") or world.rows("a.fail") == Counter()
 
     aside = world.run(source.on_bad_row("quarantine") >> select("id") >> world.sink("a.t").quarantine("a.q"))
@@ -210,7 +232,7 @@ def test_a_row_that_does_not_parse(world: Any, which: str) -> None:
     [(payload, reason)] = world.rows("a.q", "payload", "reason")
     assert json.loads(payload)["text"] == raw
     assert json.loads(payload)["file"].endswith(f"a.{kind}")
-    assert reason == "the row does not parse"
+    assert reason == why
     assert aside.metrics().records_failed == 1
 
     dropped = world.run(source.on_bad_row("drop") >> select("id") >> world.sink("a.d"))
@@ -246,7 +268,7 @@ def test_the_line_of_a_bad_row_in_a_compressed_file(world: Any) -> None:
     text = "".join(f"{i}\n" for i in range(5000))
     land(world.folder / "in", "a.csv.gz", gzip.compress(f"id\n{text}oops\n".encode()))
     source = Files.source(str(world.folder / "in"), schema="id bigint")
-    with pytest.raises(RunError, match=r"a\.csv\.gz, line 5002: the row does not parse: oops;"):
+    with pytest.raises(RunError, match=r"a\.csv\.gz, line 5002: id does not fit bigint: oops;"):
         world.run(source >> world.sink("a.t"))
 
 
@@ -277,7 +299,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "date": (pa.date32(), [DAY.date()]),
     **{
         f"timestamp({unit}, {zone})": (pa.timestamp(unit, zone), [DAY])
-        for unit in ("s", "ms", "us")
+        for unit in ("s", "ms", "us", "ns")
         for zone in (None, "UTC", "Europe/Berlin")
     },
 }
@@ -295,6 +317,8 @@ def equal(given: Any, read: Any, kind: str) -> bool:
     if kind in INSTANT:
         times = [v if isinstance(v, datetime) else datetime(v.year, v.month, v.day) for v in (given, read)]
         return times[0].replace(tzinfo=None) == times[1].replace(tzinfo=None)
+    if isinstance(given, datetime):  # a bigint of nanoseconds
+        return bool((given.replace(tzinfo=None) - datetime(1970, 1, 1)) // timedelta(microseconds=1) * 1000 == read)
     if kind in ("float", "double"):  # the nearest one
         code = kind[0]
         return read == struct.unpack(code, struct.pack(code, float(given)))[0]

@@ -1,12 +1,19 @@
-"""Types of file columns: unions and casts."""
+"""Types of file columns: unions, casts, and nanoseconds."""
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
+from helios import Files
+from helios.errors import InputError, RunError
 from helios.spark.sources.file_types import castable, extras, lossless, united, with_extras
 
 pytestmark = pytest.mark.usefixtures("shared_spark")  # Spark parses the types
@@ -78,3 +85,60 @@ def test_nested_fields_that_are_not_wanted() -> None:
     assert with_extras(wanted, own).simpleString() == (
         "struct<ID:int,s:struct<b:array<struct<c:int,d:int>>,a:int>,more:int>"
     )
+
+
+# nanoseconds
+
+BEFORE, EXACT, ODD = -1_000, 1_767_323_045_123_456_000, 1_767_323_045_123_456_789
+"""A microsecond before 1970, an instant in whole microseconds, and one between two of them."""
+
+
+def write(folder: Path, name: str, **columns: pa.Array) -> None:
+    folder.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), folder / name)
+
+
+def nanos(*values: int | None, zone: str | None = None) -> pa.Array:
+    return pa.array(values, pa.timestamp("ns", zone))
+
+
+def test_timestamps_in_nanoseconds_are_read_beside_others(world: Any) -> None:
+    folder = world.folder / "in"
+    write(folder, "a.parquet", t=nanos(BEFORE, EXACT, None), u=nanos(BEFORE, EXACT, None, zone="Europe/Berlin"))
+    exact, before = datetime(2026, 1, 2, 3, 4, 5, 123456), datetime(1969, 12, 31, 23, 59, 59, 999999)
+    write(folder, "b.parquet", t=pa.array([exact]), u=pa.array([exact.replace(tzinfo=UTC)]))
+    world.run(Files.source(str(folder)).incremental(poll=1) >> world.sink("a.t"))
+    assert [str(field.field_type) for field in world.load("a.t").iceberg.schema().fields] == [
+        "timestamp",
+        "timestamptz",
+    ]
+    expected = {(t, t and t.replace(tzinfo=UTC)): n for t, n in ((before, 1), (exact, 2), (None, 1))}
+    assert world.rows("a.t", "t", "u") == expected
+
+
+def test_a_timestamp_between_two_microseconds_is_a_bad_row(world: Any) -> None:
+    folder = world.folder / "in"
+    write(folder, "a.parquet", t=nanos(EXACT, ODD))
+    source = Files.source(str(folder))
+    with pytest.raises(
+        RunError, match=rf"a\.parquet: t, in nanoseconds, does not fit timestamp_ntz.*{ODD}.*on_bad_row"
+    ):
+        world.run(source >> world.sink("a.fail"))
+    world.run(source.on_bad_row("quarantine") >> world.sink("a.t").quarantine("a.q"))
+    assert world.rows("a.t") == {(datetime(2026, 1, 2, 3, 4, 5, 123456),): 1}
+    [(payload, reason)] = world.rows("a.q", "payload", "reason")
+    assert json.loads(json.loads(payload)["text"]) == {"t": ODD}
+    assert reason == "t, in nanoseconds, does not fit timestamp_ntz (bigint does)"
+    world.run(Files.source(str(folder), schema="t bigint") >> world.sink("a.n"))
+    assert world.rows("a.n") == {(EXACT,): 1, (ODD,): 1}
+    with pytest.raises(InputError, match="t is timestamp_ntz, which cannot be read as int"):
+        world.run(Files.source(str(folder), schema="t int") >> world.sink("a.i"))
+    write(folder, "a.parquet", id=pa.array([1]), u=nanos(EXACT), t=pa.array([datetime(2026, 1, 2, 3, 4, 5, 123456)]))
+    world.run(Files.source(str(folder), schema="id bigint", rescued="more") >> world.sink("a.r"))
+    assert world.rows("a.r", "more") == {(f'{{"u":{EXACT},"t":"2026-01-02T03:04:05.123456"}}',): 1}
+
+
+def test_nanoseconds_inside_a_column_are_refused(world: Any) -> None:
+    write(world.folder / "in", "a.parquet", s=pa.array([[EXACT]], pa.list_(pa.timestamp("ns"))))
+    with pytest.raises(RunError, match=r"a\.parquet cannot be read: s has timestamps in nanoseconds inside it"):
+        world.run(Files.source(str(world.folder / "in")) >> world.sink("a.t"))

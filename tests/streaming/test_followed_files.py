@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,9 @@ import pytest
 from helios import Files, aggregate, union
 from helios.errors import CheckpointError, HeliosError, InputError, NotFound, RunError
 from helios.files.settling import Settling
-from helios.spark.sinks.table import TableSink
 from helios.spark.sources.files import FilesReader
 from helios.table.status import View, statuses
+from tests.suite.deaths import dies_before_commit
 
 OLD = 1_700_000_000
 
@@ -41,15 +39,6 @@ def inbox(world: Any) -> Path:
 
 def csv(inbox: Path, **options: Any) -> Any:
     return Files.source(str(inbox), "csv", schema="id bigint").incremental(poll=1, **options)
-
-
-@contextmanager
-def dies_before_commit() -> Iterator[None]:
-    """The driver dies before the commit of its first batch, which is planned by then."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(TableSink, "_commit", lambda *_: (_ for _ in ()).throw(RuntimeError("the driver died")))
-        with pytest.raises(HeliosError, match="the driver died"):
-            yield
 
 
 def positions(world: Any, table: str) -> list[Any]:

@@ -140,7 +140,7 @@ def test_a_soak_keeps_heap_and_copies_of_metadata_flat(tmp_path: Path) -> None:
         sys.executable,
         str(SOAK),
         "--minutes",
-        "2.5",
+        "2",
         "--every",
         "25",
         "--rate",
@@ -152,6 +152,6 @@ def test_a_soak_keeps_heap_and_copies_of_metadata_flat(tmp_path: Path) -> None:
     done = subprocess.run([*command, *limits, "--folder", str(tmp_path)], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     looks = [json.loads(line) for line in done.stdout.splitlines()]
-    assert looks[-1]["commits"] > 40, looks
-    assert looks[-1]["rows"] > 200, looks
+    assert looks[-1]["commits"] > 20, looks
+    assert looks[-1]["rows"] > 50, looks
     assert max(look["proxies"] for look in looks) < 150, looks

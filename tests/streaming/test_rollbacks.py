@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, step
+from helios import Memory, Pipeline, expect, step
 from helios.errors import CheckpointError, LeaseError, LedgerError
 from helios.spark.iceberg.tables import load_table
 from helios.spark.sinks.ledger import Ledger
@@ -263,9 +263,34 @@ def test_an_idle_run_and_the_status_tell_of_a_rollback(world: Any, copy: Pipelin
     assert notes(world) == ("rolled back: batch 1 is no longer in its history, and the next run stops",)
 
 
-def notes(world: Any, table: str = "a.t") -> tuple[str, ...]:
-    [status] = statuses(world.load(table), View(load=lambda name: world.load(name.removeprefix("local."))))
-    return status.notes
+@pytest.mark.parametrize("kind", ["branch", "audit"])
+def test_the_status_looks_where_the_pipeline_writes(world: Any, kind: str) -> None:
+    world.fill("a.s", range(10))
+    world.fill("a.t", [100])
+    sink = world.sink("a.t")
+    sink = sink.branch("stage") if kind == "branch" else sink.audit({"small": "max(id) < 1000"}).publish()
+    pipeline = world.source("a.s").incremental(poll=1) >> sink
+    world.run(pipeline)
+    assert notes(world) == ()
+    world.sql(f"ALTER TABLE local.a.t CREATE BRANCH kept AS OF VERSION {newest(world, 'a.t')}")
+    if kind == "branch":
+        world.sql("ALTER TABLE local.a.t DROP BRANCH stage")
+        world.sql("ALTER TABLE local.a.t CREATE BRANCH stage")
+    else:
+        roll_back(world)
+    assert notes(world) == ("rolled back: batch 0 is no longer in its history, and the next run stops",)
+    with pytest.raises(LedgerError, match=GONE):
+        world.run(pipeline)
+
+
+def newest(world: Any, table: str) -> int:
+    return int(max(world.load(table).snapshots(), key=lambda one: one.timestamp).id)
+
+
+def notes(world: Any, table: str = "a.t", count: int = 1) -> tuple[str, ...]:
+    found = statuses(world.load(table), View(load=lambda name: world.load(name.removeprefix("local."))))
+    assert len(found) == count
+    return tuple(note for status in found for note in status.notes)
 
 
 def test_a_routed_table_that_is_gone_or_rolled_back_stops_the_run(world: Any) -> None:
@@ -288,6 +313,103 @@ def test_a_routed_table_that_is_gone_or_rolled_back_stops_the_run(world: Any) ->
             world.run(pipeline)
     assert world.ids("a.t_x") == [0, 2, 4, 6]
     assert not world.catalog.exists("a.t_y")
+
+
+@pytest.mark.parametrize("kind", ["incremental", "batch"])
+def test_routed_tables_that_were_swapped_stop_the_run_at_its_start(world: Any, kind: str) -> None:
+    def pipeline(*ids: int) -> Pipeline:
+        sink = world.sink("a.t").route(by="if(id % 2 = 0, 'x', 'y')")
+        if kind == "batch":
+            return (Memory.source([{"id": i} for i in ids]) >> sink).named("p")
+        if ids:
+            world.fill("a.s", ids)
+        made: Pipeline = world.source("a.s").incremental(poll=1) >> sink
+        return made
+
+    def swap() -> None:
+        for one, other in (("x", "held"), ("y", "x"), ("held", "y")):
+            world.sql(f"ALTER TABLE local.a.t_{one} RENAME TO a.t_{other}")
+
+    world.run(pipeline(0, 1))
+    swap()
+    for ids in ((), (2, 3)) if kind == "incremental" else ((2, 3),):
+        with pytest.raises(CheckpointError, match=r"local\.a\.t_x is the table that .* knows as local\.a\.t_y"):
+            world.run(pipeline(*ids))
+        assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([1], [0])
+    swap()
+    world.run(pipeline(*(() if kind == "incremental" else (2, 3))))
+    assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([0, 2], [1, 3])
+
+
+def test_routed_tables_of_a_checkpoint_that_knows_their_names_alone(world: Any) -> None:
+    world.fill("a.s", [0, 1])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").route(by="if(id % 2 = 0, 'x', 'y')")
+    world.run(pipeline)
+    kept = world.checkpoint(pipeline) / "helios" / "tables.json"
+    ids = json.loads(kept.read_text())
+    assert ids == {f"local.a.t_{value}": str(world.load(f"a.t_{value}").iceberg.metadata.table_uuid) for value in "xy"}
+    kept.write_text(json.dumps([*ids]))  # as earlier versions wrote it
+    world.fill("a.s", [2, 3])
+    world.run(pipeline)
+    assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([0, 2], [1, 3])
+    assert json.loads(kept.read_text()) == ids
+
+
+def test_a_routed_table_that_was_made_again_with_its_record(world: Any) -> None:
+    world.fill("a.s", [0])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").route(by="'x'")
+    world.run(pipeline)
+    old = world.load("a.t_x").iceberg
+    [(key, text)] = ((key, text) for key, text in old.properties.items() if key.startswith("helios.ledger."))
+    world.sql("DROP TABLE local.a.t_x")
+    world.sql("CREATE TABLE local.a.t_x (id bigint) USING iceberg")
+    with world.load("a.t_x").iceberg.transaction() as change:
+        change.set_properties({key: json.dumps({**json.loads(text), "snapshot": None})})
+    with pytest.raises(CheckpointError, match=r"local\.a\.t_x is another table than the one that .* wrote") as told:
+        world.run(pipeline)
+    assert "tables.json" in str(told.value)
+
+
+REJECTING = expect({"small": "id < 100"}, on_fail="quarantine")
+
+
+@pytest.mark.parametrize("kind", ["batch", "route"])
+def test_a_quarantine_that_was_rolled_back_stops_the_run_at_its_start(world: Any, kind: str) -> None:
+    def pipeline(*ids: int) -> Pipeline:
+        sink = world.sink("a.t").quarantine("a.bad")
+        if kind == "batch":
+            return Memory.source([{"id": i} for i in ids]) >> REJECTING >> sink
+        if ids:
+            world.fill("a.s", ids)
+        made: Pipeline = world.source("a.s").incremental(poll=1) >> REJECTING >> sink.route(by="'x'")
+        return made
+
+    for ids in ((1, 101), (2, 102)):
+        world.run(pipeline(*ids))
+    assert notes(world, "a.bad", 0) == ()
+    newest = world.load("a.bad").current_snapshot().id
+    roll_back(world, "a.bad")
+    assert notes(world, "a.bad") == ("rolled back: batch 1 is no longer in its history, and the next run stops",)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=rf"local\.a\.bad {GONE}.*another name") as told:
+            world.run(pipeline(2, 102) if kind == "batch" else pipeline())
+    assert ("--new-checkpoint" in str(told.value)) == (kind != "route")
+    if kind == "route":
+        world.sql(f"CALL local.system.set_current_snapshot('a.bad', {newest})")
+        world.run(pipeline(3, 103))
+    else:
+        world.run(pipeline(3, 103), new_checkpoint=True)
+        world.run(pipeline(4, 104))
+    kept = ["102", "103"] if kind == "route" else ["103", "104"]
+    assert set_aside(world) == ["101", *kept]
+    world.sql("DROP TABLE local.a.bad")
+    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, and the rows that .* has set aside in it"):
+        world.run(pipeline(5, 105))
+    assert not world.catalog.exists("a.bad")
+
+
+def set_aside(world: Any) -> list[str]:
+    return sorted(row[0] for row in world.sql("SELECT get_json_object(payload, '$.id') FROM local.a.bad"))
 
 
 def test_a_routed_table_that_is_dropped_while_the_pipeline_runs(world: Any) -> None:

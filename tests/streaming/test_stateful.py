@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from helios import Files, aggregate, dedupe, join, sql, step, union, watermark, where, window
+from helios import (
+    Files,
+    aggregate,
+    dedupe,
+    join,
+    session_window,
+    sql,
+    step,
+    union,
+    watermark,
+    where,
+    window,
+    with_columns,
+)
 from helios.errors import CheckFailed, CheckpointError, InputError
 
 AT = "timestamp_seconds(1767225600 + id * 600)"
@@ -39,6 +53,61 @@ def test_windows_are_appended_once_when_the_watermark_has_passed_them(world: Any
             ids = [i for i in range(hour * 6, hour * 6 + 6) if i % 2 == odd]
             expected[kind, len(ids), sum(ids)] = 1
     assert world.rows("a.t", "kind", "n", "total") == expected
+
+
+def sessions_of(rows: list[tuple[int, str]], gap: int) -> Counter[tuple[str, int, int, int]]:
+    """By kind: the begin, end and number of rows of each session."""
+    found: Counter[tuple[str, int, int, int]] = Counter()
+    for kind in {kind for _, kind in rows}:
+        times = sorted(at for at, of in rows if of == kind)
+        cuts = [i for i, at in enumerate(times) if i == 0 or at - times[i - 1] > gap]
+        for begin, end in zip(cuts, [*cuts[1:], len(times)], strict=True):
+            found[kind, times[begin], times[end - 1] + gap, end - begin] += 1
+    return found
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_sessions_equal_the_reference(world: Any, followed: bool) -> None:
+    some = random.Random(3)
+    rows = [(minute, some.choice("abc")) for minute in sorted(some.sample(range(3_000), 150))]
+    batches = [rows[begin : begin + 30] for begin in range(0, len(rows), 30)]
+    source = world.source("a.s")
+    pipeline = (
+        (source.incremental(poll=1) >> watermark("ts", "20 minutes") if followed else source)
+        >> session_window("ts", "30 minutes").group_by("kind").agg(n="count(*)")
+        >> with_columns(begin="unix_seconds(window_start) div 60", end="unix_seconds(window_end) div 60")
+        >> world.sink("a.t")
+    )
+    # Rows that come up to 20 minutes after later ones are not late.
+    for batch in batches if followed else [rows]:
+        shuffled = sorted(batch, key=lambda row: row[0] + some.randint(0, 10))
+        for part in (shuffled[:15], shuffled[15:]) if followed else (shuffled,):
+            minutes = ",".join(f"{at}" for at, _ in part)
+            kinds = ",".join(f"'{kind}'" for _, kind in part)
+            world.fill(
+                "a.s",
+                range(len(part)),
+                ts=f"timestamp_seconds(array({minutes})[int(id)] * 60)",
+                kind=f"array({kinds})[int(id)]",
+            )
+            world.run(pipeline) if followed else None
+    world.run(pipeline)
+    expected = sessions_of(rows, 30)
+    if followed:  # those that the watermark has not passed wait
+        passed = max(at for at, _ in rows) - 20
+        expected = Counter({session: n for session, n in expected.items() if session[2] <= passed})
+    assert world.rows("a.t", "kind", "begin", "end", "n") == expected
+
+
+def test_sessions_that_spark_cannot_close_are_refused(world: Any) -> None:
+    world.fill("a.s", range(3), ts=AT, kind="'a'")
+    followed = world.source("a.s").incremental(poll=1) >> watermark("ts", "1 hour")
+    sessions = session_window("ts", "1 hour")
+    with pytest.raises(CheckFailed, match="sessions of a followed source need a group"):
+        world.run(followed >> sessions.agg(n="count(*)") >> world.sink("a.t"))
+    upserted = world.sink("a.t").upsert("window_start", "window_end", "kind")
+    with pytest.raises(CheckFailed, match="an upsert would keep the shorter one too"):
+        world.run(followed >> sessions.group_by("kind").agg(n="count(*)") >> upserted)
 
 
 def test_a_changed_aggregate_is_refused(world: Any) -> None:

@@ -1,7 +1,7 @@
 """What `make test` runs: every test without a JVM, and for each promise the tests that show it best.
 
-`make test-all` runs all others. The marks `short`, and `unit`, `spark` or `process` for what a test costs, are set
-here and in no test's file.
+`make test-all` runs all others but those that are marked `slow`, and `make test-slow` these. The marks `short`, and
+`unit`, `spark` or `process` for what a test costs, are set here and in no test's file.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "served", "services", "compat")
-SERVERS = ("matrix", "cluster", "outage", "served", "services")
+FOLDERS = ("unit", "streaming", "integration", "matrix", "cluster", "outage", "served", "services", "kafka", "compat")
+SERVERS = ("matrix", "cluster", "outage", "served", "services", "kafka")
 
 STREAMING, CONFORMANCE = "tests/streaming", "tests/conformance"
 
@@ -69,6 +69,10 @@ PROMISES = (
     Promise(
         "`helios init`, `run`, `tables`, `schema`, `snapshots` and `doctor`, from an empty folder to rows.",
         of("tests/integration/test_cli.py", "test_from_an_empty_folder_to_rows_and_what_the_table_commands_say"),
+    ),
+    Promise(
+        "A webhook that was answered with 200 is in the table once.",
+        of(f"{STREAMING}/test_webhooks.py", "test_a_run_receives_and_commits"),
     ),
     Promise(
         "An append meets every failure, and each row is there once.",
@@ -170,6 +174,17 @@ PROMISES = (
             "test_a_followed_folder_of_csv_with_windows_line_endings",
             "test_a_replayed_batch_of_files_adds_nothing[1]",
             "test_parquet_tells_its_own_schema_and_json_is_inferred",
+        ),
+    ),
+    Promise(
+        "A line of a file is a row, or a bad row with its text.",
+        (
+            *of(
+                f"{STREAMING}/test_csv_lines.py",
+                "test_a_quote_that_is_not_closed[a line break]",
+                "test_the_parts_of_a_large_file",
+            ),
+            *of(f"{STREAMING}/test_json_values.py", "test_names_go_without_regard_to_case"),
         ),
     ),
     Promise(

@@ -44,7 +44,7 @@ NAMED = (
     ),
     Named(
         "tests/",
-        f"{SERVICE}(azurite|gcs|hive|nessie): not installed",
+        f"{SERVICE}(azurite|debezium|gcs|hive|kafka|nessie|postgres): not installed",
         "`make test-all` installs MinIO and the REST catalog, which most tests of servers need; the other servers are "
         "those of `make matrix` and `make services`.",
     ),
@@ -60,7 +60,7 @@ NAMED = (
     ),
     Named(
         "tests/",
-        f"{SERVICE}nessie: it needs Java 21 or later",
+        f"{SERVICE}(nessie|debezium): it needs Java 21 or later",
         "Spark's own Java is 17 here.",
     ),
 )

@@ -1,4 +1,4 @@
-"""The two runs of the tests are all of them and share none; each promise has its tests; no skip goes unseen."""
+"""The three runs of the tests are all of them and share none; each promise has its tests; no skip goes unseen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,13 @@ def pytest_at(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def selected() -> dict[str, list[str]]:
-    """The tests that each of the two targets selects, and all."""
+    """The tests that each of the three targets selects, and all."""
     started = {
         name: pytest_at(ROOT, "--collect-only", "-q", *options)
         for name, options in {
             "test": ("-m", expression("test")),
             "test-all": ("-m", expression("test-all")),
+            "test-slow": ("-m", expression("test-slow")),
             "all": (),
         }.items()
     }
@@ -52,10 +54,9 @@ def selected() -> dict[str, list[str]]:
     return {name: [line for line in text.splitlines() if "::" in line] for name, text in said.items()}
 
 
-def test_both_runs_share_no_test_and_are_all_tests(selected: dict[str, list[str]]) -> None:
-    short, rest = set(selected["test"]), set(selected["test-all"])
-    assert not short & rest
-    assert short | rest == set(selected["all"])
+def test_the_runs_share_no_test_and_are_all_tests(selected: dict[str, list[str]]) -> None:
+    runs = [selected[name] for name in ("test", "test-all", "test-slow")]
+    assert Counter(test for run in runs for test in run) == dict.fromkeys(selected["all"], 1)
     assert len(selected["all"]) == len(set(selected["all"]))
 
 

@@ -180,6 +180,27 @@ def test_the_nearest_file_counts(write: Write, tmp_path: Path) -> None:
     assert load(script, env={}).default_catalog == "own"
 
 
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("[tool.helios]\ndefault_catalog = 'own'", True),
+        ("[tool]\nhelios.default_catalog = 'own'", True),
+        ("[ 'tool' . \"helios\" ]\ndefault_catalog = 'own'", True),
+        ("tool.helios.default_catalog = 'own'", True),
+        ("tool = { helios = { default_catalog = 'own' } }", True),
+        ("[tool.ruff]\nextend = 'helios.toml'\n[project]\ndependencies = ['helios-iceberg']", False),
+        ("[tool]\nmypy.files = ['helios']", False),
+    ],
+)
+def test_pyproject_counts_where_it_has_a_table_for_helios(
+    write: Write, tmp_path: Path, text: str, counts: bool
+) -> None:
+    write('default_catalog = "outer"')
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "pyproject.toml").write_text(text)
+    assert load(tmp_path / "a", env={}).default_catalog == ("own" if counts else "outer")
+
+
 def test_local_can_be_moved(write: Write) -> None:
     root = write('[catalogs.local]\npath = "state"\n')
     assert load(root, env={}).catalogs["local"].option("path") == str(root / "state")

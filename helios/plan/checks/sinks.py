@@ -318,7 +318,7 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
 
     Such an expression names the column as a whole, no key, partition field or part of `.sort_by` names it, and the
     table does not have it. A struct is stored where only a field of it is named. What `order_by` names is stored,
-    unless the sink or an earlier run has decided otherwise, or it is a column of a change read.
+    unless the sink or an earlier run has decided otherwise. Of a change read's columns all are left out with one.
 
     Args:
         sink: The sink.
@@ -329,6 +329,8 @@ def left_out(sink: IcebergSink, stream: Schema, table: Schema | None, *, has_wri
     mode = sink.mode
     orders = _whole_columns(mode.order_by, stream) if mode.order_by else set()
     serving = orders | (_whole_columns(mode.delete_when, stream) if mode.delete_when else set())
+    if serving & set(CHANGE_COLUMNS):  # a replica has none of them
+        serving |= {name for name in CHANGE_COLUMNS if stream.get(name) is not None}
     kept = {key.lower() for key in mode.keys}
     kept |= orders - set(CHANGE_COLUMNS) if mode.stores_order and not has_written else set()
     kept |= {_root(item) for item in sink.partitioning or ()}

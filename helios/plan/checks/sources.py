@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.sink import IcebergSink
@@ -14,7 +14,9 @@ from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
 from helios.plan.typing.schema import Column, Schema
-from helios.table.snapshots import Snapshot, Table
+
+if TYPE_CHECKING:
+    from helios.table.snapshots import Snapshot, Table
 
 CHANGES = Schema(
     tuple(Column(n, t, nullable=False) for n, t in zip(CHANGE_COLUMNS, ("string", "bigint", "bigint"), strict=True))
@@ -257,4 +259,24 @@ def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: Rea
         for read in reads
         if read.source.rebootstraps
         and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
+    ]
+
+
+def unpaired_problems(sink: IcebergSink, reads: Iterable[ReadPlan]) -> list[HeliosError]:
+    """The problems of updates that are a `DELETE` and an `INSERT` of one commit: nothing says which one is newer."""
+    return [
+        DeclarationError(
+            f"changes of {read.name}, of format v{read.format_version}, without keys: an update is a DELETE and an "
+            f"INSERT of one commit, of which {sink.mode.text()} could keep the DELETE.",
+            where=read.source.origin,
+            fix='name the columns that identify a row, changes(keys="id"), or upgrade the table to format v3, whose '
+            "rows have a lineage.",
+        )
+        for read in reads
+        if sink.mode.traits.upserts
+        and sink.mode.delete_when is not None
+        and read.source.reads_changes
+        and not read.source.pairs_by_keys
+        and read.format_version is not None
+        and read.format_version < LINEAGE_SINCE
     ]

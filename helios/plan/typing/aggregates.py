@@ -140,11 +140,77 @@ def _aliases(text: str) -> list[tuple[str, str]]:
     return [(found[1], found[2])] if found else []
 
 
+def _sessions(flow: Flow, sink: Sink) -> list[HeliosError]:
+    """Problems of sessions over a followed source: Spark closes them behind a watermark, and by a group."""
+    steps = streaming_steps(flow) if is_streaming(flow) else []
+    sessions = [step for step in steps if isinstance(step, Aggregate) and step.session]
+    problems: list[HeliosError] = [
+        DeclarationError(
+            f"{step.text()}: sessions of a followed source need a group.",
+            where=step.origin,
+            fix='write .group_by("user") in front of .agg(...).',
+        )
+        for step in sessions
+        if not step.by
+    ]
+    problems += [
+        DeclarationError(
+            f"{step.text()}: a session that grows has another end, so that an upsert would keep the shorter one too.",
+            where=step.origin,
+            fix="append it: leave .upsert(...) out.",
+        )
+        for step in sessions
+        if step.by and upserts_groups(flow, sink)
+    ]
+    return problems
+
+
+def distinct_aggregates(flow: Flow) -> list[HeliosError]:
+    """A problem for each aggregate of distinct values over a followed source: Spark refuses it when a query starts."""
+    return [
+        DeclarationError(
+            f"{step.text()}: Spark keeps no state of distinct values, as in {called.sql('spark')!r}, of a followed "
+            "source.",
+            where=step.origin,
+            fix=_without_distinct(called),
+        )
+        for step in (streaming_steps(flow) if is_streaming(flow) else ())
+        for called in _of_distinct(step)
+    ]
+
+
+def _of_distinct(step: Step) -> list[Node]:
+    """The aggregates of distinct values in a step, such as `count(DISTINCT id)`."""
+    texts = [step.query] if isinstance(step, Sql) else []
+    if isinstance(step, Aggregate):
+        texts = [text for _, text in step.columns]
+    if not any("distinct" in text.lower() for text in texts):
+        return []  # most have none, and need no parser
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+    from sqlglot.errors import SqlglotError
+
+    try:
+        nodes = Spark().parse(texts[0]) if isinstance(step, Sql) else [parse(text, text, None) for text in texts]
+    except (InputError, SqlglotError, RecursionError, ValueError):
+        return []  # infer reports it, or Spark does
+    found = [distinct.parent for node in nodes if node is not None for distinct in node.find_all(exp.Distinct)]
+    return [called for called in found if isinstance(called, exp.AggFunc) and not called.find_ancestor(exp.Window)]
+
+
+def _without_distinct(called: Node) -> str:
+    values = called.this.expressions
+    if type(called).__name__ != "Count" or len(values) != 1:
+        return 'drop copies before it: dedupe("...") behind a watermark.'
+    counted = f"approx_count_distinct({values[0].sql('spark')})"
+    return f"count them nearly, with {counted}; or write the groups with each value once, and count those in a batch."
+
+
 def endless_aggregates(flow: Flow, sink: Sink) -> list[HeliosError]:
     """A problem for each aggregate over a followed source that is neither bounded by a watermark nor upserted."""
+    problems = _sessions(flow, sink)
     if upserts_groups(flow, sink):
-        return []
-    problems: list[HeliosError] = []
+        return problems
     marked = False
     for step in streaming_steps(flow):
         marked = marked or isinstance(step, Watermark)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from helios.errors import DeclarationError, HeliosError, Origin
 from helios.plan.typing.expression import missing
+from helios.plan.typing.functions import unknown_functions
 from helios.plan.typing.results import DATETIMES
 from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.scope import Node, Scope
@@ -37,7 +38,7 @@ TIME_FIX = 'add an interval, as in "ts + INTERVAL 1 HOUR"; take a number of it, 
 
 
 def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:
-    """The problems of an expression that is parsed: missing columns, and operands of types that do not fit.
+    """The problems of an expression that is parsed: missing columns, unknown functions, operands that do not fit.
 
     Args:
         node: The expression.
@@ -46,7 +47,7 @@ def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[H
         where: The line to blame.
     """
     absent: list[HeliosError] = [*missing(node, scope, named, where)]
-    return absent or _mismatches(node, scope, named, where)
+    return [*(absent or _mismatches(node, scope, named, where)), *unknown_functions(node, named, where)]
 
 
 def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:

@@ -164,9 +164,10 @@ def _arrow(kind: Any) -> SparkType:
         in_range = 0 <= kind.scale <= kind.precision <= 38
         return decimal(kind.precision, kind.scale) if in_range else UNKNOWN
     if types.is_timestamp(kind):
-        # Spark refuses nanoseconds in Parquet, and Arrow shows INT96 as nanoseconds without a zone.
-        zone = "timestamp" if kind.tz else "timestamp_ntz"
-        return SparkType(zone) if kind.unit != "ns" else UNKNOWN
+        if kind.tz:
+            return SparkType("timestamp")
+        # Arrow shows INT96, which Spark reads with a zone, as nanoseconds without one.
+        return SparkType("timestamp_ntz") if kind.unit != "ns" else UNKNOWN
     if types.is_dictionary(kind):
         return _arrow(kind.value_type)
     if types.is_map(kind):

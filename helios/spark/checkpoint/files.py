@@ -7,10 +7,11 @@
   helios/lease.json                   the driver that is alive on it
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
-  helios/tables.json                  the tables that rows were routed into
+  helios/tables.json                  the tables that rows were routed into, with their UUIDs
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.files.log)
   helios/landed/                      the last batch in each target (see landings.py)
+  helios/again.json                   a batch that is appended again (see repeat.py)
   helios/keys/                        the state of upserts (see upsert_state.py)
 """
 
@@ -34,10 +35,9 @@ from helios.spark.jvm.types.spark import JavaSparkSession
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
-KEYS = "helios/keys"
-FILES = "helios/files"
+KEYS, FILES, AGAIN = "helios/keys", "helios/files", "helios/again.json"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
-PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", "helios/landed")
+PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", "helios/landed", "helios/lag", AGAIN)
 
 WHOLE_OBJECTS = ("s3a", "gs")
 """Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
@@ -358,13 +358,13 @@ class Checkpoint:
 
     # routed tables
 
-    def tables(self) -> list[str]:
-        """The routed tables that this checkpoint has claimed."""
-        text = self.files.read("helios/tables.json")
-        return list(json.loads(text)) if text else []
+    def tables(self) -> dict[str, str | None]:
+        """The routed tables that this checkpoint has claimed, with their UUIDs; earlier versions kept names alone."""
+        found = json.loads(self.files.read("helios/tables.json") or "{}")
+        return dict(found) if isinstance(found, dict) else dict.fromkeys(found)
 
-    def write_tables(self, names: list[str]) -> None:
-        self.files.write("helios/tables.json", json.dumps(names))
+    def write_tables(self, tables: Mapping[str, str | None]) -> None:
+        self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:
         """The manifest of a routed batch: what it read, its steps, and the values that name its tables."""
@@ -381,14 +381,14 @@ class Checkpoint:
 
     # pins
 
-    def pins(self, batch: int) -> dict[str, int | None] | None:
-        """The snapshots that a batch reads, by the source's index; None when none are recorded."""
+    def pins(self, batch: int) -> dict[str, int | str | None] | None:
+        """What a batch is joined with: snapshots, by the source's index, and states; None when none are recorded."""
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None
 
-    def pin(self, batch: int, pins: dict[str, int | None]) -> None:
-        """Records the snapshots that a batch reads, before it reads them; drops pins older than Spark's logs."""
-        self.files.write(f"helios/pins/{batch}.json", json.dumps(pins))
+    def pin(self, batch: int, pins: Mapping[str, int | str | None]) -> None:
+        """Records what a batch is joined with, before it reads that; drops pins older than Spark's logs."""
+        self.files.write(f"helios/pins/{batch}.json", json.dumps(dict(pins)))
         self._drop_older("helios/pins", batch)
 
     def _drop_older(self, folder: str, batch: int) -> None:

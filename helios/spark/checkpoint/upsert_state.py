@@ -71,9 +71,20 @@ class UpsertState:
             )
         self.files.write(f"{self.folder}/terms.json", text)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether it holds any key."""
+        return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta"))
+
     def forget(self, batch: int) -> None:
         """Deletes the delta of a batch that will never be in the target."""
         self.files.delete(f"{self.folder}/delta/{batch}")
+
+    def forget_after(self, batch: int) -> None:
+        """Deletes the deltas of all batches after one."""
+        for number in self.files.names(f"{self.folder}/delta"):
+            if number.isdigit() and int(number) > batch:
+                self.forget(int(number))
 
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:
         """The state before a batch: each key's newest order, and whether it was deleted; None when there is none.

@@ -21,6 +21,8 @@ from helios.spark.jvm.types.java import JavaSet
 from helios.spark.jvm.types.updates import JavaTransaction
 
 CONFLICT = "CommitFailedException"
+LOOKS = 3
+"""How often a try looks again at what others have committed while it looked."""
 
 
 class CommitRetries:
@@ -48,13 +50,18 @@ class CommitRetries:
         self._on_retry = on_retry
         self.used = 0
 
-    def wait(self) -> bool:
-        """Waits before the next retry, and counts it; returns False at once when none is left."""
+    def wait(self, *, pause: bool = True) -> bool:
+        """Waits before the next retry, and counts it; returns False at once when none is left.
+
+        Args:
+            pause: Whether there is a pause at all.
+        """
         if self.used >= self._retries:
             return False
         self.used += 1
         self._on_retry()
-        time.sleep(self._backoff * 2 ** (self.used - 1))
+        if pause:
+            time.sleep(self._backoff * 2 ** (self.used - 1))
         return True
 
 
@@ -63,6 +70,9 @@ class IdempotentTableOperations:
 
     Attributes:
         error: The last failure of a refresh: of an exception in Python Iceberg gets the text only.
+        start: What a transaction begins on instead of the table's own state; see `begin_on`.
+        look: Looks at what others have committed; None where nobody does. Returns whether it has found any: more may
+            have come while it looked, and a try that begins behind them would lose.
         refreshed: Called with the state that a transaction is about to be applied to.
 
     Args:
@@ -72,6 +82,8 @@ class IdempotentTableOperations:
     def __init__(self, operations: JavaTableOperations) -> None:
         self._own = operations
         self.error: Py4JJavaError | None = None
+        self.start: JavaTableMetadata | None = None
+        self.look: Callable[[], bool] | None = None
         self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
         self._refused: Py4JJavaError | None = None
 
@@ -80,9 +92,16 @@ class IdempotentTableOperations:
             raise AttributeError(name)
         return getattr(self._own, name)
 
+    def current(self) -> JavaTableMetadata:
+        return self.start if self.start is not None else self._own.current()
+
     def refresh(self) -> JavaTableMetadata:
+        if self.start is not None:
+            return self.start
         try:
-            metadata = self._own.refresh()
+            metadata, left = self._own.refresh(), LOOKS
+            while self.look is not None and self.look() and left:
+                metadata, left = self._own.refresh(), left - 1
             for call in self.refreshed:
                 call(metadata)
             return metadata
@@ -118,9 +137,25 @@ class IdempotentTableOperations:
 def begin(table: JavaTable) -> tuple[IdempotentTableOperations, JavaTransaction]:
     """Begins a transaction on a table, and returns the operations that it commits through beside it."""
     operations = until_scope_ends(IdempotentTableOperations(table.operations()))
-    make = classes().org.apache.iceberg.Transactions.newTransaction
+    return operations, _transaction(table, operations)
+
+
+def begin_on(table: JavaTable, operations: IdempotentTableOperations, start: JavaTableMetadata) -> JavaTransaction:
+    """Begins another transaction with the same operations, on a state that is not the table's own.
+
+    When it is committed, it is applied to the table's own state: nothing of the other one is left.
+    """
+    operations.start = start
     try:
-        return operations, make(str(table.name()), operations)
+        return _transaction(table, operations)
+    finally:
+        operations.start = None
+
+
+def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> JavaTransaction:
+    try:
+        made: JavaTransaction = classes().org.apache.iceberg.Transactions.newTransaction(str(table.name()), operations)
+        return made
     except Py4JError as error:
         raise operations.error or error from None
 
@@ -161,7 +196,7 @@ def commit(
         table.refresh()
         if any(table.snapshot(one) is not None for one in made):
             return
-        if not retries.wait():
+        if not retries.wait(pause=operations.look is None):  # right after another's commit the next is farthest
             raise refused
 
 

@@ -16,8 +16,9 @@ from helios.model.steps import Expect
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.file_failures import file_failure
 from helios.spark.iceberg.freshness import StaleReplica
+from helios.spark.iceberg.origins import locate, origin_of
 from helios.spark.iceberg.schema import null_violation
-from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
+from helios.spark.jvm.errors import FAILED, REGISTRY, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 
 OUTAGES = (
@@ -38,13 +39,21 @@ OUTAGES = (
 )
 """Java exceptions of a catalog or a storage that does not answer."""
 
+BROKERS = (
+    r"Timed out waiting for a node assignment|Call\(callName=\w+, .* timed out|Failed to update metadata after"
+    r"|before the position for partition|Cannot fetch record for offset"
+    r"|not present in metadata after|Expiring \d+ record\(s\) for"
+)
+"""Messages of Kafka's clients, and of Spark's reader, whose brokers do not answer."""
+
 OUTAGE_MESSAGES = re.compile(
     # A catalog in a SQLite file that somebody else holds, or what a gateway answers for a server behind it.
     r"SQLITE_BUSY|database is locked|Unable to process \(code: (408|429|502|504)\b"
     # A storage, in the words of Amazon's client.
     r"|Service: S3, Status Code: (408|429|50[0234])\b|XMinioServerNotInitialized|SlowDown"
+    rf"|{BROKERS}"
 )
-"""Messages of a catalog or a storage that does not answer, in exceptions of other classes."""
+"""Messages of a service that does not answer, in exceptions of other classes."""
 
 OUTAGE_DIAGNOSES = ("dns", "refused", "no way", "connect timeout", "timeout", "reset", "away")
 """The same from Python's clients, by the names of `helios.catalog.diagnosis`."""
@@ -74,21 +83,23 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         The error itself when it is one of Helios's or no `Exception`; else one that has it as its cause.
     """
     if isinstance(error, HeliosError):
+        locate(error, plan)
         return error
+    where = origin_of(error, plan) or plan.origin
     declared = expectation_failure(error, plan)
     if declared is None and isinstance(error, PySparkException):
         declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
-    declared = declared or file_failure(error, plan) or worker_failure(error, plan)
+    declared = declared or file_failure(error, plan) or registry_failure(error, plan) or worker_failure(error, plan)
     if declared is not None:
         wrapped: BaseException = declared
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
-        wrapped = RunError(f"{plan.pipeline}: {java_class(error)}: {java_message(error)}")
+        wrapped = RunError(f"{plan.pipeline}: {java_class(error)}: {java_message(error)}", where=where)
     elif isinstance(error, (PySparkException, OSError)):
-        wrapped = RunError(f"{plan.pipeline}: {first_line(error)}")
+        wrapped = RunError(f"{plan.pipeline}: {first_line(error)}", where=where)
     elif isinstance(error, Exception):
-        wrapped = RunError(f"{plan.pipeline}: {type(error).__name__}: {first_line(error)}")
+        wrapped = RunError(f"{plan.pipeline}: {type(error).__name__}: {first_line(error)}", where=where)
     else:
         return error
     wrapped.__cause__ = error
@@ -114,6 +125,17 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
         where=where,
         fix='mend the source, or write on_fail="drop" or "quarantine".',
     )
+
+
+def registry_failure(error: BaseException, plan: Plan) -> RunError | None:
+    """What a schema registry refuses a task; None for any other error."""
+    text = str(error)
+    if REGISTRY not in text:
+        return None
+    said = text.split(REGISTRY, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
+    where = next((read.source.origin for read in plan.reads if read.source.addresses), plan.origin)
+    fix = "check registry=, and give registry_login=(name, password) of one who may read."
+    return RunError(f"{said.rstrip('.')}.", where=where, fix=fix)
 
 
 def _undated(text: str, plan: Plan) -> RunError:
@@ -223,6 +245,7 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
     return (
         expectation_failure(error, plan)
         or file_failure(error, plan)
+        or registry_failure(error, plan)
         or worker_failure(error, plan)
         or second_driver(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)

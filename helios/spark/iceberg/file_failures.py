@@ -1,4 +1,4 @@
-"""Failures of reading files: rows that do not parse, and files that are damaged, in words for the user."""
+"""Failures of reading: rows and records that do not parse, and files that are damaged, in words for the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,20 @@ SHOWN = 400
 
 FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
 CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
+LOST = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
+"""Spark's words for records of Kafka that are gone."""
 CHUNK = 1 << 20
+
+
+def file_of(error: BaseException) -> str | None:
+    """The file that Spark could not read, as its message names it; None for any other error, and where it is gone."""
+    cause: BaseException | None = error
+    while cause is not None:
+        found = FAILED_READ.search(str(cause))
+        if found is not None:
+            return None if "FAILED_READ_FILE.FILE_NOT_EXIST" in found[0] else found[1]
+        cause = cause.__cause__
+    return None
 
 
 def file_failure(error: BaseException, plan: Plan) -> RunError | None:
@@ -27,17 +40,26 @@ def file_failure(error: BaseException, plan: Plan) -> RunError | None:
     text = str(error)
     if BAD_ROW in text:
         return _bad_row(text, plan)
+    if (lost := LOST.search(text)) is not None:
+        return RunError(
+            f"{lost[2]}, partition {lost[3]}: records from offset {lost[1]} on were deleted before the batch had read "
+            "them; nothing of it was written.",
+            where=plan.origin,
+            fix="run again: the next run says how many are lost. Keep records longer, and batches short (max_rows=).",
+        )
     found = FAILED_READ.search(text)
     if found is None:
         return None
     causes = [f"{name}: {message}" if message else name for name, message in CAUSE.findall(text)]
     # Spark's own wrappers say no more than that the read failed.
     told = [cause for cause in causes if "FAILED_READ_FILE" not in cause and not cause.startswith("SparkException")]
+    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_file", None) == "fail"]
+    aside = ', or set such files aside: .on_bad_file("quarantine")' if sources else ""
     return RunError(
         f"{unquote(found[1])} cannot be read: {told[-1] if told else 'it is damaged'}. "
         "Nothing of its batch was written.",
-        where=plan.origin,
-        fix="mend or remove the file.",
+        where=sources[0].origin if sources else plan.origin,
+        fix=f"mend or remove it{aside}.",
     )
 
 
@@ -45,15 +67,24 @@ def _bad_row(text: str, plan: Plan) -> RunError | None:
     row = _row(text.split(BAD_ROW, 1)[1])
     if row is None:
         return None
-    file = unquote(row["file"])
-    line = line_of(file, row["text"])
     shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
+    place, fix = _place(row)
     return RunError(
-        f"{file}{f', line {line}' if line else ''}: {row['why']}: {shown}; nothing of its batch was written.",
+        f"{place}: {row['why']}: {shown}; nothing of its batch was written.",
         where=sources[0].origin if sources else plan.origin,
-        fix='mend the file, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".',
+        fix=fix,
     )
+
+
+def _place(row: dict[str, str]) -> tuple[str, str]:
+    """Where a bad row is, and what to do about it."""
+    if "file" not in row:
+        return row["at"], 'say what happens to such records: .on_bad_row("quarantine") or "drop".'
+    file = unquote(row["file"])
+    line = line_of(file, row["text"])
+    fix = 'mend the file, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
+    return f"{file}{f', line {line}' if line else ''}", fix
 
 
 def _row(text: str) -> dict[str, str] | None:

@@ -3,6 +3,9 @@
 Iceberg would refuse the MERGE for any file that was added since it read the table, and each try would run it again and
 lose again. So before each try the files that were added are looked at: by the bounds of their columns, then by their
 keys. Where none is in the batch, the MERGE would have given the same files, and is validated from there on.
+
+The look must be shorter than others take from commit to commit. So few and small files are read by Iceberg's own
+reader, in the driver, and only others by a job of Spark's.
 """
 
 from __future__ import annotations
@@ -14,11 +17,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks, scan_task_scope
+from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
 from helios.spark.jvm.types.updates import JavaRowDelta
+
+FEW_FILES = 32
+"""The most files that the driver reads one after the other; Spark's tasks are faster with more."""
+SMALL_BYTES = 32 << 20
+"""The most bytes of them."""
 
 
 class Rebase:
@@ -30,7 +41,7 @@ class Rebase:
         base: The snapshot that the MERGE has read.
         deltas: The row deltas.
         narrow: Keeps the rows of a DataFrame whose key is in the batch.
-        within: What a file must be able to meet to hold such a row.
+        keys: The batch's keys.
     """
 
     def __init__(
@@ -41,43 +52,86 @@ class Rebase:
         deltas: Sequence[JavaRowDelta],
         *,
         narrow: Callable[[DataFrame], DataFrame],
-        within: JavaExpression,
+        keys: BatchKeys,
     ) -> None:
         self._spark = spark
         self._table = table
         self._checked = base
         self._narrow = narrow
-        self._within = within
+        self._keys = keys
         self._deltas = deltas
         self._met = False
         for delta in deltas:
-            delta.conflictDetectionFilter(within)
+            delta.conflictDetectionFilter(keys.within)
 
-    def onto(self, head: JavaSnapshot | None) -> None:
+    def onto(self, head: JavaSnapshot | None) -> bool:
         """Validates the row deltas from a head on, if the commits up to it only append other keys.
 
         Otherwise Iceberg refuses them, and the MERGE must run again.
+
+        Returns:
+            Whether the row deltas were moved.
         """
-        if self._met or not self._deltas or head is None or head.snapshotId() == self._checked.snapshotId():
-            return
+        if self._met or head is None or head.snapshotId() == self._checked.snapshotId():
+            return False
         try:
             self._met = not self._apart(head)
         except (Py4JError, PySparkException):  # a file is gone, or cannot be read: nothing is known
             self._met = True
-        if not self._met:
-            for delta in self._deltas:
-                delta.validateFromSnapshot(int(head.snapshotId()))
-            self._checked = head
+        if self._met:
+            return False
+        for delta in self._deltas:
+            delta.validateFromSnapshot(int(head.snapshotId()))
+        self._checked = head
+        return True
 
     def _apart(self, head: JavaSnapshot) -> bool:
         """Whether the commits up to a head only append rows whose keys are not in the batch."""
         since = History(self._table, head).since(self._checked)
         if since is None or any(str(snapshot.operation()) != "append" for snapshot in since):
             return False
+        expression = self._expression()
+        held = self._holds_one(expression, head) if expression is not None and _few_and_small(since) else None
+        if held is not None:
+            return not held
         scan = self._table.newIncrementalAppendScan().fromSnapshotExclusive(int(self._checked.snapshotId()))
-        tasks = plan_tasks(self._spark, scan.toSnapshot(int(head.snapshotId())).filter(self._within))
+        scan = scan.toSnapshot(int(head.snapshotId())).filter(self._keys.within if expression is None else expression)
+        tasks = plan_tasks(self._spark, scan)
         if not tasks.size():
             return True
         with scan_task_scope():
             met = self._narrow(read_tasks(self._spark, self._table, tasks)).select(F.lit(1)).limit(1)
             return not met.collect()
+
+    def _expression(self) -> JavaExpression | None:
+        """What a row of the batch's keys meets; None where Spark must compare."""
+        try:
+            return self._keys.expression
+        except Py4JError:  # a value that Iceberg cannot take
+            return None
+
+    def _holds_one(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
+        """Whether a row that was added up to a head meets an expression; None where the driver cannot read it."""
+        columns: JavaList[str] = classes().java.util.ArrayList()
+        for column in self._keys.columns:
+            columns.add(column)
+        since, until = int(self._checked.snapshotId()), int(head.snapshotId())
+        read = classes().org.apache.iceberg.data.IcebergGenerics.read(self._table).where(expression).select(columns)
+        try:
+            rows = read.appendsBetween(since, until).build()
+            try:
+                return bool(rows.iterator().hasNext())
+            finally:
+                rows.close()
+        except Py4JError:  # Spark may have what it takes, or tells what is wrong
+            return None
+
+
+def _few_and_small(since: Sequence[JavaSnapshot]) -> bool:
+    """Whether the files that snapshots add are read in the driver in less time than Spark starts a job."""
+    files = size = 0
+    for snapshot in since:
+        summary = snapshot.summary()
+        files += int(summary.get("added-data-files") or FEW_FILES + 1)
+        size += int(summary.get("added-files-size") or SMALL_BYTES + 1)
+    return files <= FEW_FILES and size <= SMALL_BYTES

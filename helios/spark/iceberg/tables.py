@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -167,6 +168,15 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTa
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
     namespace = jvm.org.apache.iceberg.catalog.Namespace.of(java_array(jvm.java.lang.String, table.namespace))
     return catalog, jvm.org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.table)
+
+
+def named_after(spark: SparkSession, table: TableName) -> list[TableName]:
+    """The tables beside a table whose names are its name, `_` and something more."""
+    catalog, identifier = _catalog(spark, table)
+    if not catalog.namespaceExists(identifier.namespace()):
+        return []
+    names = [str(one.name()) for one in listed(catalog.listTables(identifier.namespace()))]
+    return [replace(table, table=name) for name in names if name.startswith(f"{table.table}_")]
 
 
 def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from helios.spark.iceberg import commit, scan_metrics
+from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
 from helios.spark.jvm.callbacks import until_scope_ends
-from helios.spark.jvm.classes import allow_callbacks, classes
+from helios.spark.jvm.classes import allow_callbacks, classes, listed
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList, JavaMap, JavaObject
@@ -31,7 +33,7 @@ from helios.spark.jvm.types.spark import (
     JavaSparkSession,
     JavaUnresolvedRelation,
 )
-from helios.spark.jvm.types.updates import JavaSnapshotUpdate
+from helios.spark.jvm.types.updates import JavaSnapshotUpdate, JavaTransaction
 from helios.spark.jvm.version import spark_version
 
 ALWAYS = {
@@ -40,6 +42,7 @@ ALWAYS = {
 }
 
 
+MERGES_MANIFESTS = "commit.manifest-merge.enabled"
 ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
 """Bytes that one task writes of what a command shuffles, as far as Spark may choose."""
 SMALLEST_ADVISORY_SIZE = 4 << 20
@@ -53,11 +56,14 @@ class MergeScope:
         narrow: Keeps only those of a DataFrame of the target's rows.
         bounds: The range of the batch's keys, by column.
         rows: The rows that the command stores.
+        keys: Gives the batch's keys, each with the columns of `bounds`, as Iceberg's expressions take them; None where
+            they are many, or have columns of other types.
     """
 
     narrow: Callable[[DataFrame], DataFrame]
     bounds: Mapping[str, Bound]
     rows: int
+    keys: Callable[[], Sequence[tuple[object, ...]] | None]
 
 
 @dataclass(frozen=True)
@@ -111,8 +117,7 @@ class Transaction:
     def begin(self) -> None:
         """Begins the transaction, without what was written before."""
         self._operations, self._transaction = commit.begin(self.table)
-        self._rebase: Rebase | None = None
-        self._base = self._head()
+        self._base, self._state = self._head(), self.table.operations().current()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
         written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
         self._written = until_scope_ends(written)
@@ -138,6 +143,15 @@ class Transaction:
         expression = self._parser().parseExpression(condition)
         self._write("OverwriteByExpression", df, expression, options=options)
 
+    def has_former_partitioning(self) -> bool:
+        """Whether the table has data files of another partition spec than its current one."""
+        if self._base is None:
+            return False
+        current = int(self.table.spec().specId())
+        manifests = listed(self._base.dataManifests(self.table.io()))
+        live = (one for one in manifests if one.hasAddedFiles() or one.hasExistingFiles())
+        return any(int(one.partitionSpecId()) != current for one in live)
+
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
@@ -153,17 +167,21 @@ class Transaction:
         if batch is not None:
             plans["batch"] = _plan(batch)
         plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
-        if scope is not None:
-            self.rows = scope.rows
-            target = self.read()
-            self._written.within = self._within(target, scope.bounds)
-            self._spread(target, scope.rows)
-            plan = self._narrowed(plan, scope.narrow)
-        scan_metrics.record_command(self._run(plan))
-        if scope is not None and self._base is not None and self._written.within is not None:
-            deltas, within = self._written.deltas, self._written.within
-            self._rebase = Rebase(self.spark, self.table, self._base, deltas, narrow=scope.narrow, within=within)
-            self._operations.refreshed.append(lambda now: self._rebase_onto_head())
+        if scope is None:
+            scan_metrics.record_command(self._run(plan))
+            return
+        self.rows = scope.rows
+        target = self.read()
+        same = self._same_columns(target, scope.bounds)
+        self._written.within = within = self._within(same, scope.bounds)
+        self._written.before_delta = self._without_merging
+        self._spread(target, scope.rows)
+        scan_metrics.record_command(self._run(self._narrowed(plan, scope.narrow)))
+        if self._base is not None and self._written.deltas:
+            columns = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
+            keys = BatchKeys(columns, scope.keys, within)
+            rebase = Rebase(self.spark, self.table, self._base, self._written.deltas, narrow=scope.narrow, keys=keys)
+            self._operations.look = lambda: rebase.onto(_head_of(self.table, self.branch))
 
     # the commit
 
@@ -194,14 +212,7 @@ class Transaction:
         Raises:
             Py4JJavaError: The commit was refused, or its outcome is unknown.
         """
-        if self._rebase is not None:  # outside of the try, which is shorter then
-            self.table.refresh()
-            self._rebase_onto_head()
         commit.commit(self.table, self._transaction, self._operations, self._retries)
-
-    def _rebase_onto_head(self) -> None:
-        if self._rebase is not None:
-            self._rebase.onto(_head_of(self.table, self.branch))
 
     def _head(self) -> JavaSnapshot | None:
         return _head_of(self._transaction.table(), self.branch)
@@ -251,7 +262,35 @@ class Transaction:
             size = rows * width // self.spark.sparkContext.defaultParallelism
             self._properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
-    def _within(self, target: DataFrame, bounds: Mapping[str, Bound]) -> JavaExpression:
+    def _without_merging(self) -> JavaTransaction:
+        """The transaction, begun anew without the merging of manifests where others have committed meanwhile.
+
+        With each new head Iceberg would merge some hundred manifests again, in each try, and others would be faster.
+        """
+        try:
+            self.table.refresh()
+        except Py4JError:  # the commit meets it too, and tells
+            return self._transaction
+        head = _head_of(self.table, self.branch)
+        if head is not None and head.snapshotId() != self.base:
+            properties: JavaMap[str, str] = self._jvm.java.util.HashMap(self._state.properties())
+            properties.put(MERGES_MANIFESTS, "false")
+            start = self._state.replaceProperties(properties)
+            self._transaction = commit.begin_on(self.table, self._operations, start)
+        return self._transaction
+
+    def _same_columns(self, target: DataFrame, bounds: Mapping[str, Bound]) -> dict[str, str]:
+        """The columns that Iceberg can compare with the batch, whose type is the same, with their names in the target.
+
+        Not uuid: Iceberg orders it by signed halves, neither as the text in Spark nor as the bounds in files.
+        """
+        columns = {field.name.lower(): field for field in target.schema.fields}
+        same = {column: columns[column.lower()] for column in bounds}
+        found = {column: field.name for column, field in same.items() if field.dataType == bounds[column].kind}
+        schema = self.table.schema()
+        return {column: name for column, name in found.items() if str(schema.findField(name).type()) != "uuid"}
+
+    def _within(self, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
         """The expression that a file must be able to meet to be read.
 
         Iceberg gets it beside Spark: Spark would put the values of each batch into generated code, which the JVM would
@@ -259,11 +298,10 @@ class Transaction:
         """
         make = self._jvm.org.apache.iceberg.expressions.Expressions
         both = getattr(make, "and")
-        columns = {field.name.lower(): (field.name, field.dataType) for field in target.schema.fields}
         found: JavaExpression = make.alwaysTrue()
-        for column, bound in bounds.items():
-            name, kind = columns[column.lower()]
-            if kind == bound.kind and bound.low is not None:
+        for column, name in same.items():
+            bound = bounds[column]
+            if bound.low is not None:
                 ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
                 found = both(found, both(*ends))
         return found

@@ -31,6 +31,7 @@ class TransactionalTable:
     Attributes:
         within: Files that cannot meet this expression are not read; None for all files.
         deltas: The row deltas that were begun.
+        before_delta: Gives the transaction of a row delta that is about to begin; None for the one there is.
     """
 
     _name = "a table of a batch that has ended"  # which a plan that outlives the batch may still be asked for
@@ -51,6 +52,7 @@ class TransactionalTable:
         self._name = str(table.name())
         self.within: JavaExpression | None = None
         self.deltas: list[JavaRowDelta] = []
+        self.before_delta: Callable[[], JavaTransaction] | None = None
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
@@ -85,6 +87,8 @@ class TransactionalTable:
         return self._prepared(self._transaction.newReplacePartitions())
 
     def newRowDelta(self) -> JavaRowDelta:
+        if self.before_delta is not None:
+            self._transaction = self.before_delta()
         self.deltas.append(self._prepared(self._transaction.newRowDelta()))
         return self.deltas[-1]
 

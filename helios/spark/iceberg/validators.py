@@ -27,14 +27,19 @@ class AncestryValidator:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
+        self._passed = {head}  # a later try looks only at what came after an earlier one: calls to the JVM take time
         self._exclusive = exclusive
         self._why = ""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
+        newest: int | None = None
         snapshots = ancestors.iterator()
         while snapshots.hasNext():
             snapshot = snapshots.next()
-            if snapshot.snapshotId() == self._head:
+            id = int(snapshot.snapshotId())
+            newest = id if newest is None else newest
+            if id in self._passed:
+                self._passed.add(newest)
                 return True
             summary = snapshot.summary()
             # A pipeline that was renamed meanwhile still has its checkpoint.

@@ -17,8 +17,11 @@ FAILED = "helios: expectation failed: "
 UNDATED = "helios: no event time: "
 """Prefix of the message of a row without an event time, inside Spark's own."""
 
+REGISTRY = "helios: registry: "
+"""Prefix of what a schema registry refuses a task, inside Spark's own message."""
+
 BAD_ROW = "helios: bad row: "
-"""Prefix of the JSON that says which row of which file does not parse, inside Spark's own message."""
+"""Prefix of the JSON that says which row of which file or topic does not parse, inside Spark's own message."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:

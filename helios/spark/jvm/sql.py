@@ -1,10 +1,17 @@
-"""Spark SQL text: quoted column names, and Spark's refusal of declared SQL."""
+"""Spark SQL text: quoted column names, times in JSON, and Spark's refusal of declared SQL."""
 
 from __future__ import annotations
 
 from pyspark.errors import AnalysisException
 
 from helios.errors import InputError, Origin
+
+JSON_TIMES = {
+    # Spark's default truncates to milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options with which `to_json` keeps microseconds."""
 
 
 def quoted(column: str) -> str:

@@ -169,17 +169,27 @@ def compact(
         NotFound: There is no such table or branch.
         RunError: Spark or the catalog failed.
     """
-    table = opened(spark, name)
-    if branch is not None and not table.refs().containsKey(branch):
-        raise NotFound(f"table {name.text} has no branch {branch!r}.", where=caller())
-    work = _Compaction(spark, name, target_size(table, target), branch, most)
-    if head_of(table, branch) is None:
-        return Compaction(name.text, work.target)
+    target, empty = _looked_at(spark, name, target, branch)
+    if empty:
+        return Compaction(name.text, target)
+    work = _Compaction(spark, name, target, branch, most)
     work.data_files()
     if branch is None and work.gave_up is None:
         work.delete_files()
         work.rewrite_manifests()
     return work.result()
+
+
+def _looked_at(spark: SparkSession, name: TableName, target: int, branch: str | None) -> tuple[int, bool]:
+    """The target size of a file, and whether there is nothing; the table's metadata is let go before the work begins.
+
+    Raises:
+        NotFound: There is no such table or branch.
+    """
+    table = opened(spark, name)
+    if branch is not None and not table.refs().containsKey(branch):
+        raise NotFound(f"table {name.text} has no branch {branch!r}.", where=caller())
+    return target_size(table, target), head_of(table, branch) is None
 
 
 class _Compaction:

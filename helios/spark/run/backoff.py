@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 from helios.catalog.conf import storage_of
 from helios.errors import RunError
 from helios.plan.nodes import Plan
+from helios.spark.iceberg.failures import BROKERS
 from helios.spark.run.failover import Choice
 
 FIRST_SECONDS = 0.5
@@ -82,4 +84,11 @@ def unavailable_service(reason: str, plan: Plan) -> str:
         endpoint = urlsplit(str(storage.option("endpoint") or "")).netloc if storage is not None else ""
         if endpoint and endpoint in reason:
             return f"the storage of catalog {catalog.name}"
-    return "a catalog or its storage"
+    for read in plan.reads:
+        for name, address in read.source.addresses.items():
+            if urlsplit(address).netloc in reason:
+                return f"{name} at {address}"
+    services = [read.source.service for read in plan.reads]
+    services += [plan.write.output.service] if plan.write.output is not None else []
+    brokers = list(dict.fromkeys(service for service in services if service is not None))
+    return " or ".join(brokers) if brokers and re.search(BROKERS, reason) else "a catalog or its storage"

@@ -13,16 +13,17 @@ from pyspark.sql import functions as F
 
 from helios.plan.nodes import ReadPath
 from helios.plan.sources import row_of
-from helios.spark.iceberg.failures import engine_failure
+from helios.spark.iceberg.failures import engine_failure, is_outage
+from helios.spark.iceberg.file_failures import file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.proxies import forget_freed
 from helios.spark.run.job import Job, StreamingQuery
-from helios.spark.run.late import late_rows
+from helios.spark.run.late import LateRows, late_rows
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.protocol import Absent, Found, Staged
+from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.table.positions import Batch
 
@@ -48,16 +49,42 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
             # The rows are committed already, but Spark must run the batch to rebuild its state.
             emitted.write.format("noop").mode("overwrite").save()
         return outcome.commit
-    batch = job.pin(batch)
-    rows = job.rows(batch, emitted)
-    if rows is None:
-        return None
-    with job.sink.stage(batch, rows) as staged:
-        return job.sink.commit(_confirmed(job, staged))
+    batch = job.pin(batch, begun=isinstance(outcome, Partial))
+    while True:
+        try:
+            rows = job.rows(batch, emitted)
+            if rows is None:
+                return None
+            with job.sink.stage(batch, rows) as staged:
+                return job.sink.commit(_confirmed(job, staged))
+        except Exception as error:
+            if not _set_aside(job, batch, error):
+                raise
+
+
+def _set_aside(job: Job, batch: Batch, error: Exception) -> bool:
+    """Whether a file that could not be read is left out now, so that its batch can be done again.
+
+    Nothing of the batch is written then; what is rejected of it is written anew.
+    """
+    named = file_of(error)
+    if named is None:
+        return False
+    if is_outage(error):
+        job.run.commit_postponed()
+        return False
+    known = not job.stateful and job.set_aside(named)
+    if not known or not isinstance(job.sink.find(replace(batch, replayed=True)), Absent):
+        job.run.commit_failed()
+        return False
+    job.sink.reopen(batch)
+    return True
 
 
 def _confirmed(job: Job, staged: Staged) -> Staged:
     """A batch whose sources confirm what was read of them, once it is read and before it is committed."""
+    if job.late is not None:
+        staged = job.late.counted(staged)
     write = staged.write
     if write is None:  # the parts of a routed batch were read to be told apart
         job.confirm(staged.batch)
@@ -70,22 +97,19 @@ def _confirmed(job: Job, staged: Staged) -> Staged:
     return replace(staged, write=confirmed)
 
 
-def execute(
-    job: Job, batch: Batch, emitted: DataFrame | None = None, late: Callable[[], int] = lambda: 0
-) -> Commit | None:
+def execute(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commit | None:
     """Runs a batch with its surroundings: stop requests, locks, scan metrics and the maintenance after it.
 
     Args:
         job: The pipeline.
         batch: The batch.
         emitted: As for `run_batch`.
-        late: The number of the batch's rows that a watermark has dropped, once it has run.
     """
 
     def work() -> Commit | None:
         commit = run_batch(job, batch, emitted)
-        if rows := late():
-            job.run.late(rows)
+        if job.late is not None:
+            job.run.late(job.late.count())
         return commit
 
     with callback_scope():
@@ -103,8 +127,13 @@ def execute(
 def run_bounded(job: Job, df: DataFrame) -> None:
     """Runs one batch over the current state of all sources, which identifies the batch across runs."""
     spans = tuple(source.current() for source in job.sources.values())
+    unfinished = job.repeat.begin(Batch(0, spans).sources)
+    if unfinished is not None:
+        job.run.noted(unfinished)
     # An earlier process may have written the batch.
     execute(job, Batch(job.sink.number(spans), spans, replayed=True))
+    if job.repeat.asked:
+        job.repeat.finish()
 
 
 def run_incremental(job: Job, df: DataFrame) -> None:
@@ -153,13 +182,13 @@ def _follow(job: Job, df: DataFrame) -> None:
     failure: list[BaseException] = []
     started: Future[StreamingQuery] = Future()
 
-    def late() -> int:
-        return late_rows(started.result(timeout=60)) if job.stateful else 0
+    def dropped() -> int:
+        return late_rows(started.result(timeout=60))
 
     def on_batch(emitted: DataFrame, number: int) -> None:
         try:
             batch = job.batch(number)
-            execute(job, batch, emitted, late)
+            execute(replace(job, late=LateRows(dropped)) if job.stateful else job, batch, emitted)
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
@@ -186,7 +215,9 @@ def _follow(job: Job, df: DataFrame) -> None:
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
-        raise (found[0] if found else engine_failure(error, plan)) from error
+        if found:  # with its own cause, which tells what was away
+            raise found[0] from (found[0].__cause__ or error)
+        raise engine_failure(error, plan) from error
 
 
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import HeliosError
+from helios.errors import HeliosError, LedgerError
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
+from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.jvm.types.spark import JavaStreamingQuery
 from helios.spark.observer import Observer
 from helios.spark.sinks.options import Commit
@@ -25,6 +27,9 @@ from helios.spark.steps import materialized_view
 from helios.spark.steps.build import Built, build
 from helios.spark.steps.steps import POSITION_KEEPING
 from helios.table.positions import Batch, Position, Span, recorded
+
+if TYPE_CHECKING:
+    from helios.spark.run.late import LateRows
 
 
 class Stopped(Exception):
@@ -73,6 +78,8 @@ class Job:
         sources: Its sources, by their number in the plan.
         sink: Its sink.
         planned: The last batch that an earlier process may have written; -1 for none.
+        repeat: The batch of a batch pipeline that is appended again, if that was asked for.
+        late: Counts the rows that watermarks drop of the current batch; None where there is none.
     """
 
     plan: Plan
@@ -83,6 +90,8 @@ class Job:
     sources: Mapping[int, Source]
     sink: Sink
     planned: int
+    repeat: Repeat
+    late: LateRows | None = None
 
     @cached_property
     def followed(self) -> dict[int, Source]:
@@ -138,16 +147,48 @@ class Job:
         branch = {"branch": read.branch} if read.branch else {}
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
-    def pin(self, batch: Batch) -> Batch:
-        """The batch with the snapshots of its joined tables; a replay gets the same ones."""
-        pinned = {i: s for i, s in self.sources.items() if s.pinned and i not in self.followed}
-        if not self.plan.streaming or self.stateful or not pinned:
+    def pin(self, batch: Batch, *, begun: bool = False) -> Batch:
+        """The batch with the snapshots of its joined tables; a replay gets the same ones.
+
+        Args:
+            batch: The batch.
+            begun: Whether a part of the batch is written already.
+
+        Raises:
+            LedgerError: A part of it is written, and what it was joined with is not as it was.
+        """
+        if not self.plan.streaming or self.stateful:
             return batch
-        pins = self.checkpoint.pins(batch.number)
-        if pins is None or not all(source.exists(pins[str(i)]) for i, source in pinned.items()):
-            pins = {str(i): source.pin() for i, source in pinned.items()}
-            self.checkpoint.pin(batch.number, pins)
-        return replace(batch, pins=pins)
+        joined = {i: source for i, source in self.sources.items() if i not in self.followed}
+        pinned = {str(i): source for i, source in joined.items() if source.pinned}
+        states = {f"state of {i}": source for i, source in joined.items() if not source.pinned and self._in_parts}
+        now = {key: json.dumps(source.current().entry) for key, source in states.items()}
+        noted = self.checkpoint.pins(batch.number)
+        changed: list[str] = []
+        if noted is not None:
+            changed += [
+                source.read_plan.name for key, source in pinned.items() if not source.exists(_snapshot(noted[key]))
+            ]
+            changed += [states[key].read_plan.name for key, state in now.items() if noted.get(key, state) != state]
+        if changed and begun:
+            raise LedgerError(
+                f"a part of batch {batch.number} is written, and {changed[0]}, with which it was joined, is not as it "
+                "was then: the rest would be of another state. Nothing more was written.",
+                where=self.plan.origin,
+                fix="roll back the tables that have the batch, or refill them with `helios run --full-refresh`; and "
+                "keep snapshots of joined tables longer than the pipeline may be down.",
+            )
+        if changed:
+            self.sink.reopen(batch)  # what was rejected of the former state
+        if (noted is None or changed) and (pinned or now):
+            noted = {**{key: source.pin() for key, source in pinned.items()}, **now}
+            self.checkpoint.pin(batch.number, noted)
+        return replace(batch, pins={key: (noted or {})[key] for key in pinned}) if pinned else batch
+
+    @property
+    def _in_parts(self) -> bool:
+        """Whether a batch is several commits, between which a driver may die."""
+        return self.plan.write.sink.routing is not None or self.plan.write.quarantine is not None
 
     # its rows
 
@@ -235,6 +276,10 @@ class Job:
         ordered = self.plan.write.mode.order_by is not None
         return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
 
+    def set_aside(self, named: str) -> bool:
+        """Has the source of a file that cannot be read leave it out; False if none does."""
+        return any(source.set_aside(named) for source in self.sources.values())
+
     # after a batch
 
     def confirm(self, batch: Batch) -> None:
@@ -258,6 +303,11 @@ class Job:
                 lag = source.lag(span.end if span.end is not None else source.start())
                 if lag is not None:
                     self.run.lagging(index, lag)
+
+
+def _snapshot(pin: int | str | None) -> int | None:
+    assert not isinstance(pin, str)  # the state of a source that has no snapshots
+    return pin
 
 
 def _not_none(rows: DataFrame | None) -> DataFrame:

@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.spark import JavaSparkPlan
 from helios.spark.run.job import StreamingQuery
+from helios.spark.sinks.protocol import Staged
 
 DROPPED = "numRowsDroppedByWatermark"
 """The metric of `StateStoreWriter`, which Spark's progress has only after the batch."""
+
+
+class LateRows:
+    """The rows that watermarks drop of one batch, however often it is written.
+
+    Spark's metric adds up over all computations of a batch: of several tries to write it only the last one counts.
+
+    Args:
+        read: Reads the metric, as far as the batch has run.
+    """
+
+    def __init__(self, read: Callable[[], int]) -> None:
+        self._read = read
+        self._staging: int | None = None  # before the first try
+        self._written = 0
+
+    def count(self) -> int:
+        """The number of rows, once the batch has run."""
+        return self._read() if self._staging is None else self._staging + self._written
+
+    def counted(self, staged: Staged) -> Staged:
+        """A batch whose tries to be written are counted one by one."""
+        write = staged.write
+        if write is None:  # the parts of a routed batch are computed once
+            return staged
+
+        def counting(transaction: Transaction) -> None:
+            before = self._read()
+            self._staging = before if self._staging is None else self._staging
+            write(transaction)
+            self._written = self._read() - before
+
+        return replace(staged, write=counting)
 
 
 def late_rows(query: StreamingQuery) -> int:

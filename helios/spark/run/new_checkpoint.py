@@ -1,12 +1,57 @@
-"""Whether `--new-checkpoint` can go on at the position that a target has recorded."""
+"""A start without a checkpoint, and whether `--new-checkpoint` can go on at the position that a target has recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from helios.errors import InputError
+from helios.catalog.names import TableName
+from helios.errors import CheckpointError, InputError
+from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan
+from helios.spark.checkpoint.upsert_state import UpsertState
+from helios.table.ledger import Record
+
+
+def refuse_lost(plan: Plan, table: TableName, record: Record | None, location: str) -> None:
+    """Refuses to begin anew beside a table that holds rows of the pipeline.
+
+    Raises:
+        CheckpointError: It does.
+    """
+    if record is None or record.position is None:
+        return
+    resumed = "resume at the target's position with `helios run --new-checkpoint`"
+    if plan.write.sink.routing is not None:
+        resumed = "run under a new name into new tables"
+    raise CheckpointError(
+        f"{table.text} holds rows of {plan.pipeline}, but its checkpoint {location} is lost.",
+        where=plan.declared.sink.origin,
+        fix=f"restore the checkpoint, or {resumed}.",
+    )
+
+
+def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> None:
+    """Refuses an upsert whose order is neither in the table nor remembered: a late older row would win.
+
+    Args:
+        plan: The pipeline, which has written the table.
+        out: The columns that it does not store.
+        state: What it remembers of the rows of the table.
+
+    Raises:
+        InputError: The column of its order is one of them.
+    """
+    order = plan.write.mode.order_by
+    if order is None or order.lower() not in {name.lower() for name in out} - set(CHANGE_COLUMNS) or state.remembers:
+        return
+    raise InputError(
+        f"{plan.write.table.text} has no column {order} any more, by which late rows are told: somebody has renamed or "
+        "dropped it.",
+        where=plan.declared.sink.origin,
+        fix="rename it back, or say its new name in a step and in order_by; where it is gone for good, refill the "
+        "target with `helios run --full-refresh`.",
+    )
 
 
 def refuse_new_checkpoint(

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.errors import CheckFailed, CheckpointError, InputError
+from helios.model.cdc import GONE, LOG
 from helios.model.modes import Groups
+from helios.plan.checks.changes import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.dedupes import earlier_steps
 from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
 from helios.spark.run.batches import SCHEDULERS
 from helios.spark.run.job import Job, Run
+from helios.spark.run.output_startup import OutputStartup
 from helios.spark.run.startup import StartupValidator
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import Source, open_source
-from helios.spark.steps import materialized_view
+from helios.spark.sources.protocol import CarriesOrder, Source, open_source
+from helios.spark.steps import materialized_view, row_by_row
 from helios.spark.steps.build import build
 
 STATEFUL_OPERATORS = (
@@ -68,6 +73,17 @@ class PipelineQuery:
         context = SourceContext(plan=self.plan, spark=self.spark, observer=self.run, checkpoint=self.checkpoint)
         return {index: open_source(context, index) for index in range(len(self.plan.reads))}
 
+    def _with_log(self) -> Plan:
+        """The plan whose upsert goes by the order and the deletes that its source carries, and by its keys."""
+        plan, source = self.plan, self.sources[0]
+        mode = plan.write.mode
+        if not plan.reads[0].source.carries_order or not mode.traits.upserts:
+            return plan
+        assert isinstance(source, CarriesOrder)
+        keys = mode.keys or renamed(source.keys(), plan.stream.steps)
+        ordered = replace(mode, keys=keys, order_by=LOG, delete_when=GONE, stores_order=False)
+        return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=ordered)))
+
     # before anything is written
 
     def declare(self, *, anew: bool = False) -> DataFrame:
@@ -80,6 +96,7 @@ class PipelineQuery:
             CheckpointError: The checkpoint cannot be read.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
+        self._replace_plan(self._with_log())
         if self.plan.path is ReadPath.BATCH:
             with scan_task_scope():
                 return self._build()
@@ -162,21 +179,26 @@ class PipelineQuery:
             refused.fix = fix if "watermark" in refused.what else None
             raise refused from error
 
-    def validate(
-        self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool, again: dict[str, int] | None = None
-    ) -> Job:
+    def validate(self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool, again: bool = False) -> Job:
         """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
         Args:
             df: The rows to write; only their schema is used.
             new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
             full_refresh: Whether to empty the target and refill it from the start.
-            again: As in `SinkContext`.
+            again: Whether inputs are appended that were appended before.
         """
+        repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
         context = SinkContext(
-            plan=self.plan, spark=self.spark, checkpoint=self.checkpoint, observer=self.run, again=again
+            plan=self.plan,
+            spark=self.spark,
+            checkpoint=self.checkpoint,
+            observer=self.run,
+            again=repeat if again else None,
+            combines=cache(self._combines),
         )
-        started = StartupValidator(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh).start(df)
+        validator = StartupValidator if self.plan.write.output is None else OutputStartup
+        started = validator(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,
@@ -186,7 +208,19 @@ class PipelineQuery:
             sources=self.sources,
             sink=started.sink,
             planned=started.planned,
+            repeat=repeat,
         )
+
+    def _combines(self) -> str | None:
+        """Why the steps of a batch pipeline do not go row by row; None where they do."""
+
+        def empty(index: int) -> DataFrame:
+            rows = self.sources[index].read(self.spark, None)
+            assert rows is not None
+            return self.spark.createDataFrame([], rows.schema)
+
+        with scan_task_scope():
+            return row_by_row.combines(self.plan, empty)
 
     def execute(self, job: Job, df: DataFrame) -> None:
         """Runs the batches, until the sources are drained or the run is stopped."""

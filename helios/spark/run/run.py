@@ -5,9 +5,11 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -15,6 +17,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.operations import forget_all
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
+from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
@@ -23,6 +26,7 @@ from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
 from helios.spark.run.job import Stopped, StreamingQuery
 from helios.spark.run.query import PipelineQuery
+from helios.spark.run.summaries import summary
 from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
 from helios.table.positions import Lag
@@ -76,7 +80,7 @@ class PipelineRun:
         self.once = once
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
-        self._again: dict[str, int] | None = {} if again else None  # kept over restarts: what landed is not repeated
+        self._again = again
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = 0
@@ -92,6 +96,8 @@ class PipelineRun:
         self._last_waiting = ""
         self._noted: set[str] = set()
         self._late = 0  # rows of the current batch
+        self._begun: int | None = None  # the last batch that was begun, and that whose late rows are counted
+        self._late_of: int | None = None
         self._lags: dict[int, Lag] = {}
         self._store_freshness: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
@@ -155,7 +161,7 @@ class PipelineRun:
         self.state = "starting"
         self._metrics.started()
         try:
-            with tempfile.TemporaryDirectory(prefix="helios-") as folder:
+            with tempfile.TemporaryDirectory(prefix="helios-") as folder, self._beside():
                 self._run_with_restarts(self.plan.checkpoint or folder)
             self._end("stopped" if self._stop.is_set() else "finished")
         except Stopped:
@@ -167,6 +173,17 @@ class PipelineRun:
             self._event("failed", message=str(self.error))
         finally:
             self._metrics.ended()
+
+    @contextmanager
+    def _beside(self) -> Generator[None, None, None]:
+        """What runs beside the pipeline while it follows its sources, through outages too."""
+        with ExitStack() as stack:
+            for read in self.plan.reads:
+                beside = row_of(read.source).beside
+                if beside is not None and not self.once:
+                    for url in stack.enter_context(resolve_name(beside)([read.source])):
+                        self.noted(f"receiving {url}")
+            yield
 
     def _run_with_restarts(self, location: str) -> None:
         """Starts the pipeline, and restarts it on the next replica during an outage."""
@@ -269,7 +286,7 @@ class PipelineRun:
 
     def maintained(self, done: Upkeep) -> None:
         """Emits the event of maintenance between two batches."""
-        self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else _summary(done))
+        self._event("maintained", message=f"{done.kind} failed: {done.problem}" if done.problem else summary(done))
 
     def noted(self, message: str) -> None:
         """Emits a message, once in a run."""
@@ -278,9 +295,16 @@ class PipelineRun:
             self._event("noted", message=message)
 
     def late(self, rows: int) -> None:
-        """Counts rows of the current batch that a watermark dropped."""
-        self._late += rows
-        self._metrics.records_dropped_late(rows)
+        """Takes the number of rows of the current batch that a watermark dropped, to be counted when it has ended."""
+        self._late = rows
+
+    def _count_late(self, number: int, commit: Commit | None, *, first: bool) -> int:
+        """Counts the late rows of a batch once: those of an earlier process's commit were counted there."""
+        if number == self._late_of or (first and commit is not None and commit.again):
+            return 0
+        self._late_of = number
+        self._metrics.records_dropped_late(self._late)
+        return self._late
 
     def lagging(self, source: int, lag: Lag) -> None:
         """Updates the lag over all sources."""
@@ -291,6 +315,7 @@ class PipelineRun:
             seconds=max(one.seconds for one in lags),
             files=_sum(one.files for one in lags),
             bytes=_sum(one.bytes for one in lags),
+            records=_sum(one.records for one in lags),
         )
 
     def files_gone(self, paths: Sequence[str]) -> None:
@@ -319,13 +344,15 @@ class PipelineRun:
             began = time.monotonic()
             self._store_freshness()
             self._late = 0
+            first, self._begun = number != self._begun, number
             commit = work()
+            late = self._count_late(number, commit, first=first)
             self._store_freshness()
             seconds = time.monotonic() - began
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            told = {"message": commit.note, "late": self._late}
+            told = {"message": commit.note, "late": late}
             self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **told)
         elif commit is not None:
             self.batches += 1
@@ -344,10 +371,10 @@ class PipelineRun:
                 files=commit.files,
                 bytes=commit.bytes,
                 message=commit.note,
-                late=self._late,
+                late=late,
             )
         else:
-            self._event("idle", batch=number, seconds=seconds, late=self._late)
+            self._event("idle", batch=number, seconds=seconds, late=late)
         return commit
 
 
@@ -355,21 +382,3 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     """The sum of those counts that are known; None if none is."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def _summary(upkeep: Upkeep) -> str:
-    """A one-line summary of maintenance."""
-    done: Any = upkeep.done
-    return SUMMARIES[upkeep.kind](done)
-
-
-SUMMARIES: dict[str, Callable[[Any], str]] = {
-    "compact": lambda done: (
-        f"compacted {done.rewritten} files into {done.added}"
-        + (f", {done.deletes} delete files" if done.deletes else "")
-        + (f"; gave up: {done.gave_up}" if done.gave_up else "")
-    ),
-    "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
-    "orphans": lambda done: f"deleted {len(done.files)} orphan files",
-}
-"""The summary of each kind of maintenance."""

@@ -18,7 +18,7 @@ from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.run.new_checkpoint import refuse_new_checkpoint
+from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.audit import AuditedSink
@@ -101,7 +101,7 @@ class StartupValidator:
         table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if existing is not None:
             self._compare(existing, table)
-        elif table is not None and not replaced:
+        elif not replaced:
             self._refuse_lost(table)
         if not replaced:
             self.checkpoint.verify()
@@ -124,7 +124,10 @@ class StartupValidator:
         write = self.plan.write
         if write.mode.traits.stores:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
-            out = left_out(write.sink, columns, held, has_written=has_written(self.plan, table))
+            written = has_written(self.plan, table)
+            out = left_out(write.sink, columns, held, has_written=written)
+            if written:
+                refuse_lost_order(self.plan, out, self.context.upsert_state(write.table, self.branch))
             SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self) -> None:
@@ -230,16 +233,18 @@ class StartupValidator:
             fix="delete the pipeline's own rows by hand, or run under a new name into a new table.",
         )
 
-    def _refuse_lost(self, table: JavaTable) -> None:
-        plan = self.plan
-        record = self._last_record(table)
-        if record is not None and record.position is not None:
-            raise CheckpointError(
-                f"{plan.write.table.text} holds rows of {plan.pipeline}, but its checkpoint "
-                f"{self.checkpoint.location} is lost.",
-                where=plan.declared.sink.origin,
-                fix="restore the checkpoint, or resume at the target's position with `helios run --new-checkpoint`.",
-            )
+    def _refuse_lost(self, table: JavaTable | None) -> None:
+        """Rejects a start without a checkpoint where tables hold rows of the pipeline."""
+        if table is not None:
+            refuse_lost(self.plan, self.plan.write.table, self._last_record(table), self.checkpoint.location)
+        for name in tables.named_after(self.spark, self.plan.write.table) if self._lost_routes_show else []:
+            routed = tables.load_table(self.spark, name)
+            record = self._last_record(routed) if routed is not None else None
+            refuse_lost(self.plan, name, record, self.checkpoint.location)
+
+    @property
+    def _lost_routes_show(self) -> bool:
+        return self.routed and self.plan.streaming and bool(self.plan.checkpoint)
 
     def _adopt_former(self, former: str) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once."""
@@ -270,12 +275,13 @@ class StartupValidator:
         context = replace(self.context, lease=lease, checkpoint_id=identity.id)
         planned = self.checkpoint.batches("offsets")
         last = planned[-1] if planned else -1
+        quarantine = QuarantineSink.of(context)
+        if quarantine is not None and existing is not None:
+            quarantine.verify()
         if self.routed:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
-            routed = RoutedSink(context)
-            routed.verify()
-            return Started(lease=lease, sink=routed, planned=last)
+            return Started(lease=lease, sink=self._placed(context, last), planned=last)
         claim = self._claim(identity, old)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Judged by the record as the target has it: what was rolled back is no longer there.
@@ -291,6 +297,12 @@ class StartupValidator:
         self._refuse_behind(ledger, last)
         sink = AuditedSink if plan.write.sink.audits else TableSink
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+
+    def _placed(self, context: SinkContext, planned: int) -> Sink:
+        """The sink of batches that go to no one table."""
+        routed = RoutedSink(context)
+        routed.verify()
+        return routed
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
@@ -370,8 +382,12 @@ class StartupValidator:
         entries = list(old.position["sources"]) if old and old.position else []
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
         refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None)
+        state = self.context.upsert_state(self.plan.write.table, self.branch)
         if old is not None and old.aside:
-            self.context.upsert_state(self.plan.write.table, self.branch).forget(old.batch)
+            state.forget(old.batch)
+        identity = self.checkpoint.identity()
+        if identity is None or old is None or identity.id == old.checkpoint:
+            state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
         self.checkpoint.rewind()
         if entries and self.followed:
             self.checkpoint.write_start(

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from helios.catalog.conf import checkpoint_conf, java_properties, shown_spark_conf, spark_conf
+from helios.catalog.conf import hadoop_conf, java_properties, shown_spark_conf, spark_conf
 from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
@@ -161,15 +161,16 @@ LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
-    """Sets the conf of the plans' catalogs and checkpoints in a running session: no secret is a process argument."""
+    """Sets the conf of the plans' catalogs, checkpoints and folders in a session: no secret is a process argument."""
     plans = list(plans)
     for catalog in {catalog.name: catalog for plan in plans for catalog in plan.catalogs}.values():
         prepare(catalog)
         declare_catalog(session, catalog)
     for plan in plans:
-        for location in (plan.checkpoint, plan.former_checkpoint):
-            conf = checkpoint_conf(location or "", plan.catalogs)
-            if location and conf:
+        folders = [read.place for read in plan.reads if read.place is not None]
+        for location, storage in (*((at or "", None) for at in (plan.checkpoint, plan.former_checkpoint)), *folders):
+            conf = hadoop_conf(location, plan.catalogs, storage)
+            if conf:
                 _renew_client(session, location, conf)
             for key, value in conf.items():
                 session.conf.set(key, value)

@@ -18,7 +18,8 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.appended import Appended, Entry, Finding, Input, Look, Node, Range, State, Verdict, entry_of, unsure
+from helios.table.appended import Appended, Entry, Finding, Verdict, entry_of, unsure
+from helios.table.inputs import Input, Look, Node, Range, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch
 
@@ -57,9 +58,10 @@ class AppendLedger(Ledger):
         super().__init__(table, plan.pipeline, context.checkpoint_id, plan.fingerprint, branch, guard=guard)
         self._plan = plan
         self._again = context.again
+        self._combines = context.combines
         self._looks = [_look(context, read) for read in plan.reads]
         self._appended = Appended()
-        self._all_known = True
+        self.all_known = True  # whether the last judgement knew all that was appended
         self._entry: Entry | None = None
 
     def number(self, name: str, number: int) -> int:
@@ -69,7 +71,7 @@ class AppendLedger(Ledger):
             name: The target.
             number: The number that the record gives it.
         """
-        return number if self._again is None else self._again.setdefault(name, number)
+        return number if self._again is None else self._again.number(name, number)
 
     @property
     def repeats(self) -> bool:
@@ -86,7 +88,7 @@ class AppendLedger(Ledger):
         Raises:
             InputError: Some of the inputs, or all of them by other steps, were appended before.
         """
-        finding = self._judge(batch)
+        finding = self.judge(batch)
         if self.repeats:
             return commit
         if finding.verdict is Verdict.NEW:
@@ -99,7 +101,7 @@ class AppendLedger(Ledger):
     @property
     def note(self) -> str:
         """What is not known of the inputs of the batch that `decide` found new."""
-        if self._all_known or self.repeats:
+        if self.all_known or self.repeats:
             return ""
         return (
             f"its inputs are none of the last {len(self._appended.entries)} that were appended; whether they are among "
@@ -110,23 +112,30 @@ class AppendLedger(Ledger):
         record = super().record_of(batch, snapshot, sequence)
         if self._entry is None:
             return record
-        added = self._appended.add(replace(self._entry, by=snapshot))
+        added = self._appended.add(replace(self._entry, by=snapshot), combines=self._combines)
         return replace(record, appended=added.as_json())
 
     # what was appended
 
-    def _judge(self, batch: Batch) -> Finding:
+    def judge(self, batch: Batch) -> Finding:
+        """Compares the inputs of a batch with all that were appended; the next record adds them."""
         self._appended = self._known(self.load())
         self._entry = entry_of(batch.position, self.steps, self._looks)
         if self._entry is None:
             return Finding(Verdict.NEW)
-        found = self._appended.judge(self._entry, self._looks)
-        self._all_known = self._appended.complete
-        if found.verdict is Verdict.NEW and not self._all_known:
+        found = self._appended.judge(self._entry, self._looks, self._combines)
+        self.all_known = self._appended.complete
+        if found.verdict is Verdict.NEW and not self.all_known:
             stamped = self._stamped()
-            self._all_known = stamped.complete
-            return stamped.judge(self._entry, self._looks)
+            self.all_known = stamped.complete
+            return stamped.judge(self._entry, self._looks, self._combines)
         return found
+
+    def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
+        """What was appended, as if steps unlike these had made a batch's inputs."""
+        known, same = self._known(record), entry_of(batch.position, "", self._looks)
+        entries = (replace(e, steps="") if same is not None and e.inputs == same.inputs else e for e in known.entries)
+        return replace(known, entries=tuple(entries)).as_json()
 
     def _known(self, record: Record | None) -> Appended:
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
@@ -136,7 +145,7 @@ class AppendLedger(Ledger):
         last = entry_of(record.position, record.steps, self._looks, record.snapshot)
         if last is None or any(last.inputs == one.inputs and one.steps == last.steps for one in known.entries):
             return known
-        return known.add(last)
+        return known.add(last, combines=self._combines)
 
     def _parsed(self, fields: Mapping[str, Any]) -> Appended:
         try:
@@ -167,7 +176,7 @@ class AppendLedger(Ledger):
         complete = emptied or oldest is None or int(oldest.sequenceNumber()) == 1
         known = Appended(complete=complete)
         for entry in reversed(found):
-            known = known.add(entry)
+            known = known.add(entry, combines=self._combines)
         return known
 
     def carried(self, old: Record) -> Record:
@@ -185,9 +194,9 @@ class AppendLedger(Ledger):
             history = {int(one.snapshotId()): int(one.sequenceNumber()) for one in History(self.table, self.head())}
             for entry in self._parsed(old.appended).entries:
                 if entry.by in history:
-                    there = there.add(entry)
+                    there = there.add(entry, combines=self._combines)
                 elif not self._rolled_back(entry, min(history.values(), default=0)):
-                    there = there.add(unsure(entry))
+                    there = there.add(unsure(entry), combines=self._combines)
         return replace(old, position=None, appended=there.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:
@@ -218,6 +227,8 @@ class AppendLedger(Ledger):
         assert self._entry is not None
         source = batch.spans[finding.source].source
         mine, theirs = self._entry.inputs[finding.source], finding.entry.inputs[finding.source]
+        if finding.verdict is Verdict.REGROUPS:
+            return self._regrouped(source, finding)
         if finding.verdict is Verdict.UNKNOWN:
             return InputError(
                 f"{name} holds {_shown(theirs)} of {source}, and snapshots of {source} have expired: whether "
@@ -230,6 +241,20 @@ class AppendLedger(Ledger):
             "written.",
             where=plan.origin,
             fix=f"read only what came after it, .between({_end(theirs)}, ...), {AGAIN}.",
+        )
+
+    def _regrouped(self, source: str, finding: Finding) -> InputError:
+        assert self._entry is not None
+        mine, held = self._entry.inputs[finding.source], [one.inputs[finding.source] for one in finding.entries]
+        named = ", and of ".join(map(_shown, reversed(held[:3]))) + (
+            f" ({len(held)} ranges in all)" if held[3:] else ""
+        )
+        return InputError(
+            f"{self.table.name()} holds what {self._plan.pipeline} made of {named} of {source}. Over {_shown(mine)} "
+            f"its steps make other rows, as they do not go row by row ({finding.why}): these were not appended, and "
+            "appending them would count rows twice; nothing was written.",
+            where=self._plan.origin,
+            fix=f"read only what came after it, .between({_end(held[0])}, ...), {AGAIN}.",
         )
 
 

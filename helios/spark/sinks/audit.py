@@ -21,10 +21,13 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.ledger import ATTEMPT, Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
-from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
+
+PICKED = "source-snapshot-id"
+"""The stamp with which Iceberg names the snapshot that was cherry-picked."""
 
 
 def audit_branch(pipeline: str) -> str:
@@ -42,17 +45,28 @@ class AuditedSink(TableSink):
         if isinstance(outcome, Absent):
             staged = self.table.refs().get(self._branch)
             made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
-            stamps = made.summary() if made is not None else None
-            if stamps is not None and stamps.get("helios.batch") == str(batch.number) and self._is_own(stamps):
-                return Partial((self._branch,))
+            if made is not None and self._is_own(made.summary(), batch):
+                accepted = self._accepted(made)
+                return Found(Commit(int(made.snapshotId()), again=True)) if accepted else Partial((self._branch,))
         return outcome
+
+    def _accepted(self, staged: JavaSnapshot) -> bool:
+        """Whether somebody has brought a staged batch to main, by a fast-forward or a cherry-pick."""
+        id = staged.snapshotId()
+        for snapshot in History(self.table, self.ledger.head()):
+            if snapshot.snapshotId() == id or snapshot.summary().get(PICKED) == str(id):
+                return True
+            if snapshot.snapshotId() == staged.parentId():
+                return False
+        return False
 
     @property
     def _branch(self) -> str:
         return audit_branch(self.context.plan.pipeline)
 
-    def _is_own(self, stamps: JavaMap[str, str]) -> bool:
-        return stamps.get("helios.checkpoint") == self.ledger.checkpoint
+    def _is_own(self, stamps: JavaMap[str, str], batch: Batch) -> bool:
+        same = stamps.get("helios.batch") == str(batch.number)
+        return same and stamps.get("helios.checkpoint") == self.ledger.checkpoint
 
     @override
     @contextmanager

@@ -13,12 +13,14 @@ from helios.plan.properties import SERIALIZABLE, presented
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
+from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.table.appended import Combines
 from helios.table.refs import LEDGER
 
 
@@ -32,8 +34,9 @@ class SinkContext:
         checkpoint: The pipeline's checkpoint, whose id is `checkpoint_id`.
         lease: The lease on it, verified before each commit.
         observer: Receives commits and counts of rejected rows.
-        again: Of a batch pipeline whose inputs are appended even if they were before, the number of that batch by
-            table, which a restart looks up; None if that was not asked for.
+        again: Of a batch pipeline whose inputs are appended even if they were before, the numbers of that batch; None
+            if that was not asked for.
+        combines: Why the steps make other rows of two ranges together than of each; None where they go row by row.
     """
 
     plan: Plan
@@ -42,7 +45,8 @@ class SinkContext:
     checkpoint_id: str = ""
     lease: Lease | None = None
     observer: Observer = field(default_factory=Silent)
-    again: dict[str, int] | None = None
+    again: Repeat | None = None
+    combines: Combines = lambda: "nobody has looked at them"
 
     def verify(self) -> None:
         """Raises if the lease was lost."""
@@ -59,8 +63,17 @@ class SinkContext:
         guard = self.guard(table, name, branch) if name is not None else None
         return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch, guard=guard)
 
-    def guard(self, table: JavaTable, name: TableName, branch: str | None = None) -> RollbackGuard:
-        """Compares a table with the last batch that its record and the checkpoint know."""
+    def guard(
+        self, table: JavaTable, name: TableName, branch: str | None = None, otherwise: str | None = None
+    ) -> RollbackGuard:
+        """Compares a table with the last batch that its record and the checkpoint know.
+
+        Args:
+            table: The table.
+            name: Its name.
+            branch: The branch that is written; None for main.
+            otherwise: What to do where it lost rows and `--new-checkpoint` is not the answer.
+        """
         spark = self.spark
 
         def has_files(head: int, added_by: int) -> bool:
@@ -69,8 +82,9 @@ class SinkContext:
 
         target = f"{name.text}@{branch}" if branch else name.text
         landings = Landings(self.checkpoint, self.checkpoint_id, target)
-        routed = self.plan.write.sink.routing is not None
-        return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, routed=routed)
+        if otherwise is None and self.plan.write.sink.routing is not None:
+            otherwise = "route into tables of another name"  # they have no common position to resume at
+        return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, otherwise=otherwise)
 
     def options(self) -> CommitOptions:
         """How a batch of the pipeline is committed."""

@@ -100,7 +100,7 @@ class Ledger:
 
     def claim(self, record: Record, forget: str | None = None) -> None:
         """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
-        update = self.table.updateProperties().set(self.key, record.as_json())
+        update = self.table.updateProperties().set(self.key, replace(record, branch=self.branch).as_json())
         if forget is not None:
             update = update.remove(LEDGER + forget)
         update.commit()
@@ -121,7 +121,7 @@ class Ledger:
         assert made is not None
         id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
         begun = Record(checkpoint=self.checkpoint, snapshot=id, sequence=sequence, steps=self.steps)
-        transaction.updateProperties().set(self.key, begun.as_json()).commit()
+        transaction.updateProperties().set(self.key, replace(begun, branch=self.branch).as_json()).commit()
         commit.commit(self.table, transaction, operations)
 
     def _newest_stamp(self) -> Record | None:
@@ -136,6 +136,7 @@ class Ledger:
                     snapshot=snapshot.snapshotId(),
                     sequence=snapshot.sequenceNumber(),
                     steps=summary.get("helios.steps") or "",
+                    branch=self.branch,
                 )
         return None
 
@@ -335,6 +336,7 @@ class Ledger:
             snapshot=snapshot,
             sequence=sequence,
             steps=self.steps,
+            branch=self.branch,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

@@ -31,15 +31,34 @@ HELPERS = (ORDER, DELETED)
 RANK = "__helios_rank"
 BROADCAST_ROWS = 500_000
 """The most keys of a batch that are broadcast to the scan of the target: about 50 MB, hashed."""
+FEW_KEYS = 5_000
+"""The most rows of a batch whose keys the driver compares with those that others append meanwhile."""
 
 BOUNDS: Mapping[type[DataType], Callable[[Column], Column]] = {
     IntegralType: lambda end: end,
     DecimalType: lambda end: end,
     StringType: lambda end: end,
     DateType: F.unix_date,
-    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"),
+    TimestampType: lambda end: F.date_format(end, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX"),  # with an offset's seconds
 }
 """Key types whose bounds prune files of the target, and the conversion of a value for Iceberg."""
+COMPARED: Mapping[type[DataType], Callable[[Column], Column]] = {
+    **BOUNDS,
+    DecimalType: lambda value: value.cast("string"),
+}
+"""The same for values that must be equal: Iceberg takes decimals of another scale for other values, and text has it."""
+
+
+EPOCH = "epoch"
+"""The field of a change's order that says which snapshot of the table went before it."""
+
+
+def in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Changes of a batch, each in the epoch of the last snapshot of its row that Kafka has before it."""
+    order = F.col(ORDER)
+    before = Window.partitionBy(*map(quoted, keys), order["partition"]).orderBy(order["offset"])
+    epoch = F.max(order[EPOCH]).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
 
 
 def marked(df: DataFrame, mode: Mode) -> DataFrame:
@@ -137,7 +156,19 @@ def validate_keys(
         _refuse_double(grouped, also, table, where)
     bounds = {key: Bound(kinds[key], *found[2 * i : 2 * i + 2]) for i, key in enumerate(given)}
     stored = (rows or 0) if mode.traits.upserts else 0
-    return MergeScope(narrow=key_filter(df, keys, rows or 0), bounds=bounds, rows=stored)
+    few = len(given) == len(keys) and (rows or 0) <= FEW_KEYS
+    return MergeScope(
+        narrow=key_filter(df, keys, rows or 0),
+        bounds=bounds,
+        rows=stored,
+        keys=lambda: _collected(df, kinds) if few else None,
+    )
+
+
+def _collected(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
+    """The keys of a batch, as Iceberg's expressions take them."""
+    given = {key: give for key, kind in kinds.items() for base, give in COMPARED.items() if isinstance(kind, base)}
+    return [tuple(row) for row in df.select(*(give(F.col(quoted(key))) for key, give in given.items())).collect()]
 
 
 def _refuse_invalid(df: DataFrame, reason: Column, table: str, where: Origin | None) -> None:
@@ -189,8 +220,18 @@ def shown(row: dict[str, object]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def drop_late(df: DataFrame, upsert_state: UpsertState, batch: int, keys: tuple[str, ...]) -> DataFrame:
-    """Drops the rows that are older than the stored order of their key."""
+def drop_late(
+    df: DataFrame, upsert_state: UpsertState, batch: int, keys: tuple[str, ...], *, changes: bool = False
+) -> DataFrame:
+    """Drops the rows that are older than the stored order of their key.
+
+    Args:
+        df: The rows.
+        upsert_state: The stored orders.
+        batch: The batch.
+        keys: The key columns.
+        changes: Whether they are changes of a database: one without a snapshot in its batch is in the stored epoch.
+    """
     known = upsert_state.load(df.sparkSession, batch, keys)
     if known is None:
         return df
@@ -202,8 +243,12 @@ def drop_late(df: DataFrame, upsert_state: UpsertState, batch: int, keys: tuple[
     same = F.lit(True)
     for i, key in enumerate(keys):
         same = same & (df[quoted(key)] == before[f"__helios_key_{i}"])
+    joined = df.join(before, same, "left")
+    if changes:
+        epoch = F.coalesce(F.col(ORDER)[EPOCH], F.col("__helios_seen")[EPOCH])
+        joined = joined.withColumn(ORDER, F.col(ORDER).withField(EPOCH, epoch))
     late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))
-    return df.join(before, same, "left").where(~late).select(*(quoted(c) for c in df.columns))
+    return joined.where(~late).select(*(quoted(c) for c in df.columns))
 
 
 def merge_text(

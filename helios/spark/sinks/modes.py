@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from helios.errors import Origin, RunError
+from helios.model.cdc import LOG
 from helios.model.modes import (
     VALID_FROM,
     VALID_TO,
@@ -140,7 +141,19 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
 @contextmanager
 def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
-    yield lambda pending: pending.overwrite_partitions(rows, _isolation(pending))
+
+    def write(pending: Transaction) -> None:
+        if pending.has_former_partitioning():
+            raise RunError(
+                f"{batch.table} has files of a former partitioning: overwrite_partitions() replaces partitions of the "
+                "current one alone, and would leave their rows beside the new ones; nothing was written.",
+                where=batch.where,
+                fix="rewrite them first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
+                "map('rewrite-all', 'true')), or name what is replaced by .overwrite(\"...\").",
+            )
+        pending.overwrite_partitions(rows, _isolation(pending))
+
+    yield write
 
 
 @contextmanager
@@ -165,6 +178,8 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
     mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
+    if mode.order_by == LOG:
+        rows = merge.in_epochs(rows, keys)
     if mode.order_by:
         rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
     rows = rows.drop(POSITION)
@@ -187,7 +202,8 @@ def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: Mer
     stored = None if stored is not None and stored.lower() not in given else stored
     if mode.order_by and (mode.delete_when or stored is None):
         batch.upsert_state.verify_terms(merge.ordering_terms(rows, mode), batch.table, batch.where)
-        rows = merge.drop_late(rows, batch.upsert_state, batch.number, keys)
+        changes = mode.order_by == LOG
+        rows = merge.drop_late(rows, batch.upsert_state, batch.number, keys, changes=changes)
         touched = rows if stored is None else rows.where(DELETED)
         batch.upsert_state.save(touched, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"

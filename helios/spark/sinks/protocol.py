@@ -98,6 +98,9 @@ class Sink(Protocol):
     def commit(self, staged: Staged) -> Commit | None:
         """Commits a staged batch with its stamps and its record; None if it changes nothing."""
 
+    def reopen(self, batch: Batch) -> None:
+        """Called when a batch of which nothing is written is done again, and other rows of it are rejected."""
+
     def last(self) -> Record | None:
         """The record of the last batch; None if there is none, or several tables have one each."""
 

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.catalog.names import TableName
-from helios.errors import CheckpointError
+from helios.errors import CheckpointError, LedgerError
+from helios.plan.nodes import ReadPath
 from helios.plan.properties import METADATA_FILES
+from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.steps.build import Built
+from helios.table.appended import Verdict
 from helios.table.ledger import Record
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, Span
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -53,6 +58,7 @@ class QuarantineSink:
         self._context = context
         self._checkpoint = context.checkpoint
         self._ledger: Ledger | None = None
+        self._told: tuple[Any, int] = None, 0  # the position of the batch that was written last, and its rows
 
     @classmethod
     def of(cls, context: SinkContext) -> QuarantineSink | None:
@@ -73,21 +79,35 @@ class QuarantineSink:
         """
         if not rejected and (not batch.replayed or tables.load_table(self._spark, self._name) is None):
             return 0
-        number = batch.number if self._plan.streaming else self.number(batch.spans)
-        batch = replace(batch, number=number, replayed=True)
+        batch = self._numbered(batch)
         if isinstance(self.find(batch), Found):
             return 0
         nothing = self._spark.createDataFrame([], "payload string, reason string, step string")
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [nothing]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
-        return commit.rows if commit is not None and staged.adds and not commit.again else 0
+        rows = commit.rows if commit is not None and staged.adds and not commit.again else 0
+        before = self._told[1] if self._told[0] == batch.position else 0  # a reopened batch has counted them
+        self._told = batch.position, rows
+        return max(0, rows - before)
+
+    def _numbered(self, batch: Batch) -> Batch:
+        """A batch by its number here, which may have been written before."""
+        number = batch.number if self._plan.streaming else self.number(batch.spans)
+        return replace(batch, number=number, replayed=True)
+
+    def reopen(self, batch: Batch) -> None:
+        """Has the rows of a batch replaced at the next `write`, as if other steps had rejected them."""
+        ledger, record = self._open(), self.last()
+        if record is not None and isinstance(ledger, _InputsLedger) and not ledger.repeats:
+            ledger.reopen(batch, record)
+        elif record is not None and record.batch == self._numbered(batch).number:
+            ledger.claim(replace(record, steps=""))
 
     def number(self, spans: Sequence[Span]) -> int:
-        """The number of a batch pipeline's batch, counted by the record and not by the checkpoint."""
-        record = self.last()
-        if record is None:
-            return 0
-        return record.batch + (0 if same_sources(record.position, Batch(record.batch, tuple(spans))) else 1)
+        """The number of a batch pipeline's next batch, counted by the record and not by the checkpoint."""
+        ledger, record = self._open(), self.last()
+        number = record.batch + 1 if record is not None else 0
+        return ledger.number(self._name.text, number) if isinstance(ledger, _InputsLedger) else number
 
     def last(self) -> Record | None:
         return self._open().load()
@@ -102,7 +122,6 @@ class QuarantineSink:
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         """Stages rejected rows; `write` is None if there is nothing to write or replace."""
-        record = self._open().load()
         written = rows.df.withColumns(
             {
                 "pipeline": F.lit(self._plan.pipeline),
@@ -114,7 +133,7 @@ class QuarantineSink:
         written = written.select(*NAMES).persist()
         try:
             some = not written.isEmpty()
-            replaced = self._own_rows(batch.number) if record is not None and record.batch == batch.number else None
+            replaced = self._replaced(batch)
 
             def write(pending: Transaction) -> None:
                 if replaced is not None:
@@ -130,6 +149,14 @@ class QuarantineSink:
         assert staged.write is not None
         options = CommitOptions(verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=COEXIST)
         return self._open().commit(staged.rows.df.sparkSession, staged.write, staged.batch, options)
+
+    def _replaced(self, batch: Batch) -> str | None:
+        """The SQL condition for the rows that former steps rejected of a batch; None where there are none."""
+        ledger = self._open()
+        if isinstance(ledger, _InputsLedger) and not ledger.repeats:
+            return f"{self._own_rows()} AND {_at(batch.position)}" if ledger.may_replace else None
+        record = ledger.load()
+        return self._own_rows(batch.number) if record is not None and record.batch == batch.number else None
 
     def _own_rows(self, number: int | None = None) -> str:
         """The SQL condition for the pipeline's rows, of one batch or of all."""
@@ -157,7 +184,7 @@ class QuarantineSink:
         if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
             return
         if record.batch > to.batch:
-            self._delete(f"{self._own_rows(record.batch)} AND position = {_text(json.dumps(record.position))}")
+            self._delete(f"{self._own_rows(record.batch)} AND {_at(record.position)}")
 
     def _delete(self, condition: str) -> None:
         # Deleting is idempotent and needs no record.
@@ -171,13 +198,59 @@ class QuarantineSink:
 
     # the table
 
+    def verify(self) -> None:
+        """Looks at the table as a run starts, before a batch rejects rows.
+
+        Raises:
+            LedgerError: It was rolled back, or is gone, with rows that this checkpoint has set aside.
+        """
+        table = tables.load_table(self._spark, self._name)
+        if table is None:
+            self._refuse_gone()
+            return
+        ledger = self._ledger_of(table)
+        record = ledger.load()
+        if record is None or record.checkpoint == ledger.checkpoint:
+            ledger.refuse_rollback(record)
+
+    def _refuse_gone(self) -> None:
+        """Raises if rows were set aside into the table, which is not there."""
+        if Landings(self._checkpoint, self._id, self._name.text).last() is not None:
+            raise LedgerError(
+                f"{self._name.text} is gone, and the rows that {self._plan.pipeline} has set aside in it; nothing was "
+                "written.",
+                where=self._plan.declared.sink.origin,
+                fix=f"restore it, or {self._otherwise}.",
+            )
+
+    @cached_property
+    def _id(self) -> str:
+        identity = self._checkpoint.identity()
+        assert identity is not None
+        return identity.id
+
+    @property
+    def _otherwise(self) -> str:
+        """What to do where the table lost rows, and will not get them back."""
+        plan = self._plan
+        anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and plan.write.sink.routing is None
+        return "give .quarantine() a table of another name" + (
+            ", or go on with this one with `helios run --new-checkpoint`" if anew else ""
+        )
+
+    def _ledger_of(self, table: JavaTable) -> Ledger:
+        context = replace(self._context, checkpoint_id=self._id)
+        guard = context.guard(table, self._name, otherwise=self._otherwise)
+        if not self._plan.streaming:
+            return _InputsLedger(context, table, None, guard=guard)
+        return _StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
+
     def _open(self) -> Ledger:
         if self._ledger is None:
-            identity = self._checkpoint.identity()
-            assert identity is not None
-            claim = Record(checkpoint=identity.id, steps=self._plan.fingerprint)
+            claim = Record(checkpoint=self._id, steps=self._plan.fingerprint)
             table = tables.load_table(self._spark, self._name)
             if table is None:
+                self._refuse_gone()
                 key = LEDGER + self._plan.pipeline
                 schema = self._spark.createDataFrame([], COLUMNS).schema
                 followed = METADATA_FILES if self._plan.streaming else {}
@@ -190,27 +263,71 @@ class QuarantineSink:
                     where=self._plan.declared.sink.origin,
                     fix="give .quarantine() a table of its own; it is created.",
                 )
-            guard = replace(self._context, checkpoint_id=identity.id).guard(table, self._name)
-            ledger = _StepsLedger(table, self._plan.pipeline, identity.id, self._plan.fingerprint, guard=guard)
+            ledger = self._ledger_of(table)
             record = ledger.load()
-            if record is None or record.checkpoint != identity.id:
-                # A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.
-                known = self._last_record(table)
-                kept = known is not None and (known.checkpoint == identity.id or not self._plan.streaming)
-                claim = replace(known, checkpoint=identity.id) if known is not None and kept else claim
-                ledger.claim(claim, forget=self._plan.was)
+            if record is None or record.checkpoint != ledger.checkpoint:
+                ledger.claim(self._carried(ledger, table) or claim, forget=self._plan.was)
             self._ledger = ledger
         return self._ledger
 
+    def _carried(self, ledger: Ledger, table: JavaTable) -> Record | None:
+        """The record of an earlier checkpoint, as far as it holds for this one; None where it does not.
+
+        A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.
+        """
+        known = self._last_record(table)
+        if known is None or not isinstance(ledger, _InputsLedger):
+            return known if known is not None and known.checkpoint == ledger.checkpoint else None
+        if known.checkpoint != ledger.checkpoint:
+            known = ledger.guard.accepted(ledger.carried(known), ledger.head())
+        return replace(known, checkpoint=ledger.checkpoint)
+
 
 class _StepsLedger(Ledger):
-    """The record of a quarantine, where a batch counts as found only if the current steps wrote it."""
+    """The record of a stream's quarantine, where a batch counts as found only if the current steps wrote it."""
 
     @override
     def find(self, batch: Batch) -> Commit | None:
-        found = super().find(batch)
-        record = self.load() if found is not None else None
-        return None if record is not None and record.batch == batch.number and record.steps != self.steps else found
+        return _by_these_steps(self, batch, super().find(batch))
+
+
+class _InputsLedger(AppendLedger):
+    """The record of a batch pipeline's quarantine: a batch is found if its inputs have been here with these steps.
+
+    What the target does with a batch is decided before: a batch that comes here is one that the target lacks, or takes
+    again.
+    """
+
+    may_replace = False
+    """Whether rows that other steps rejected of the last batch that was looked up may be here."""
+
+    @property
+    @override
+    def repeats(self) -> bool:
+        return super().repeats and keeps_inputs(self._plan)  # else the target replaces what it has
+
+    @override
+    def find(self, batch: Batch) -> Commit | None:
+        found = _by_these_steps(self, batch, super().find(batch))
+        verdict = self.judge(batch).verdict
+        self.may_replace = not self.repeats and (verdict is Verdict.STEPS or not self.all_known)
+        if found is None and verdict is Verdict.SAME and not self.repeats:
+            return Commit(snapshot=None, again=True)
+        return found
+
+    def reopen(self, batch: Batch, record: Record) -> None:
+        """Has the next `find` take a batch for one that other steps wrote."""
+        self.claim(replace(record, steps="", appended=self.by_other_steps(batch, record)))
+
+
+def _by_these_steps(ledger: Ledger, batch: Batch, found: Commit | None) -> Commit | None:
+    """A commit that was found by a batch's number, if the current steps made it."""
+    record = ledger.load() if found is not None else None
+    return None if record is not None and record.batch == batch.number and record.steps != ledger.steps else found
+
+
+def _at(position: Mapping[str, Any] | None) -> str:
+    return f"position = {_text(json.dumps(position))}"
 
 
 def _text(value: str) -> str:

@@ -22,7 +22,7 @@ class RollbackGuard:
         checkpoint: The id of its checkpoint.
         landings: What the checkpoint knows of the target; None where it keeps nothing.
         has_files: Whether a snapshot, the first, still has files that another one, the second, added.
-        routed: Whether the table is one of several, which have no common position to resume at.
+        otherwise: What to do where the table lost rows and a new checkpoint is not the answer.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class RollbackGuard:
         landings: Landings | None = None,
         has_files: Callable[[int, int], bool] | None = None,
         *,
-        routed: bool = False,
+        otherwise: str | None = None,
     ) -> None:
         self._table = table
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._landings = landings
         self._has_files = has_files
-        self._routed = routed
+        self._otherwise = otherwise
 
     def refuse(self, record: Record | None, head: JavaSnapshot | None) -> None:
         """Raises if the target does not hold its last batch, or if nothing proves that it does.
@@ -120,11 +120,11 @@ class RollbackGuard:
             "written.",
             fix="roll the table forward again, or "
             + (
-                "route into tables of another name."
-                if self._routed
-                else "continue from the target's last position, without the rolled back batches, with `helios run "
-                "--new-checkpoint`."
-            ),
+                self._otherwise
+                or "continue from the target's last position, without the rolled back batches, with `helios run "
+                "--new-checkpoint`"
+            )
+            + ".",
         )
 
     def _unknown_error(self, landing: Landing) -> LedgerError:
@@ -133,9 +133,8 @@ class RollbackGuard:
             f"{landing.snapshot}) is still in it: the snapshots behind it have expired, their metadata files are "
             "deleted, and its data files were rewritten; nothing was written.",
             fix=(
-                "route into tables of another name"
-                if self._routed
-                else "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
+                self._otherwise
+                or "if the table was not rolled back, go on with `helios run --new-checkpoint`, which then loses "
                 "nothing, or fill it anew with `--full-refresh`"
             )
             + "; and keep snapshots or metadata files longer than pipelines pause.",

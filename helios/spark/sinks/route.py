@@ -12,19 +12,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from helios.catalog.names import TableName
-from helios.errors import CheckFailed, CheckpointError, InputError, RunError
+from helios.errors import InputError, RunError
 from helios.model.source import POSITION
-from helios.plan.target import existing
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks import merge, modes
-from helios.spark.sinks.alignment import columns_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
-from helios.spark.sinks.table import TableSink, create, ensure_branch, shape, split_invalid
+from helios.spark.sinks.routed_tables import foreign_error, gone_error, open_table, refuse_other
+from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import payload
 from helios.table.ledger import Record
@@ -81,18 +80,24 @@ class RoutedSink:
         """Looks at the tables that rows were routed into.
 
         Raises:
-            CheckpointError: One of them is gone or was replaced.
+            CheckpointError: One of them is gone, was replaced, or has another one's name.
             LedgerError: One of them was rolled back.
         """
+        known = self.context.checkpoint.tables()
+        ids = dict(known)
         for name in self._known().values():
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 raise gone_error(self.context, name)
+            refuse_other(self.context, name, table)
+            ids[name.text] = str(table.uuid())
             ledger = self.context.ledger(table, self.context.plan.write.sink.branch_name, name)
             record = ledger.load()
             if record is None or record.checkpoint != self.context.checkpoint_id:
                 raise foreign_error(self.context, name)
             ledger.refuse_rollback(record)
+        if ids != known:  # a checkpoint of an earlier version
+            self.context.checkpoint.write_tables(ids)
 
     # finding
 
@@ -178,6 +183,10 @@ class RoutedSink:
         if not commits or any(not commit.again for commit in commits):
             self.context.observer.rejected(staged.rows.dropped())
         return _combine(commits) if commits else None
+
+    def reopen(self, batch: Batch) -> None:
+        if self._quarantine is not None:
+            self._quarantine.reopen(batch)
 
     # the values
 
@@ -299,68 +308,4 @@ def _combine(commits: list[Commit]) -> Commit:
         write_seconds=sum(c.write_seconds for c in commits),
         commit_seconds=sum(c.commit_seconds for c in commits),
         note=next((c.note for c in commits if c.note), ""),
-    )
-
-
-def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a routed table, and validates its schema and that its record is this checkpoint's.
-
-    Args:
-        context: The context of the tables.
-        name: The table.
-        table: Iceberg's table object; None for a table to create.
-        df: The rows; only their schema is used.
-
-    Raises:
-        CheckFailed: The rows do not fit, or its partitioning differs.
-        CheckpointError: It holds rows of the pipeline from another checkpoint, lost its record, or is gone.
-        InputError: It is missing and must not be created.
-    """
-    sink, known = context.plan.write.sink, context.checkpoint.tables()
-    made = table is None
-    if table is None:
-        if name.text in known:
-            raise gone_error(context, name)
-        if not sink.creates:
-            raise InputError(f"table {name.text} does not exist.", where=sink.origin)
-        claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
-        table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
-    else:
-        _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
-        if problems:
-            raise CheckFailed(problems)
-    ledger = context.ledger(table)
-    record = ledger.load()
-    is_own = record is not None and record.checkpoint == context.checkpoint_id
-    if not is_own and (name.text in known or (record is not None and record.position is not None)):
-        raise foreign_error(context, name)
-    if not is_own:
-        ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
-    if name.text not in known:
-        context.checkpoint.write_tables([*known, name.text])
-    if not made:
-        shape(context.spark, context.plan, table)
-    elif sink.branch_name is not None:
-        ensure_branch(table, sink.branch_name)
-    return TableSink(context, name, table, sink.branch_name)
-
-
-def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
-    """The error for a routed table that rows were written to, and that is missing."""
-    return CheckpointError(
-        f"the routed table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
-        "was written.",
-        where=context.plan.write.sink.origin,
-        fix=f"restore the table; or, to go on without those rows, take its name out of {context.checkpoint.location}/"
-        "helios/tables.json: rows that arrive for it then make a new one.",
-    )
-
-
-def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
-    """The error for a routed table that this checkpoint did not write."""
-    return CheckpointError(
-        f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
-        "this one.",
-        where=context.plan.write.sink.origin,
-        fix="restore the checkpoint or the record, or route into tables of another name.",
     )

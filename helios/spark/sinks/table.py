@@ -15,6 +15,7 @@ from helios.plan.nodes import Plan
 from helios.plan.properties import created
 from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.failures import is_outage
+from helios.spark.iceberg.file_failures import file_of
 from helios.spark.iceberg.history import growth
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.maintain import Maintainer, Upkeep
@@ -112,6 +113,10 @@ class TableSink:
             fit=self.fit,
         )
 
+    def reopen(self, batch: Batch) -> None:
+        if self._quarantine is not None:
+            self._quarantine.reopen(batch)
+
     # committing
 
     def commit(self, staged: Staged) -> Commit | None:
@@ -148,7 +153,8 @@ class TableSink:
             yield
         except Exception as error:
             observer = self.context.observer
-            (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
+            if file_of(error) is None:  # a batch with a file that cannot be read may be done again without it
+                (observer.commit_postponed if is_outage(error) else observer.commit_failed)()
             raise
 
 

@@ -17,12 +17,12 @@ class Aside:
     Attributes:
         rejected: Rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Counts of dropped rows, available once the rows have been written.
-        unread: The files of the last read that could not be read, where the source goes on without them.
+        unread: The files of the last read that could not be read, and why, where the source goes on without them.
     """
 
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
-    unread: tuple[File, ...] = ()
+    unread: dict[File, str] = field(default_factory=dict)
 
     def take(self) -> tuple[list[DataFrame], list[Observation]]:
         """What was kept out since the last call."""

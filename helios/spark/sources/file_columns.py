@@ -10,14 +10,25 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from helios.files.entry import File
 from helios.model.file_formats import CODECS, FORMATS
 from helios.model.files import FilesSource
+from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import java_causes
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
+from helios.spark.jvm.types.parquet import JavaMessageType
 from helios.spark.sources.file_types import nullable
 
 LOOKS = 16
@@ -28,6 +39,15 @@ MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstandard", b"PK\x03\x04": "zip", b"PAR": "parquet",
 }  # fmt: skip
 """What the first bytes of a file say."""
+
+NANOS = "TIMESTAMP(NANOS,"
+"""How a footer's text begins the type of a time in nanoseconds, before whether it is adjusted to UTC."""
+
+NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+"""Spark's conf to read such a column as a bigint; it refuses it otherwise."""
+
+MOST_WHOLE = 512 << 20
+"""The most bytes of a file that one task reads as a whole: it takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
 
@@ -43,11 +63,13 @@ class Found:
     Attributes:
         file: The file.
         columns: Its columns in its own order, `void` where it does not say their types; None without rows.
+        nanos: Those of its timestamps that are in nanoseconds.
         cause: Why it cannot be read; empty for a good one.
     """
 
     file: File
     columns: StructType | None = None
+    nanos: frozenset[str] = frozenset()
     cause: str = ""
 
 
@@ -67,33 +89,39 @@ class _Looker:
         self._state = spark._jsparkSession.sessionState()
         self._conf: JavaConfiguration = self._state.newHadoopConf()
         self._format = FORMATS[source.format]
+        self._converting = self._state.conf().clone()
+        self._converting.setConfString(NANOS_AS_LONG, "true")
 
     def __call__(self, file: File) -> Found:
         try:
-            columns = self._columns(file)
+            found = self._look(file)
         except Unreadable as error:
             return Found(file, cause=str(error))
         except (Py4JError, PySparkException) as error:
+            if is_outage(error):
+                raise  # nothing is known of the file
             return Found(file, cause=cause_of(error))
-        if columns is not None and (twice := _twice(columns)):
+        if found.columns is not None and (twice := _twice(found.columns)):
             return Found(file, cause=f"its column {twice!r} is there twice")
-        return Found(file, columns)
+        return found
 
-    def _columns(self, file: File) -> StructType | None:
+    def _look(self, file: File) -> Found:
         path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
         if file.size == 0:
             if self._format.owns_types:
                 raise Unreadable("the file is empty (0 bytes)")
-            return None
+            return Found(file)
+        if self._source.flag("multiLine") and file.size > MOST_WHOLE:
+            raise Unreadable(f"it has {file.size:,} bytes, and at most {MOST_WHOLE:,} can be read with multiLine")
         self._look_at_magic(file, path)
         if self._source.format == "parquet":
-            return self._parquet(path)
+            return self._parquet(file, path)
         if self._format.owns_types:
             found = self._spark.read.format(self._source.format).option("__globPaths__", "false").load(file.path).schema
             kind = nullable(found)
             assert isinstance(kind, StructType)
-            return kind
-        return self._text(path)
+            return Found(file, kind)
+        return Found(file, self._text(path))
 
     def _look_at_magic(self, file: File, path: JavaPath) -> None:
         """Compares the first bytes of a file with its format and its codec."""
@@ -112,16 +140,19 @@ class _Looker:
         elif ending not in CODECS and told is not None:
             raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
 
-    def _parquet(self, path: JavaPath) -> StructType:
+    def _parquet(self, file: File, path: JavaPath) -> Found:
         jvm = classes()
         skipped = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
         converter = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
         # The footer itself, and not the copy of a schema that some writer left in its metadata.
-        schema = converter(self._state.conf()).convert(footer.getFileMetaData().getSchema())
+        message: JavaMessageType = footer.getFileMetaData().getSchema()
+        schema = converter(self._converting).convert(message)
         kind = nullable(StructType.fromJson(json.loads(schema.json())))
         assert isinstance(kind, StructType)
-        return kind
+        nanos = _nanos(message, kind)
+        fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
+        return Found(file, StructType(fields), frozenset(nanos))
 
     def _text(self, path: JavaPath) -> StructType | None:
         """The header of a csv file; no columns for other text, whose first byte only is read."""
@@ -162,7 +193,29 @@ class _Looker:
             names = parser.parseNext()
         finally:
             parser.stopParsing()
+        if any("\n" in (name or "") or "\r" in (name or "") for name in names or ()) and not self._source.flag(
+            "multiLine"
+        ):
+            raise Unreadable("a name in its header has a line break, which needs .option(multiLine=True)")
         return [name if name is not None else "" for name in names] if names is not None else None
+
+
+def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
+    """The timestamps of a footer that are in nanoseconds, which Spark shows as bigint.
+
+    Raises:
+        Unreadable: One lies inside another column.
+    """
+    if NANOS not in str(message.toString()):
+        return {}
+    found: dict[str, DataType] = {}
+    for index, field in enumerate(columns.fields):
+        text = str(message.getType(index).toString())
+        if NANOS in text and not isinstance(field.dataType, LongType):
+            raise Unreadable(f"{field.name} has timestamps in nanoseconds inside it, which are read in columns alone")
+        if NANOS in text:
+            found[field.name] = TimestampType() if f"{NANOS}true)" in text else TimestampNTZType()
+    return found
 
 
 def _twice(columns: StructType) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, NullType, StringType, StructField, StructType
 
 from helios.errors import InputError, NotFound, RunError, near_miss
 from helios.files.entry import File
@@ -15,13 +15,13 @@ from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found, look
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
+from helios.spark.sources.json_lines import infer_json
 from helios.spark.sources.listing import loaded
+from helios.spark.sources.text_lines import SPARKS_OWN, refuse_encoding
+from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, refuse_decimals, texts
 
 SHOWN = 5
 """How many names a message shows."""
-
-SPARKS_OWN = {"__globPaths__": "false", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Options of every read: the paths are no globs, and no file is skipped, whatever the session says."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,20 @@ class Group:
     Attributes:
         files: The files.
         own: Their columns, in their order.
+        nanos: Those of their timestamps that are in nanoseconds.
+        typed: Their columns with the types that texts stand for, if they are read as texts.
     """
 
     files: tuple[File, ...]
     own: StructType
+    nanos: frozenset[str] = frozenset()
+    typed: StructType | None = None
+
+    @property
+    def stored(self) -> StructType:
+        """The columns as Spark reads them: it knows nanoseconds as a bigint alone."""
+        as_long = {name: LongType() for name in self.nanos}
+        return StructType([StructField(f.name, as_long.get(f.name, f.dataType)) for f in self.own.fields])
 
 
 @dataclass(frozen=True)
@@ -54,8 +64,25 @@ class Reading:
     bad: tuple[Found, ...] = ()
 
 
-def reading_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> Reading:
-    found = look(context.spark, source, files)
+def reading_of(
+    context: SourceContext, source: FilesSource, files: Sequence[File], damaged: Mapping[File, str] | None = None
+) -> Reading:
+    """How files are read.
+
+    Args:
+        context: What the sources of the run share.
+        source: The source.
+        files: The files.
+        damaged: Files of which is known that they cannot be read, and why.
+
+    Raises:
+        InputError: A file does not have the declared columns, or two files do not fit together.
+        RunError: A file cannot be read.
+    """
+    refuse_encoding(source)
+    damaged = damaged or {}
+    found = look(context.spark, source, [file for file in files if file not in damaged])
+    found += [Found(file, cause=damaged[file]) for file in files if file in damaged]
     bad = tuple(one for one in found if one.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
@@ -67,7 +94,8 @@ def reading_of(context: SourceContext, source: FilesSource, files: Sequence[File
         columns, keys = partitions.appended(columns, keys)
     else:
         columns, keys = _asked(context, source, groups, declared, keys)
-    groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
+    refuse_decimals(source, columns)
+    groups = tuple(_as_texts(source, replace(group, own=_read_as(source, group.own, columns))) for group in groups)
     return Reading(groups, columns, keys, bad)
 
 
@@ -81,11 +109,14 @@ def _declared(source: FilesSource) -> StructType | None:
 
 def _grouped(found: Sequence[Found]) -> tuple[Group, ...]:
     """The good files that may have rows, by their columns."""
-    groups: dict[str, list[Found]] = {}
+    groups: dict[tuple[str, frozenset[str]], list[Found]] = {}
     for one in found:
         if one.columns is not None and not one.cause:
-            groups.setdefault(one.columns.json(), []).append(one)
-    return tuple(Group(tuple(one.file for one in group), group[0].columns or StructType()) for group in groups.values())
+            groups.setdefault((one.columns.json(), one.nanos), []).append(one)
+    return tuple(
+        Group(tuple(one.file for one in group), group[0].columns or StructType(), group[0].nanos)
+        for group in groups.values()
+    )
 
 
 def _typed(
@@ -98,7 +129,7 @@ def _typed(
     """The groups with the types of their columns, inferred where neither the files nor the declaration says them."""
     known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
     if source.format == "json":
-        if declared is not None and source.extra == "ignore" and not source.rescued:
+        if declared is not None and (source.rescued or source.extra == "ignore"):
             return tuple(replace(group, own=declared) for group in groups)
         return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
     if source.format != "csv":
@@ -148,8 +179,11 @@ def _infer(context: SourceContext, source: FilesSource, group: Group) -> StructT
     """The columns of files as Spark infers them from all their rows; of the last ones, as it did."""
     if group.files in context.inferred.last:
         return context.inferred.last[group.files]
-    options = {"inferSchema": "true", **source.reader_options()} if source.format == "csv" else source.reader_options()
-    reader = context.spark.read.format(source.format).options(**options, **SPARKS_OWN)
+    if source.format == "json":
+        context.inferred.last = {group.files: infer_json(context.spark, source, group.files)}
+        return context.inferred.last[group.files]
+    options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
+    reader = context.spark.read.format(source.format).options(**options)
     reader = reader.option("columnNameOfCorruptRecord", bad_rows.TEXT)
     schema = loaded(context.spark, reader, group.files).schema
     kind = nullable(StructType([field for field in schema.fields if field.name != bad_rows.TEXT]))
@@ -219,7 +253,7 @@ def _asked(
 
     Raises:
         InputError: A file has other columns and `extra` does not say what happens to them, lacks one under a strict
-            sink, or has a type that cannot become the declared one.
+            sink, has a type that cannot become the declared one, or a column of the name that `rescued` has.
     """
     strict = context.plan.write.sink.evolution.mode == "strict"
     wanted = declared
@@ -230,6 +264,12 @@ def _asked(
         more = extras(own, declared)
         if more and source.extra == "fail" and not source.rescued:
             raise _extra(source, declared, more, place)
+        if source.rescued in group.own.names and source.format != "json":
+            raise InputError(
+                f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",
+                where=source.origin,
+                fix="give rescued= another name.",
+            )
         if strict and group.files and source.format != "json":
             _refuse_missing(source, replace(group, own=own), declared, "the schema declares")
         _refuse_casts(source, group, declared)
@@ -270,6 +310,8 @@ def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> No
     theirs = by_name(group.own)
     for field in declared.fields:
         own = theirs.get(field.name.lower())
+        if own is not None and own.name in group.nanos and isinstance(field.dataType, LongType):
+            continue
         if own is not None and FORMATS[source.format].owns_types and not castable(own.dataType, field.dataType):
             raise InputError(
                 f"{group.files[0].path}: {own.name} is {own.dataType.simpleString()}, which cannot be read as "
@@ -294,6 +336,15 @@ def _read_as(source: FilesSource, own: StructType, columns: StructType) -> Struc
     if source.format == "json":
         fields += [field for field in columns.fields if field.name.lower() not in by_name(own)]
     return StructType(fields)
+
+
+def _as_texts(source: FilesSource, group: Group) -> Group:
+    """A group whose rows are parsed into texts, of which the cast to a column's type loses nothing silently."""
+    if source.format not in READ_AS_TEXT:
+        return group
+    own = as_texts(group.own, texts(source))
+    assert isinstance(own, StructType)
+    return replace(group, own=own, typed=group.own)
 
 
 def unreadable(source: FilesSource, bad: Sequence[Found]) -> RunError:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import NamedTuple
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.files.entry import File
 from helios.model.file_formats import FORMATS
 from helios.model.files import FilesSource
-from helios.spark.jvm.sql import quoted
+from helios.spark.iceberg.failures import is_outage
+from helios.spark.jvm.sql import JSON_TIMES, quoted
 from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.file_columns import Found
-from helios.spark.sources.file_reading import SPARKS_OWN, Group, Reading, reading_of
-from helios.spark.sources.file_types import any_of, by_name, cast
+from helios.spark.sources.csv_lines import read_csv
+from helios.spark.sources.file_columns import NANOS_AS_LONG, Found, cause_of, look
+from helios.spark.sources.file_reading import Group, Reading, reading_of
+from helios.spark.sources.file_types import any_of, by_name, cast, cast_nanos, castable, leftovers
+from helios.spark.sources.json_lines import read_json
 from helios.spark.sources.listing import loaded
+from helios.spark.sources.text_lines import SPARKS_OWN, read_text
 
 
 def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
@@ -31,23 +38,28 @@ def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]
     return _shown(source, reading_of(context, source, files).columns)
 
 
-def read_files(context: SourceContext, source: FilesSource, files: Sequence[File]) -> DataFrame:
+def read_files(
+    context: SourceContext, source: FilesSource, files: Sequence[File], damaged: Mapping[File, str] | None = None
+) -> DataFrame:
     """The rows of files as a batch; bad rows and bad files go to `context.aside`.
 
     Args:
         context: What the sources of the run share.
         source: The source.
         files: The files; none if a schema is declared, or was inferred before.
+        damaged: Those of them of which is known that they cannot be read, and why.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
         RunError: A file cannot be read.
     """
-    reading = reading_of(context, source, files)
+    reading = reading_of(context, source, files, damaged)
     _set_aside(context, source, reading.bad)
     if not reading.groups:
         return context.spark.createDataFrame([], _shown(source, reading.columns))
-    parts = [_rows(context.spark, source, reading, group) for group in reading.groups]
+    fitted = [_columns(group, reading, source) for group in reading.groups]
+    judged = source.bad_row != "null" and (FORMATS[source.format].parsed or any(one.doubtful for one in fitted))
+    parts = [_rows(context.spark, source, reading, one, judged) for one in fitted]
     df = reduce(DataFrame.unionAll, parts)
     if bad_rows.TEXT not in df.columns:
         return df
@@ -59,77 +71,117 @@ def _shown(source: FilesSource, columns: StructType) -> StructType:
     return StructType([*columns.fields, *([StructField(source.rescued, StringType())] if source.rescued else [])])
 
 
-def _rows(spark: SparkSession, source: FilesSource, reading: Reading, group: Group) -> DataFrame:
+class Fitted(NamedTuple):
+    """A group, the wanted columns of its rows, and in what they may not fit, each with the condition."""
+
+    group: Group
+    columns: list[Column]
+    doubtful: list[tuple[str, Column]]
+
+
+def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fitted, judged: bool) -> DataFrame:
     """The rows of a group with all columns of the reading, and the hidden ones where rows may be bad."""
-    parsed = FORMATS[source.format].parsed and source.bad_row != "null"
-    own = StructType([*group.own.fields, *([StructField(bad_rows.TEXT, StringType())] if parsed else [])])
-    options = {**source.reader_options(), **SPARKS_OWN, "columnNameOfCorruptRecord": bad_rows.TEXT}
-    if source.format == "csv":
-        options["enforceSchema"] = "true"
-    reader = spark.read.format(source.format).options(**options).schema(own)
-    df = loaded(spark, reader, group.files)
-    columns, doubtful = _columns(group, reading, source)
-    file = F.col("_metadata.file_path")
+    group, columns, doubtful = fitted
+    df = _as_stored(spark, source, group)
     if source.rescued:
-        columns.append(_rescued(group.own, reading).alias(source.rescued))
-    if source.bad_row != "null" and (parsed or _doubtful(source, reading)):
-        text, why = _verdict(group, doubtful)
-        if parsed:
-            raw = F.col(quoted(bad_rows.TEXT))
-            text, why = F.coalesce(raw, text), F.when(raw.isNotNull(), F.lit("the row does not parse")).otherwise(why)
-        columns += [text.alias(bad_rows.TEXT), why.alias(bad_rows.WHY), file.alias(bad_rows.FILE)]
-    return df.select(*columns)
+        rest = _rescued(group.own, reading) if source.rescued not in df.columns else F.col(quoted(source.rescued))
+        columns = [*columns, rest.alias(source.rescued)]
+    if not judged:
+        return df.select(*columns)
+    text, why = _verdict(doubtful, _shown_row(source, group))
+    if FORMATS[source.format].parsed:
+        told = F.col(bad_rows.WHY)
+        line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
+        text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
+    return df.select(*columns, text.alias(bad_rows.TEXT), why.alias(bad_rows.WHY), F.col(bad_rows.FILE))
 
 
-def _columns(
-    group: Group, reading: Reading, source: FilesSource
-) -> tuple[list[Column], list[tuple[str, DataType, Column]]]:
-    """The wanted columns of a group's rows, and those that may not fit, each with its type and the condition."""
+def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
+    """The rows of a group with its own columns, and each one's file; of text, its line and why it is no row."""
+    if source.format == "text":
+        return read_text(spark, source, group.files)
+    if source.format == "csv":
+        return read_csv(spark, source, group.files, group.stored, group.typed or group.own)
+    if source.format == "json":
+        return read_json(spark, source, group.files, group.stored, group.typed or group.own)
+    if group.nanos:
+        spark.conf.set(NANOS_AS_LONG, "true")  # Spark takes it of the session alone, when it starts to read
+    options = {**source.reader_options(), **SPARKS_OWN}
+    reader = spark.read.format(source.format).options(**options).schema(group.stored)
+    return loaded(spark, reader, group.files).withColumn(bad_rows.FILE, F.col("_metadata.file_path"))
+
+
+def damage(context: SourceContext, source: FilesSource, file: File) -> str:
+    """Why a file cannot be read, found by reading it alone to its end; empty where it can."""
+    try:
+        [found] = look(context.spark, source, [file])
+        if found.cause:
+            return found.cause
+        for group in reading_of(context, source, [file]).groups:
+            _as_stored(context.spark, source, group).write.format("noop").mode("overwrite").save()
+    except (Py4JError, PySparkException) as error:
+        if is_outage(error):
+            raise
+        return cause_of(error)
+    return ""
+
+
+def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
+    """The wanted columns of a group's rows, and in what they may not fit."""
     theirs, keys = by_name(group.own), by_name(reading.keys)
     columns: list[Column] = []
-    doubtful: list[tuple[str, DataType, Column]] = []
+    doubtful: list[tuple[str, Column]] = []
     for field in reading.columns.fields:
         own = theirs.get(field.name.lower())
+        why = f"{field.name} does not fit {field.dataType.simpleString()}"
         if field.name.lower() in keys:
-            text = partitions.value(field.name)
+            text = partitions.value(field.name, source.path, [file.path for file in group.files])
             value, bad = cast(text, StringType(), field.dataType)
+            if own is not None and castable(own.dataType, field.dataType):
+                stored, unfit = cast(F.col(quoted(own.name)), own.dataType, field.dataType)
+                differs = value.isNotNull() & F.col(quoted(own.name)).isNotNull() & ~value.eqNullSafe(stored)
+                doubtful.append((f"{field.name} is not as in the name of the file's folder", differs))
+                doubtful += [(why, unfit)] if unfit is not None else []
+                value = F.coalesce(value, stored)
         elif own is None:
             value, bad = F.lit(None).cast(field.dataType), None
+        elif own.name in group.nanos:
+            value, bad = cast_nanos(F.col(quoted(own.name)), own.dataType, field.dataType)
+            why = f"{field.name}, in nanoseconds, does not fit {field.dataType.simpleString()} (bigint does)"
         else:
             value, bad = cast(F.col(quoted(own.name)), own.dataType, field.dataType)
         columns.append(value.alias(field.name))
         if bad is not None:
-            doubtful.append((field.name, field.dataType, bad))
-    return columns, doubtful
+            doubtful.append((why, bad))
+    return Fitted(group, columns, doubtful)
 
 
-def _doubtful(source: FilesSource, reading: Reading) -> bool:
-    """Whether a row of any group may not fit."""
-    return any(_columns(group, reading, source)[1] for group in reading.groups)
+def _shown_row(source: FilesSource, group: Group) -> Column:
+    """A row as text: its line, or what its fields would be in one."""
+    if FORMATS[source.format].parsed:
+        return F.col(bad_rows.LINE)
+    row = F.struct(*[F.col(quoted(field.name)) for field in group.own.fields])
+    return F.to_json(row, {"ignoreNullFields": "false", **JSON_TIMES})
 
 
-def _verdict(group: Group, doubtful: list[tuple[str, DataType, Column]]) -> tuple[Column, Column]:
+def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
     """The text of a row that does not fit, and what is wrong with it; nulls for a good one."""
     nothing = F.lit(None).cast("string")
     if not doubtful:
         return nothing, nothing
-    row = F.to_json(F.struct(*[F.col(quoted(field.name)) for field in group.own.fields]), {"ignoreNullFields": "false"})
-    reasons = [F.when(bad, F.lit(f"{name} does not fit {kind.simpleString()}")) for name, kind, bad in doubtful]
-    return F.when(any_of([bad for _, _, bad in doubtful]), row), F.concat_ws(", ", *reasons)
+    reasons = [F.when(bad, F.lit(why)) for why, bad in doubtful]
+    return F.when(any_of([bad for _, bad in doubtful]), text), F.concat_ws(", ", *reasons)
 
 
 def _rescued(own: StructType, reading: Reading) -> Column:
     """The fields that are not wanted, as JSON; null where a row has none."""
-    wanted = {field.name.lower() for field in reading.columns.fields}
-    more = [F.col(quoted(field.name)) for field in own.fields if field.name.lower() not in wanted]
-    if not more:
-        return F.lit(None).cast("string")
-    return F.when(any_of([column.isNotNull() for column in more]), F.to_json(F.struct(*more)))
+    found = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
+    return F.when(found[1], F.to_json(found[0], JSON_TIMES)) if found is not None else F.lit(None).cast("string")
 
 
 def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[Found]) -> None:
     """Notes files that cannot be read for the quarantine."""
-    context.aside.unread = tuple(one.file for one in bad)
+    context.aside.unread = {one.file: one.cause for one in bad}
     if not bad:
         return
     step = f"{source.label()}.on_bad_file"

@@ -7,7 +7,7 @@ would change is a bad row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 
 from pyspark.sql import Column
@@ -133,6 +133,20 @@ def _decimal(kind: DataType) -> DecimalType | None:
 
 # casts
 
+DAY = r"^\s*[+-]?\d{4,7}-\d{1,2}-\d{1,2}([T ]0{1,2}:00(:00(\.0+)?)?(Z|[+-]00:?00)?)?\s*$"
+"""A day, perhaps with its midnight; Spark cuts off whatever follows one."""
+
+TIME_ALONE = r"^[\x00-\x20]*T?\d{1,2}:"
+"""A time without a day, which Spark takes for one of today."""
+
+NANOS = r"\.\d{6}\d*[1-9]"
+"""More than microseconds."""
+ZONE = r"\d:\d{1,2}(:\d{1,2}(\.\d+)?)?\s*[A-Za-z+-]"
+"""A time with a zone."""
+
+JAVA_NUMBER = r"(?i)^\s*[+-]?(0x|[\d.]+(e[+-]?\d+)?[df]\s*$)"
+"""Hexadecimal numbers, and those that end with the letter of their type."""
+
 
 def lossless(own: DataType, wanted: DataType) -> bool:
     """Whether a cast keeps every value; nested fields go by name, and one that is wanted and not there is null."""
@@ -174,13 +188,81 @@ def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column
     if own == wanted:
         return value, None
     if isinstance(wanted, (StructType, ArrayType, MapType)) and not isinstance(own, NullType):
-        return _nested(value, own, wanted), None
+        return _nested(value, own, wanted), _unfit(value, own, wanted)
     if lossless(own, wanted):
         return value.cast(wanted), None
     found = value.try_cast(wanted)
-    changed = found.isNull() if isinstance(own, StringType) else ~found.try_cast(own).eqNullSafe(value)
+    if isinstance(own, StringType):
+        changed = found.isNull() | F.coalesce(_loses(value, found, wanted), F.lit(False))
+    else:
+        changed = ~found.try_cast(own).eqNullSafe(value)
+    if isinstance(wanted, LongType) and isinstance(own, (FloatType, DoubleType)):
+        changed = changed | (value >= 2.0**63)  # the greatest bigint is that number again
     bad = value.isNotNull() & changed
     return F.when(~bad, found), bad
+
+
+def _loses(value: Column, found: Column, wanted: DataType) -> Column:
+    """Whether Spark's cast of a text leaves something of it out: digits, a time of day, a zone."""
+    if isinstance(wanted, DecimalType):
+        exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
+        same = value.try_cast(exact).eqNullSafe(found.cast(exact)) & (F.length(value) < 40)
+        nothing = (found == 0) & value.rlike("^[^eE]*[1-9]")
+        power = value.rlike("[eE]") & (~same | nothing)
+        return value.rlike(rf"\.\d{{{wanted.scale}}}\d*[1-9]\d*[\x00-\x20]*$|[^\x00-\x7f]") | power
+    if isinstance(wanted, DateType):
+        return ~value.rlike(DAY)
+    if isinstance(wanted, (TimestampType, TimestampNTZType)):
+        lost = value.rlike(TIME_ALONE) | value.rlike(NANOS)
+        return lost | value.rlike(ZONE) if isinstance(wanted, TimestampNTZType) else lost
+    if isinstance(wanted, (FloatType, DoubleType)):
+        endless = found.isin(float("inf"), float("-inf")) & ~value.rlike("(?i)inf")
+        return value.rlike(JAVA_NUMBER) | endless
+    return F.lit(False)
+
+
+def cast_nanos(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column | None]:
+    """Nanoseconds since 1970 as the wanted type, and the condition under which they do not fit it; None if they do.
+
+    Args:
+        value: A bigint.
+        own: The type of its instants in the file, a timestamp.
+        wanted: The wanted type; a bigint gets the nanoseconds themselves.
+    """
+    if isinstance(wanted, LongType):
+        return value, None
+    micros = F.timestamp_micros(F.call_function("div", value, F.lit(1000))).cast(own)
+    found, bad = cast(micros, own, wanted)
+    between = value.isNotNull() & (value % 1000 != 0)
+    bad = between if bad is None else between | bad
+    return F.when(~bad, found), bad
+
+
+def _unfit(value: Column, own: DataType, wanted: DataType) -> Column | None:
+    """The condition under which a cast would change something inside a nested value; None if it never does."""
+    if lossless(own, wanted):
+        return None
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        theirs, asked = by_name(own), [f for f in wanted.fields if f.name.lower() in by_name(own)]
+        parts = [
+            _unfit(value.getField(theirs[f.name.lower()].name), theirs[f.name.lower()].dataType, f.dataType)
+            for f in asked
+        ]
+        found = [part for part in parts if part is not None]
+        return F.coalesce(any_of(found), F.lit(False)) if found else None
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        return _any(value, own.elementType, wanted.elementType)
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        return _any(F.map_values(value), own.valueType, wanted.valueType)
+    return cast(value, own, wanted)[1]
+
+
+def _any(values: Column, own: DataType, wanted: DataType) -> Column:
+    def bad(value: Column) -> Column:
+        found = _unfit(value, own, wanted)
+        return found if found is not None else F.lit(False)
+
+    return F.coalesce(F.exists(values, bad), F.lit(False))
 
 
 def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
@@ -204,7 +286,7 @@ def _nested(value: Column, own: DataType, wanted: DataType) -> Column:
     if isinstance(own, MapType) and isinstance(wanted, MapType):
         held, to = own.valueType, wanted.valueType
         return F.transform_values(value, lambda _, one: _nested(one, held, to))
-    return value.cast(wanted)
+    return cast(value, own, wanted)[0]
 
 
 # differences of two schemas
@@ -228,6 +310,58 @@ def _extras(own: DataType, wanted: DataType, path: str) -> Iterator[str]:
         yield from _extras(own.elementType, wanted.elementType, path)
     elif isinstance(own, MapType) and isinstance(wanted, MapType):
         yield from _extras(own.valueType, wanted.valueType, path)
+    elif isinstance(own, StructType) and isinstance(wanted, MapType):  # json does not tell one from the other
+        for field in own.fields:
+            yield from _extras(field.dataType, wanted.valueType, f"{path}{field.name}.")
+    elif isinstance(own, MapType) and isinstance(wanted, MapType):
+        yield from _extras(own.valueType, wanted.valueType, path)
+
+
+def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
+    """What a value has that is not wanted, and whether it is there; None where its type has nothing else.
+
+    Args:
+        value: The value.
+        own: Its type.
+        wanted: The wanted type; None if all of it is not wanted.
+    """
+    if wanted is None:
+        return value, value.isNotNull()
+    if isinstance(own, StructType) and isinstance(wanted, StructType):
+        return leftovers([(field, value.getField(field.name)) for field in own.fields], wanted)
+    if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
+        return _each(F.transform, value, value, own.elementType, wanted.elementType)
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        pairs: Callable[..., Column] = lambda held, make: F.transform_values(held, lambda _, one: make(one))  # noqa: E731
+        return _each(pairs, value, F.map_values(value), own.valueType, wanted.valueType)
+    return None
+
+
+def leftovers(fields: Iterable[tuple[StructField, Column]], wanted: StructType) -> tuple[Column, Column] | None:
+    """The same of fields and their values, as a struct."""
+    known = by_name(wanted)
+    found = []
+    for field, value in fields:
+        match = known.get(field.name.lower())
+        more = leftover(value, field.dataType, match.dataType if match is not None else None)
+        if more is not None:
+            found.append((F.when(more[1], more[0]).alias(field.name), more[1]))
+    return (F.struct(*[more for more, _ in found]), any_of([there for _, there in found])) if found else None
+
+
+def _each(
+    transform: Callable[..., Column], value: Column, elements: Column, own: DataType, wanted: DataType
+) -> tuple[Column, Column] | None:
+    if not list(_extras(own, wanted, "")):
+        return None
+
+    def of(one: Column) -> tuple[Column, Column]:
+        more = leftover(one, own, wanted)
+        assert more is not None
+        return more
+
+    there = F.coalesce(F.exists(elements, lambda one: of(one)[1]), F.lit(False))
+    return transform(value, lambda one: F.when(of(one)[1], of(one)[0])), there
 
 
 def missing(own: StructType, wanted: StructType) -> list[str]:
@@ -248,10 +382,15 @@ def with_extras(wanted: DataType, own: DataType) -> DataType:
         return StructType([*fields, *theirs.values()])
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
         return ArrayType(with_extras(wanted.elementType, own.elementType))
+    if isinstance(own, MapType) and isinstance(wanted, MapType):
+        return MapType(wanted.keyType, with_extras(wanted.valueType, own.valueType))
+    if isinstance(own, StructType) and isinstance(wanted, MapType):
+        values = (field.dataType for field in own.fields)
+        return MapType(wanted.keyType, reduce(with_extras, values, wanted.valueType))
     return wanted
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """Whether one of some conditions holds."""
-    either: Callable[[Column, Column], Column] = lambda a, b: a | b  # noqa: E731
-    return reduce(either, conditions)
+    """Whether one of some conditions holds; a tree of few levels, as a chain of thousands overflows Java's stack."""
+    middle = len(conditions) // 2
+    return conditions[0] if middle == 0 else any_of(conditions[:middle]) | any_of(conditions[middle:])

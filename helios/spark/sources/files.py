@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,7 +20,7 @@ from helios.files import spark_log
 from helios.files.entry import File
 from helios.files.log import FileLog, Known, lines_of
 from helios.files.place import UNKNOWN, Place, same
-from helios.files.settling import APART, WHOLE_OBJECTS, Settling
+from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
 from helios.spark.checkpoint.files import HadoopFiles, StartEntry
 from helios.spark.sources import file_rows, listing
@@ -35,10 +34,7 @@ from helios.table.positions import Lag, Position, Span
 FRESH = 60.0
 """Seconds for which a listing serves several batches of at most `max_files` files, while files of it wait."""
 
-SAFE = "_-!.~'()*,;:$&+=/@"
-"""ASCII characters that Java leaves as they are in a path."""
-
-OBJECTS = tuple(f"{scheme}://" for scheme in WHOLE_OBJECTS)
+OBJECTS = ("s3a://", "gs://")
 
 NAMED = 3
 """So many files are named in a message."""
@@ -63,6 +59,8 @@ class FilesReader(SpanSource):
         self._frozen: tuple[Listed, frozenset[str]] | None = None
         self._current: tuple[str, list[File]] = "", []
         self._lag: Lag | None = None
+        self._read: list[File] = []
+        self._damaged: dict[File, str] = {}
         self._former: tuple[Position, Place] | None = None
 
     @property
@@ -78,8 +76,10 @@ class FilesReader(SpanSource):
         Raises:
             NotFound: Nothing is at the path.
         """
-        found = listing.found_under(self.context.spark, self._source.path)
-        if found is None and self._at is not None and self._at.read and self._source.path.startswith(OBJECTS):
+        place = self.read_plan.place
+        path = place.location if place is not None else self._source.path
+        found = listing.found_at(self.context.spark, path, self._source)
+        if found is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
             return {}  # a store of objects has no empty folders
         if found is None:
             raise NotFound(
@@ -322,7 +322,7 @@ class FilesReader(SpanSource):
     def current(self) -> Span:
         files = self._files()
         # As earlier versions had it: identical inputs are recognized by it.
-        digest = _digest([(_encoded(file.path), file.size, file.modified) for file in files])
+        digest = _digest([(listing.as_uri(file.path), file.size, file.modified) for file in files])
         self._current = digest, files
         name = self.read_plan.name
         return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
@@ -346,12 +346,30 @@ class FilesReader(SpanSource):
             files = self.verified(span)
             if not files:
                 return None
-        df = file_rows.read_files(replace(self.context, spark=spark), self._source, files)
         at = Place.of(span.end) if span is not None and span.end is not None else None
+        if at is not None and self._source.bad_file == "quarantine":
+            self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
+        self._read = files
+        kept = len(self.context.aside.rejected)
+        df = file_rows.read_files(replace(self.context, spark=spark), self._source, files, self._damaged)
         if at is not None and self.context.aside.unread:
+            if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
+                del self.context.aside.rejected[kept:]
+                return self.read(spark, span, positioned=positioned)
             self._our_log.set_aside(at, self.context.aside.unread)
             self._unread |= {file.path: (file.size, file.modified) for file in self.context.aside.unread}
         return df
+
+    def set_aside(self, named: str) -> bool:
+        file = next((file for file in self._read if listing.as_uri(file.path) == named), None)
+        if file is None or file in self._damaged or self._source.bad_file == "fail":
+            return False
+        cause = file_rows.damage(self.context, self._source, file)
+        gone, changed, _ = self._problems([file])
+        if not cause or gone or changed:
+            return False
+        self._damaged[file] = cause
+        return True
 
     def stream(self) -> DataFrame:
         return RowStream(self).df()
@@ -359,18 +377,6 @@ class FilesReader(SpanSource):
 
 def _digest(listed: list[tuple[str, int, int]]) -> str:
     return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:32]
-
-
-def _encoded(path: str) -> str:
-    """A path as Spark's `inputFiles` has it.
-
-    Examples:
-        >>> _encoded("file:/in box/ä%.csv")
-        'file:///in%20box/ä%25.csv'
-    """
-    scheme, _, rest = path.partition(":")
-    encoded = "".join(one if ord(one) > 127 else quote(one, safe=SAFE) for one in rest)
-    return f"{scheme}:{'//' if not encoded.startswith('//') else ''}{encoded}"
 
 
 def _named(paths: Sequence[str]) -> str:

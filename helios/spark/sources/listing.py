@@ -1,24 +1,34 @@
 """Lists files through Hadoop, as Spark's own file stream does: on any storage, in parallel, and in few calls.
 
-Nothing crosses from the JVM file by file: Spark's index lists, Scala joins the statuses to one text, and Python
-takes it apart.
+Nothing crosses from the JVM file by file: Spark's index lists, and the statuses cross as one text, or as one file.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+from helios.catalog.diagnosis import diagnose
+from helios.catalog.storages import kind_of
+from helios.errors import InputError, RunError
 from helios.files.entry import File
-from helios.files.names import is_data, is_glob
+from helios.files.names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
+from helios.model.files import FilesSource
+from helios.plan.folders import local
+from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.java import ScalaSeq
-from helios.spark.jvm.types.spark import ScalaText
+from helios.spark.jvm.types.spark import JavaStatusWriter, ScalaText
 from helios.spark.jvm.version import spark_version
 
 Listed: TypeAlias = dict[str, tuple[int, int]]
@@ -31,10 +41,34 @@ PATH, LENGTH, MODIFIED = "{path=", "; isDirectory=false; length=", "; modificati
 """Fields of a status as text: Hadoop prints them in this order on every storage."""
 
 MANY = 1_000
-"""Files above which the whole folder is listed to look at some of them."""
+"""Files above which the whole folder is listed to look at some of them, and their statuses cross through a file."""
+
+STATUSES = Path(__file__).with_name("Statuses.java")
+
+UNDECODED = re.compile("[\udc80-\udcff]")
+"""Bytes of a name that are no UTF-8, as Python shows them."""
 
 SINK_LOG = "_spark_metadata"
 """The log of Spark's file sink: of such a folder only the files that it names were written whole."""
+
+
+def found_at(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
+    """`found_under` of a source's path, whose errors name the source.
+
+    Raises:
+        InputError: It names hidden files, or a name below it is no text.
+        RunError: The store refuses to list it.
+    """
+    try:
+        return found_under(spark, path)
+    except InputError as error:
+        error.where = source.origin
+        raise
+    except (Py4JJavaError, PySparkException) as error:
+        cause = None if is_outage(error) else diagnose(error)
+        if cause is None or kind_of(path) in (None, "local"):
+            raise
+        raise RunError(f"{source.label()}: {cause.cause}.", where=source.origin, fix=f"{cause.fix}.") from error
 
 
 def found_under(spark: SparkSession, path: str) -> Listed | None:
@@ -45,18 +79,60 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
         path: A file, a folder or a glob.
 
     Returns:
-        The files; None when nothing is at the path. A glob that matches nothing has no files.
+        The files; None when nothing is at the path. A glob that matches nothing has no files. A path that is there is
+        no glob.
+
+    Raises:
+        InputError: It names hidden files, which no reader takes, or a name below it is no text.
     """
-    roots = _paths(spark, [path], globbing=True)
-    if not is_glob(path):
-        [root] = [roots.apply(0)]
-        system = root.getFileSystem(_conf(spark))
-        if not system.exists(root):
-            return None
-        if system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
-            return _parsed(_of_sink(spark, root))
-    listed = _parsed(_index(spark, roots))
+    roots = _paths(spark, [path], globbing=False)
+    root = roots.apply(0)
+    system = root.getFileSystem(_conf(spark))
+    there = system.exists(root)
+    globbing = is_glob(path) and not there
+    if is_hidden(path.rpartition("/")[2]) and (globbing or (there and system.getFileStatus(root).isFile())):
+        raise InputError(
+            f"{path} names hidden files: no reader takes names that begin with _ or a dot.",
+            fix="give them other names.",
+        )
+    if not there and not globbing:
+        return None
+    _refuse_names(path, globbing)
+    if globbing:
+        roots = _paths(spark, [path], globbing=True)
+    elif system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
+        return _parsed(spark, _of_sink(spark, root))
+    listed = _parsed(spark, _index(spark, roots))
     return {path: stat for path, stat in listed.items() if is_data(path.rpartition("/")[2])}
+
+
+def _refuse_names(path: str, globbing: bool) -> None:
+    """Refuses names at a local path, or below it, whose bytes are no text: Java does not see such files.
+
+    Raises:
+        InputError: There is one.
+    """
+    root, rest = rooted(path) if globbing else (path, "")
+    top = local(root)
+    try:
+        glob = globbed(rest)
+    except re.error:
+        return  # Hadoop says what is wrong with it
+
+    def is_read(parts: list[str]) -> bool:  # what a glob matches is read with all that is below it
+        return not rest or any(glob.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
+
+    for place, folders, names in os.walk(top) if top is not None else ():
+        above = os.path.relpath(place, top).split(os.sep) if place != top else []
+        for name in (*folders, *names):
+            found = "/".join([*above, name])
+            if not found.isascii() and UNDECODED.search(found) and is_read([*above, name]):
+                shown = os.path.join(place, name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+                raise InputError(
+                    f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="give it another name."
+                )
+        if rest and len(above) >= rest.count("/"):
+            folders[:] = [name for name in folders if is_read([*above, name])]
 
 
 def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
@@ -67,7 +143,7 @@ def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
     everything = jvm.org.apache.spark.sql.execution.datasources.PathFilterWrapper(None)
     found: ScalaText = jvm.org.apache.spark.util.HadoopFSUtils.parallelListLeafFiles(
         spark._jsparkSession.sparkContext(),
-        _paths(spark, paths, globbing=False),
+        _paths(spark, [escaped(path) for path in paths], globbing=True),
         _conf(spark),
         everything,
         True,
@@ -75,7 +151,7 @@ def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:
         len(paths) + 1,  # more of them would be a Spark job of a task each
         1,
     )
-    return _parsed(found)
+    return _parsed(spark, found)
 
 
 def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
@@ -88,7 +164,7 @@ def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
 
 def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) -> DataFrame:
     """What a reader makes of files; a Python list would cross py4j path by path."""
-    return DataFrame(reader._jreader.load(text_seq(file.path for file in files)), spark)
+    return DataFrame(reader._jreader.load(text_seq(escaped(file.path) for file in files)), spark)
 
 
 def _paths(spark: SparkSession, paths: Sequence[str], *, globbing: bool) -> ScalaSeq[JavaPath]:
@@ -129,28 +205,48 @@ def _of_sink(spark: SparkSession, root: JavaPath) -> ScalaText:
     return files
 
 
-def _parsed(statuses: ScalaText) -> Listed:
+def _parsed(spark: SparkSession, statuses: ScalaText) -> Listed:
+    if statuses.size() >= MANY:
+        return _written(spark, statuses)
     listed: Listed = {}
-    for text in _joined(statuses).split(APART):
+    for text in statuses.mkString(APART).split(APART):
         head, _, tail = text.rpartition(LENGTH)
         if head:
             size, _, rest = tail.partition(";")
             listed[head[head.index(PATH) + len(PATH) :]] = int(size), int(rest.partition(MODIFIED)[2].partition(";")[0])
-    return listed
+    return _by_the_second(listed)
 
 
-def _joined(statuses: ScalaText) -> str:
-    """Statuses as one text: of many through a file, which is faster than py4j's socket."""
-    if statuses.size() < MANY:
-        return statuses.mkString(APART)
-    jvm = classes()
+def _written(spark: SparkSession, statuses: ScalaText) -> Listed:
+    """Many statuses, through a file of the three fields alone: a third of the time that their full text takes."""
     with tempfile.TemporaryDirectory(prefix="helios-") as folder:
         file = Path(folder) / "listing"
-        text = statuses.addString(jvm.scala.collection.mutable.StringBuilder(), APART)
-        jvm.org.apache.commons.io.FileUtils.write(jvm.java.io.File(str(file)), text, "UTF-8")
-        return file.read_bytes().decode()
+        writer = cast("JavaStatusWriter", instance(spark, STATUSES))
+        writer.call(statuses, str(file))
+        fields = file.read_bytes().decode().split(APART)
+    stats = zip(map(int, fields[1::3]), map(int, fields[2::3]), strict=True)
+    return _by_the_second(dict(zip(fields[:-1:3], stats, strict=True)))
+
+
+def _by_the_second(listed: Listed) -> Listed:
+    """Files of S3 with their times in whole seconds: some servers tell the rest in a listing, and not of one file."""
+    if not next(iter(listed), "").startswith("s3"):
+        return listed
+    return {path: (size, modified - modified % 1000) for path, (size, modified) in listed.items()}
 
 
 def as_files(listed: Listed) -> list[File]:
     """Files by their paths."""
     return [File(path, *listed[path]) for path in sorted(listed)]
+
+
+def as_uri(path: str) -> str:
+    """A path as Spark's `inputFiles` has it.
+
+    Examples:
+        >>> as_uri("file:/in box/ä%.csv")
+        'file:///in%20box/ä%25.csv'
+    """
+    scheme, _, rest = path.partition(":")
+    found = encoded(rest)
+    return f"{scheme}:{'//' if not found.startswith('//') else ''}{found}"

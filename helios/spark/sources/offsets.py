@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from helios.errors import LedgerError, RunError
 from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
 from helios.table.offsets import TOUCHED, IcebergOffset
 from helios.table.positions import Lag
 
@@ -43,11 +45,20 @@ class Expired(LedgerError):
     """A snapshot that was not read yet has expired."""
 
 
-def expired(snapshot: int, source: str, *, again: bool = True) -> Expired:
-    """The error for an expired snapshot; `again` also suggests `.on_expired("rebootstrap")`."""
+def expired(snapshot: int, source: str, *, again: bool = True, before: bool = False) -> Expired:
+    """The error for an expired snapshot.
+
+    Args:
+        snapshot: The snapshot.
+        source: The source.
+        again: Whether `.on_expired("rebootstrap")` is suggested too.
+        before: Whether snapshots before this one have expired, rather than this one.
+    """
     state = ', or declare .on_expired("rebootstrap") where the target can take a state again' if again else ""
     return Expired(
-        f"snapshot {snapshot} of {source} has expired before it was read.",
+        f"snapshots of {source} before {snapshot} have expired before they were read."
+        if before
+        else f"snapshot {snapshot} of {source} has expired before it was read.",
         fix="what it added can no longer be told apart: empty and refill the target with `helios run "
         f"--full-refresh`{state}; and keep snapshots longer than the pipeline may be down.",
     )
@@ -87,9 +98,12 @@ def ahead(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaS
         RunError: One of the commits rewrote or deleted rows.
     """
     after = offset.after if offset.partial and not offset.state else offset.snapshot
-    deltas = list(appends(table, read, after, int(newest.snapshotId())))
-    if offset.partial and offset.state and offset.snapshot is not None:
-        deltas.append(state(table, read, offset.snapshot))
+    deltas = list(appends(table, read, after, int(newest.snapshotId()), began=offset.sequence))
+    if offset.partial and offset.snapshot is not None:
+        if offset.state:
+            deltas.append(state(table, read, offset.snapshot))
+        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # some of its files have been read
+            raise rolled_back(offset.snapshot, read)
     return deltas[::-1]
 
 
@@ -105,8 +119,17 @@ def state(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
     return _delta_of(made, state=True)
 
 
-def commits(table: JavaTable, read: ReadPlan, after: int | None, to: int | None) -> Iterator[JavaSnapshot]:
+def commits(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+) -> Iterator[JavaSnapshot]:
     """Iceberg's snapshots of `(after, to]`, newest first; `after` itself may have expired.
+
+    Args:
+        table: The table.
+        read: The source.
+        after: The last snapshot that was read; None for all.
+        to: The last snapshot to read.
+        began: Without `after`, the table's last sequence number when it was followed first; None where it is unknown.
 
     Raises:
         Expired: One of them has expired.
@@ -122,6 +145,8 @@ def commits(table: JavaTable, read: ReadPlan, after: int | None, to: int | None)
         yield oldest
     lost = to if oldest is None else history.expired
     if lost == after:
+        if after is None and oldest is not None and began is not None and _gap(table, began, oldest):
+            raise expired(int(oldest.snapshotId()), read.name, again=may_rebootstrap(read), before=True)
         return
     again = may_rebootstrap(read)
     if lost is not None:
@@ -135,15 +160,27 @@ def commits(table: JavaTable, read: ReadPlan, after: int | None, to: int | None)
     )
 
 
-def appends(table: JavaTable, read: ReadPlan, after: int | None, to: int | None) -> Iterator[SnapshotDelta]:
-    """The deltas of the commits in `(after, to]` that add rows or changes, newest first.
+def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
+    """Whether commits may be missing between a sequence number and a snapshot without a parent.
+
+    Those of other branches have sequence numbers too. Format v1 has none.
+    """
+    first = int(oldest.sequenceNumber())
+    retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
+    return any(number not in retained for number in range(began + 1, first))
+
+
+def appends(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+) -> Iterator[SnapshotDelta]:
+    """The deltas of the commits in `(after, to]` that add rows or changes, newest first; see `commits`.
 
     Raises:
         Expired: One of the commits has expired.
         LedgerError: The source was rolled back.
         RunError: One of the commits rewrote or deleted rows.
     """
-    for snapshot in commits(table, read, after, to):
+    for snapshot in commits(table, read, after, to, began=began):
         operation = str(snapshot.operation())
         if operation in REWRITES and overwrites(read) == "fail":
             raise RunError(

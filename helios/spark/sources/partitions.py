@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from glob import has_magic
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -22,6 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from helios.files.names import encoded
+from helios.spark.sources import bad_rows
 from helios.spark.sources.file_types import by_name, united
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -45,8 +47,8 @@ def columns(path: str, files: Iterable[str]) -> StructType:
         files: The paths of the files.
     """
     values: dict[str, tuple[str, set[str]]] = {}
-    for file in files:
-        for name, value in pairs(path, file):
+    for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
+        for name, value in pairs(path, folder):
             values.setdefault(name.lower(), (name, set()))[1].add(value)
     return StructType([StructField(name, _kind(found)) for name, found in values.values()])
 
@@ -96,10 +98,26 @@ def appended(wanted: StructType, keys: StructType) -> tuple[StructType, StructTy
     return StructType([*fields, *rest]), keys
 
 
-def value(name: str) -> Column:
-    """The value of a partition column as text, from the name of a row's file; null where it has no such folder."""
-    part = re.escape(quote(name, safe="-_.!~*'()$&+,:;=@"))
-    found = F.regexp_extract(F.col("_metadata.file_path"), f"(?i)/{part}=([^/]*)/", 1)
+def value(name: str, path: str, files: Iterable[str]) -> Column:
+    """The value of a partition column as text, from the file of a row; null where it has no such folder.
+
+    Args:
+        name: The column.
+        path: The path of the source.
+        files: The paths of the files.
+    """
+    written: set[str] = set()
+    root = ""
+    source = _plain(path)
+    for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
+        plain = _plain(folder)
+        below = _below(source, plain)
+        root = root or plain.removesuffix(below)
+        names = (part.partition("=")[0] for part in re.split(r"/+", below)[:-1] if "=" in part)
+        written |= {one for one in names if unquote(one).lower() == name.lower()}
+    any_of_them = "|".join(sorted(re.escape(encoded(one)) for one in written))
+    pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_of_them})=([^/]*)/"
+    found = F.regexp_extract(F.col(bad_rows.FILE), pattern, 1)
     # The file's path is encoded once, and Hive encodes signs in the names of its folders.
     for _ in range(2):
         found = F.coalesce(F.try_url_decode(F.replace(found, F.lit("+"), F.lit("%2B"))), found)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
-from typing import Protocol
+from pkgutil import resolve_name
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -108,6 +108,16 @@ class Source(Protocol):
     def nothing(self, spark: SparkSession) -> DataFrame:
         """An empty DataFrame with the columns of `read`."""
 
+    def set_aside(self, named: str) -> bool:
+        """Leaves a file out from now on that cannot be read to its end, where the source goes on without such files.
+
+        Args:
+            named: The file, as Spark's message of a failed read names it.
+
+        Returns:
+            Whether it is one of the last read, and newly left out.
+        """
+
     def stream(self) -> DataFrame:
         """The source as a streaming DataFrame; its offsets are positions of the source, or Spark's own."""
 
@@ -125,14 +135,21 @@ class Source(Protocol):
     """The error that stopped Spark's own stream, which keeps only its text."""
 
 
+@runtime_checkable
+class CarriesOrder(Protocol):
+    """A source whose rows carry their order and deletes."""
+
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+
+
 def open_source(context: SourceContext, index: int) -> Source:
     """Opens a source of the plan by its number, with the reader of its kind.
 
     Raises:
         DeclarationError: Its kind is unknown.
     """
-    module, _, name = row_of(context.plan.reads[index].source).reader.partition(":")
-    reader: Callable[[SourceContext, int], Source] = getattr(import_module(module), name)
+    reader: Callable[[SourceContext, int], Source] = resolve_name(row_of(context.plan.reads[index].source).reader)
     return reader(context, index)
 
 

@@ -113,6 +113,9 @@ class SpanSource:
     def nothing(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], self.schema())
 
+    def set_aside(self, named: str) -> bool:
+        return False
+
     def stream(self) -> DataFrame:
         return MicroBatchStream(self, self.partitions).df()
 

@@ -56,7 +56,7 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
     table = source_table(spark, read)
     newest = head(table, read.branch)
     if newest is None:
-        return read, IcebergOffset()
+        return read, IcebergOffset(sequence=int(table.operations().current().lastSequenceNumber()))
     if source.start == "latest":
         return read, IcebergOffset(snapshot=int(newest.snapshotId()))
     oldest = newest

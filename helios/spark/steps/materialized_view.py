@@ -24,20 +24,8 @@ from helios.spark.jvm.types.spark import JavaLogicalPlan
 from helios.spark.sources.readers import narrowed
 from helios.spark.sources.snapshot import count_state, read_state, source_table
 from helios.spark.steps.build import Built
+from helios.spark.steps.row_by_row import ROW_BY_ROW
 from helios.spark.steps.steps import Scope, apply
-
-ROW_BY_ROW = (
-    "Filter",
-    "Generate",
-    "LocalRelation",
-    "LogicalRDD",
-    "Project",
-    "Repartition",
-    "RepartitionByExpression",
-    "Sort",
-    "SubqueryAlias",
-)
-"""Logical operators of Spark whose output rows each depend on one input row."""
 
 
 def empty(spark: SparkSession, plan: Plan, view: View) -> DataFrame:

@@ -17,12 +17,16 @@ from pyspark.sql import functions as F
 
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
+from helios.model.cdc import GONE, LOG
 from helios.model.flow import Call, Flow, Step
 from helios.model.source import POSITION
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
-from helios.spark.jvm.sql import quoted, refusal
+from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 from helios.spark.steps.dedupe import deduplicate, marked
+
+HIDDEN = (POSITION, LOG, GONE)
+"""Columns that steps pass through."""
 
 POSITION_KEEPING = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that pass the hidden position column through; a callable or SQL would see it."""
@@ -89,11 +93,15 @@ def _raised_at(error: BaseException) -> Origin | None:
 
 
 def _where(df: DataFrame, step: s.Where, scope: Scope) -> DataFrame:
-    return df.where(step.condition)
+    if GONE not in df.columns:
+        return df.where(step.condition)
+    # A change whose row meets the condition no more takes away what it was before; a delete has the key alone.
+    met = F.coalesce(F.expr(step.condition), F.lit(False))
+    return df.withColumn(GONE, F.col(GONE) | ~met)
 
 
 def _select(df: DataFrame, step: s.Select, scope: Scope) -> DataFrame:
-    hidden = [POSITION] if POSITION in df.columns else []
+    hidden = [name for name in HIDDEN if name in df.columns]
     return df.selectExpr(*step.expressions, *hidden)
 
 
@@ -138,11 +146,10 @@ def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
     # A plain column by its quoted name; anything else, such as a field of a struct, as Spark parses it.
     time = F.col(quoted(column)) if column in df.columns else F.col(column)
-    window = F.window(time, size_text, slide_text)
+    window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
-    return grouped.select("window.start", "window.end", *[quoted(c) for c in grouped.columns if c != "window"]).toDF(
-        "window_start", "window_end", *[c for c in grouped.columns if c != "window"]
-    )
+    made, *rest = grouped.columns
+    return grouped.select(f"{made}.start", f"{made}.end", *map(quoted, rest)).toDF("window_start", "window_end", *rest)
 
 
 def _grouped_by(df: DataFrame, step: s.Aggregate) -> tuple[DataFrame, list[Column]]:
@@ -180,6 +187,8 @@ def _union(df: DataFrame, step: s.Union, scope: Scope) -> DataFrame:
 def _expect(df: DataFrame, step: s.Expect, scope: Scope) -> DataFrame:
     met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
     all_met = reduce(lambda a, b: a & b, met.values())
+    if GONE in df.columns:  # a delete has the key alone
+        all_met = all_met | F.col(GONE)
     return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
 
 
@@ -208,17 +217,12 @@ def _reason(step: s.Expect, met: Met) -> Column:
     return F.concat_ws(", ", *failed)
 
 
-PAYLOAD = {
-    "ignoreNullFields": "false",
-    # Spark's default truncates to milliseconds.
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+PAYLOAD = {"ignoreNullFields": "false", **JSON_TIMES}
 
 
 def payload(df: DataFrame) -> Column:
     """A row as JSON, nulls included."""
-    columns = [quoted(name) for name in df.columns if name != POSITION]
+    columns = [quoted(name) for name in df.columns if name not in HIDDEN]
     return F.to_json(F.struct(*columns), PAYLOAD)
 
 

@@ -11,8 +11,8 @@ import pytest
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import (
     checkpoint_components,
-    checkpoint_conf,
     components,
+    hadoop_conf,
     hadoop_uri,
     java_properties,
     no_checkpoint,
@@ -170,7 +170,7 @@ def test_s3_for_both_engines_and_for_checkpoints() -> None:
     has(py, s3__endpoint="http://minio:9000", s3__force_virtual_addressing="false", s3__region="us-east-1")
     for conf in (spark, py):
         has(conf, s3__access_key_id=MARKER, s3__secret_access_key=MARKER, s3__session_token=None)
-    hadoop = checkpoint_conf("s3a://b/w/_helios", [catalog])
+    hadoop = hadoop_conf("s3a://b/w/_helios", [catalog])
     assert hadoop["fs.s3a.bucket.b.access.key"] == MARKER
     assert hadoop["fs.s3a.bucket.b.connection.ssl.enabled"] == "false"
     assert all(key.startswith("fs.s3a.bucket.b.") for key in hadoop)
@@ -182,7 +182,7 @@ def test_s3_without_keys_takes_the_default_chain() -> None:
     assert own(catalog)["io-impl"].endswith("S3FileIO")
     has(own(catalog), s3__access_key_id=None, s3__path_style_access=None, client__region="eu-west-1")
     has(pyiceberg_properties(catalog), s3__region="eu-west-1", glue__region="eu-west-1", glue__access_key_id=None)
-    provider = checkpoint_conf("s3a://b/x", [catalog])["fs.s3a.bucket.b.aws.credentials.provider"]
+    provider = hadoop_conf("s3a://b/x", [catalog])["fs.s3a.bucket.b.aws.credentials.provider"]
     assert provider.endswith("DefaultCredentialsProvider")
 
 
@@ -211,13 +211,13 @@ def test_adls_however_its_credentials_are_given() -> None:
         has(
             pyiceberg_properties(catalog), adls__account_name="acc", adls__account_key="k", adls__connection_string=None
         )
-        assert checkpoint_conf(LAKE, [catalog])["fs.azure.account.key.acc.dfs.core.windows.net"] == "k"
+        assert hadoop_conf(LAKE, [catalog])["fs.azure.account.key.acc.dfs.core.windows.net"] == "k"
     sas = Catalog.local("c", path="/d", warehouse=LAKE, storage=Storage.adls("acc", sas_token="?sv=1"))
     assert own(sas)["adls.sas-token.acc.dfs.core.windows.net"] == "sv=1"
-    assert checkpoint_conf(LAKE, [sas])["fs.azure.sas.fixed.token.acc.dfs.core.windows.net"] == "sv=1"
+    assert hadoop_conf(LAKE, [sas])["fs.azure.sas.fixed.token.acc.dfs.core.windows.net"] == "sv=1"
     chain = Catalog.local("c", path="/d", warehouse=LAKE)
     assert storage_of(chain) == Storage.adls("acc")
-    assert checkpoint_conf(LAKE, [chain])["fs.azure.account.auth.type.acc.dfs.core.windows.net"] == "OAuth"
+    assert hadoop_conf(LAKE, [chain])["fs.azure.account.auth.type.acc.dfs.core.windows.net"] == "OAuth"
 
 
 def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
@@ -228,7 +228,7 @@ def test_adls_at_another_address_keeps_checkpoints_by_abfs() -> None:
     assert "begins with abfs://" in (no_checkpoint(warehouse(catalog) or "", [catalog]) or "")
     place = "abfs://lake@dev.dfs.core.windows.net/w"
     assert no_checkpoint(place, [catalog]) is None
-    assert checkpoint_conf(place, [catalog])["fs.azure.abfs.endpoint.dev.dfs.core.windows.net"] == "localhost:1"
+    assert hadoop_conf(place, [catalog])["fs.azure.abfs.endpoint.dev.dfs.core.windows.net"] == "localhost:1"
     elsewhere = replace(catalog, storage=Storage.adls("dev", account_key="k", endpoint="https://dev.example.com"))
     assert "as its path" in (no_checkpoint(place, [elsewhere]) or "")
     assert no_checkpoint("/shared", [catalog]) is None
@@ -247,7 +247,7 @@ def test_gcs_with_a_key_an_emulator_and_the_default_chain(tmp_path: Path) -> Non
     assert pyiceberg_properties(key)["gcs.oauth2.token"] == str(tmp_path / "k.json")
     emulator = on(Storage.gcs(endpoint="http://localhost:4443", project_id="p"))
     has(own(emulator), gcs__no_auth="true", gcs__service__host="http://localhost:4443", gcs__project_id="p")
-    assert checkpoint_conf("gs://b/x", [emulator])["fs.gs.auth.null.enable"] == "true"
+    assert hadoop_conf("gs://b/x", [emulator])["fs.gs.auth.null.enable"] == "true"
     chain = on(None)
     has(own(chain), gcs__no_auth=None, gcs__service__host=None)
     assert "gcs.oauth2.token" not in pyiceberg_properties(chain)
@@ -280,9 +280,9 @@ def test_checkpoints_know_their_jars_and_the_names_of_hadoop() -> None:
 def test_the_credentials_of_a_checkpoint_are_those_of_the_warehouse_beside_it() -> None:
     other = Catalog.local("o", path="/o", warehouse="s3://other/w", storage=Storage.s3(region="eu-west-1"))
     own_one = Catalog.local("c", path="/d", warehouse="s3://b/w", storage=MINIO)
-    assert checkpoint_conf("s3a://b/x", [other, own_one])["fs.s3a.bucket.b.access.key"] == MARKER
-    assert checkpoint_conf("s3a://b/x", [other])["fs.s3a.bucket.b.endpoint.region"] == "eu-west-1"
-    assert checkpoint_conf("/shared/x", [own_one]) == {}
+    assert hadoop_conf("s3a://b/x", [other, own_one])["fs.s3a.bucket.b.access.key"] == MARKER
+    assert hadoop_conf("s3a://b/x", [other])["fs.s3a.bucket.b.endpoint.region"] == "eu-west-1"
+    assert hadoop_conf("/shared/x", [own_one]) == {}
 
 
 def test_the_jars_of_every_row_are_known() -> None:

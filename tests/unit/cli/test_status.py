@@ -226,6 +226,52 @@ def test_a_batch_that_waits_for_its_audit_or_was_set_aside(cli: Run, shop: tuple
     assert "batch 1 was set aside" in cli("status").stdout
 
 
+def test_a_published_batch_that_main_was_rolled_back_behind_does_not_wait(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, orders = shop
+    pipeline, first = "local.shop.orders", orders.iceberg.current_snapshot().snapshot_id
+    branch = f"helios_audit_{pipeline}"
+    orders.branch(branch)
+    made = append(orders, branch=branch, pipeline=pipeline, batch=1, position="{}", checkpoint="c")
+    orders.iceberg.manage_snapshots().create_branch(made, "main").commit()  # published: main goes there
+    remember(orders, pipeline, 1, raw, snapshot=made, sequence=2)
+    assert (one(cli)["audit"], one(cli)["notes"]) == (None, [])
+    orders.rollback_to(first)
+    lost = "rolled back: batch 1 is no longer in its history, and the next run stops"
+    assert (one(cli)["audit"], one(cli)["notes"]) == (None, [lost])
+    refused = cli("quarantine", "local.shop.orders", "--batch", "1")
+    assert (refused.exit_code, "batch 1 of local.shop.orders is published already" in refused.stderr) == (2, True)
+    # A new checkpoint goes on behind main, and the branch has what the former one published.
+    remember(orders, pipeline, -1, raw, snapshot=first, sequence=1, checkpoint="d")
+    assert (one(cli)["audit"], one(cli)["notes"]) == (None, [])
+
+
+def test_a_rollback_of_main_is_told_where_another_branch_holds_the_batch(cli: Run, shop: tuple[Table, Table]) -> None:
+    raw, orders = shop
+    first = orders.iceberg.current_snapshot().snapshot_id
+    made = append(orders, pipeline="local.shop.orders", batch=1)
+    remember(orders, "local.shop.orders", 1, raw, snapshot=made, sequence=2)
+    orders.branch("kept")
+    assert one(cli)["notes"] == []
+    orders.rollback_to(first)
+    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in its history, and the next run stops"]
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["now", "before"])
+def test_a_pipeline_of_a_branch_is_looked_up_there(cli: Run, shop: tuple[Table, Table], recorded: bool) -> None:
+    raw, orders = shop
+    orders.branch("stage")
+    first = orders.branches()["stage"]
+    made = append(orders, branch="stage", pipeline="local.shop.orders", batch=1)
+    of_branch = {"branch": "stage"} if recorded else {}  # earlier versions did not say
+    remember(orders, "local.shop.orders", 1, raw, snapshot=made, sequence=2, **of_branch)
+    assert one(cli)["notes"] == []
+    orders.branch("kept", snapshot=made)
+    orders.drop_branch("stage")
+    orders.branch("stage", snapshot=first)
+    lost = ["rolled back: batch 1 is no longer in its history, and the next run stops"]
+    assert one(cli)["notes"] == (lost if recorded else [])
+
+
 def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folder: Path) -> None:
     (folder / "p.py").write_text(
         "from helios import *\n"
@@ -302,3 +348,22 @@ def test_a_long_history_is_told_by_status_and_doctor(
     checks = {check["name"]: check for check in json.loads(cli("doctor", "--json").stdout)["checks"]}
     assert checks["history of local"]["detail"] == f"local.shop.orders has {note}"
     assert checks["history of local"]["ok"] is None
+
+
+def test_the_lag_behind_topics_is_what_the_run_last_saw(cli: Run, catalog: Catalog) -> None:
+    orders = catalog.create_table("shop.orders", SCHEMA)
+    made = append(orders, rows=7, pipeline="local.shop.orders", batch=0)
+    place = {"topics": {"orders": {"id": "a", "offsets": [7]}}}
+    position = {"sources": [{"source": "kafka:orders", "branch": None, "from": "earliest", "place": place}]}
+    remember(orders, "local.shop.orders", 0, position=position, snapshot=made, sequence=1)
+    assert (one(cli)["behind_records"], one(cli)["seconds"]) == (None, None)
+    assert " unknown " in cli("status").output
+    folder = Path(catalog.option("path") or "")  # type: ignore[arg-type]
+    kept = checkpoint(folder.parent, "local.shop.orders", "kafka:orders", 0, 5)
+    (kept / "helios" / "lag").mkdir()
+    text = '{"v": 1, "source": "kafka:orders", "records": 1200, "seconds": 35.5, "at": "2026-01-01T10:00:00+00:00"}'
+    (kept / "helios" / "lag" / "0.json").write_text(text)
+    found = one(cli)
+    assert (found["behind"], found["behind_records"], found["seconds"]) == (None, 1200, 35.5)
+    assert found["notes"] == ["its run last looked at kafka:orders at 2026-01-01 10:00:00 UTC"]
+    assert "1,200 records, 35 s" in cli("status").output

@@ -170,3 +170,16 @@ def test_the_log_of_an_older_checkpoint_is_copied(disk: Disk, tmp_path: Path) ->
     assert log.load(place, log_of(disk)) == known(FANOUT + 1)
     later = log.append(place, [file(100)])
     assert len(log_of(new).load(later)) == FANOUT + 2
+
+
+def test_files_that_were_set_aside_are_known_with_their_cause(disk: Disk) -> None:
+    places = written(disk, 2)
+    log = log_of(disk)
+    log.set_aside(places[1], {file(1): "it is damaged"})
+    assert log.unread_of(places[1]) == {file(1): "it is damaged"}
+    assert log.unread_of(places[2]) == {}
+    # As an earlier version noted it: which file, and not why.
+    folder = disk.root / "helios" / "files" / "0"
+    (folder / f"2.{places[2].hash[:12]}.unread").write_text('[["file:/in/\u00fc 2.csv", 2, 1002]]')
+    assert log.unread_of(places[2]) == {}
+    assert log.unread() == known(2)

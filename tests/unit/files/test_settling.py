@@ -19,7 +19,8 @@ def at(age: float) -> int:
         ("file:/a.csv", 5, YOUNG, "csv", True),
         ("file:/a.csv", 5, YOUNG - 0.1, "csv", False),
         ("file:/a.csv", 5, -3600, "csv", False),
-        ("s3a://b/a.csv", 5, 0, "csv", True),
+        ("s3a://b/a.csv", 5, 0, "csv", False),
+        ("gs://b/a.csv", 5, 0, "csv", True),
         ("file:/a.csv", 0, 10 * EMPTY, "csv", False),
         ("file:/a.json", 0, 10 * EMPTY, "json", False),
         ("file:/a.parquet", 0, EMPTY - 1, "parquet", False),
@@ -36,7 +37,7 @@ def test_a_young_file_that_stays_as_it_is_is_finished_at_the_second_look(age: fl
     settling, files = Settling("csv"), {"file:/a.csv": (5, at(age))}
     assert settling.finished(files, NOW) == {}
     assert settling.undecided(files)
-    assert settling.finished(files, NOW + 0.1) == {}
+    assert settling.finished(files, NOW + 0.9) == {}
     assert settling.finished(files, NOW + 1) == files
 
 

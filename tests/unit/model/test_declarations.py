@@ -105,13 +105,12 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Iceberg.sink("a.t").partition_by(5), "not 5"),  # type: ignore[arg-type]
         (lambda: Iceberg.sink("a.t").partition_by(day("a"), day("a")), "each once"),
         (lambda: Iceberg.sink("a.t").format_version(1), "2 or 3"),
-        (lambda: Iceberg.sink("a.t").flush(rows=0), "positive number"),
+        (lambda: Iceberg.sink("a.t").flush(rows=0), "flush: rows=0 must be a positive whole number"),
         (lambda: Iceberg.sink("a.t").checkpoint(""), "needs a location"),
         (lambda: Iceberg.sink("a.t").snapshot_properties({"helios.batch": "1"}), "kept by Helios"),
         (lambda: Iceberg.sink("a.t").snapshot_properties({"total-records": "1"}), "kept by Iceberg"),
         (lambda: Iceberg.sink("a.t").table_properties({"a": 1}), "must both be text"),  # type: ignore[dict-item]
         (lambda: SINK.overwrite(""), "overwrite takes text, not ''"),
-        (SINK.upsert, 'upsert needs key columns, each once.*upsert."id"'),
         (lambda: SINK.upsert("id", "ID"), "upsert needs key columns, each once"),
         (lambda: SINK.upsert(["id"]), r"upsert takes text, not \['id'\]"),  # type: ignore[arg-type]
         (lambda: SINK.upsert("id", order_by=" "), "order_by takes text"),
@@ -168,7 +167,8 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Files.source("data/x"), "the format is not clear"),
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),
-        (lambda: Files.source("x.csv").incremental(max_files=0), "positive number"),
+        (lambda: Files.source("x", "csv", "id int", extra="ignor"), "Did you mean 'ignore'"),  # type: ignore[arg-type]
+        (lambda: Files.source("x.csv").incremental(max_files=0), "max_files=0 must be a positive whole number"),
         (lambda: Files.source("x.csv").on_missing("skp"), r"on_missing\('skp'\) is unknown\. Did you mean 'skip'"),
         (lambda: Files.source("x.csv").on_change("rered"), r"on_change\('rered'\) is unknown\. Did you mean 'reread'"),
         (lambda: Memory.source([]), "the columns are not clear from the rows"),
@@ -180,6 +180,8 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (with_columns, "at least one column"),
         (lambda: rename({"a": ""}), "rename takes text"),
         (lambda: aggregate("a"), "at least one column"),
+        (lambda: aggregate("a", "count(*)"), r"aggregate takes columns by name, not 'count\(\*\)'"),  # type: ignore[arg-type]
+        (lambda: with_columns("a"), "with_columns takes columns by name"),  # type: ignore[arg-type]
         (lambda: join(SOURCE, on="id", how="iner"), "Did you mean 'inner'"),
         (lambda: join(SOURCE, on="id", how="left_ant"), "Did you mean 'left_anti'"),
         (lambda: join(SOURCE, on=[]), "at least one column in on="),

@@ -10,6 +10,7 @@ import pytest
 from helios import Files
 from helios.errors import DeclarationError
 from helios.model.file_formats import FORMATS, REFUSED
+from helios.model.option_values import CHECKS, FREE
 
 CSV = Files.source("a.csv")
 
@@ -35,6 +36,62 @@ def test_options_take_what_python_has() -> None:
     assert source.reader_options() == {"header": "false", "escape": '"', "maxColumns": "5", "sep": ";"}
     with pytest.raises(DeclarationError, match="the value is list"):
         CSV.option(**{"nullValue": ["NA"]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("format", "option", "value", "message"),
+    [
+        ("csv", "header", "ture", r"option\(header='ture'\): it is neither true nor false\. Did you mean 'true'\?"),
+        ("csv", "Header", 1, r"option\(header='1'\): .* Fix: give True or False"),
+        ("json", "multiLine", "yes", "neither true nor false"),
+        ("text", "wholetext", "no", "neither true nor false"),
+        ("csv", "sep", "", r"option\(sep=''\): a separator has at least one character"),
+        ("csv", "delimiter", "\\", "a backslash stands before"),
+        ("csv", "sep", "\\k", "a backslash stands before"),
+        ("csv", "quote", "''", r"one character, and this is 2\. Fix: give one character, or \"\" for none"),
+        ("csv", "escape", "ab", "one character"),
+        ("csv", "comment", "//", "one character"),
+        ("csv", "maxColumns", "many", "a positive whole number"),
+        ("csv", "maxColumns", 5.0, "a positive whole number"),
+        ("csv", "maxColumns", 0, "a positive whole number"),
+        ("csv", "maxColumns", True, "a positive whole number"),
+        ("csv", "maxCharsPerColumn", -2, "or -1 for no bound"),
+        ("csv", "lineSep", "abc", "one or two characters"),
+        ("json", "lineSep", "", "at least one character"),
+        ("csv", "samplingRatio", 0, "above 0, up to 1"),
+        ("csv", "samplingRatio", "half", "above 0, up to 1"),
+        ("csv", "unescapedQuoteHandling", "SKIP_VALU", "Did you mean 'SKIP_VALUE'"),
+        ("parquet", "datetimeRebaseMode", "LEGCY", "Did you mean 'LEGACY'"),
+        ("parquet", "int96RebaseMode", "legacy", "Did you mean 'LEGACY'"),
+    ],
+)
+def test_a_value_that_an_option_does_not_take(format: str, option: str, value: Any, message: str) -> None:
+    with pytest.raises(DeclarationError, match=rf"test_files\.py:\d+: .*{message}"):
+        Files.source("in", format).option(**{option: value})
+
+
+@pytest.mark.parametrize(
+    ("format", "option", "value"),
+    [
+        *[("csv", "header", value) for value in (True, "TRUE", "False")],
+        *[("csv", "sep", value) for value in (";", "\\t", "\t", "||", "\\\\", "\x00", "\n")],
+        *[("csv", option, value) for option in ("quote", "escape", "comment") for value in ("", "'", "\\")],
+        ("csv", "maxColumns", 5), ("csv", "maxCharsPerColumn", -1), ("csv", "inputBufferSize", "128"),
+        ("csv", "lineSep", "\r\n"), ("json", "lineSep", "abc"),
+        *[("csv", "samplingRatio", value) for value in (1, 0.1, "1e-3", ".5")],
+        ("csv", "unescapedQuoteHandling", "stop_at_closing_quote"), ("avro", "datetimeRebaseMode", "CORRECTED"),
+    ],
+)  # fmt: skip
+def test_a_value_that_an_option_takes(format: str, option: str, value: Any) -> None:
+    given = Files.source("in", format).option(**{option: value}).options
+    assert given == ((option, str(value).lower() if isinstance(value, bool) else str(value)),)
+
+
+def test_each_option_has_a_kind_of_value() -> None:
+    kinds = [*(names for names, _ in CHECKS), FREE]
+    options = {option for row in FORMATS.values() for option in row.options}
+    assert [option for option in sorted(options) if sum(option in kind for kind in kinds) != 1] == []
+    assert frozenset().union(*kinds) == options
 
 
 def test_no_option_is_both_known_and_refused() -> None:
@@ -94,3 +151,37 @@ def test_setting_aside_needs_a_quarantine() -> None:
         'on_bad_row("quarantine")',
         'on_bad_file("quarantine")',
     )
+
+
+REFUSED_VALUES: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("csv", {"sep": "aab"}, "may miss where it begins"),
+    ("csv", {"unescapedQuoteHandling": "SKIP_VALUE"}, "drops quotes or values.*STOP_AT_DELIMITER"),
+    ("csv", {"unescapedQuoteHandling": "back_to_delimiter"}, "drops quotes or values"),
+    ("csv", {"sep": "||", "nullValue": "NA"}, r"nullValue=.*several characters, '\|\|'.*nullif"),
+    ("csv", {"emptyValue": "-", "delimiter": "ab"}, "emptyValue=.*several characters"),
+    ("csv", {"timestampFormat": "yyyy-MM-dd HH:mm:ss.SSSSSSSSS"}, "below a microsecond"),
+    ("json", {"timestampNTZFormat": "yyyy-MM-dd HH:mm:ss[.SSSSSSS]"}, "below a microsecond"),
+    ("json", {"enableDateTimeParsingFallback": "true"}, "not left to Spark.*leave it out"),
+)
+
+
+@pytest.mark.parametrize(("format", "options", "told"), REFUSED_VALUES)
+def test_options_that_lose_something_silently_are_refused(format: str, options: dict[str, str], told: str) -> None:
+    with pytest.raises(DeclarationError, match=f"(?s){told}"):
+        Files.source("in", format).option(**options)
+    if len(options) > 1:
+        one, two = options.items()
+        with pytest.raises(DeclarationError, match=f"(?s){told}"):
+            Files.source("in", format).option(**dict([two])).option(**dict([one]))
+
+
+def test_options_that_lose_nothing_pass() -> None:
+    source = Files.source("in", "csv").option(
+        sep="\\t", nullValue="NA", timestampFormat="yyyy'SSSSSSS' HH:mm:ss.SSSSSS"
+    )
+    assert source.option(unescapedQuoteHandling="stop_at_closing_quote").reader_options()["nullValue"] == "NA"
+
+
+def test_two_stars_are_no_levels() -> None:
+    with pytest.raises(DeclarationError, match=r"single level.*write the folder"):
+        Files.source("in/**/*.csv")

@@ -56,7 +56,7 @@ def test_the_examples_compile(events: None, context: Context) -> None:
     paths = {name: plan.path for name, plan in zip(pipelines, plans, strict=True)}
     batches = {"audited", "new_year", "january", "removed"}
     assert {name for name, path in paths.items() if path is ReadPath.BATCH} == batches
-    followed = {"copy", "staged", "current", "replica", "totals", "german", "landed"}
+    followed = {"copy", "staged", "current", "replica", "totals", "german", "landed", "orders", "arrived"}
     assert {name for name, path in paths.items() if path is ReadPath.RANGES} == followed
     views = {name for name, plan in zip(pipelines, plans, strict=True) if plan.view is not None}
     assert views == {"totals"}

@@ -6,11 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pytest
 
-from helios import Files, Iceberg, Memory, select, union, where
+from helios import Files, Iceberg, Memory, Storage, select, union, where
+from helios.config import load
 from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
@@ -43,6 +45,31 @@ def row(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return lambda **fields: monkeypatch.setitem(SOURCES, Counter, SourceRow(reader="toy:Reader", **fields))
 
 
+def test_files_of_an_object_store_have_a_place_and_its_jars(planned: Any) -> None:
+    source = Files.source("s3://in/orders", "csv", schema="id bigint")
+    context = Context(config=load(Path.cwd(), env={}))
+    for given in (None, Storage.s3(region="eu-west-1")):
+        pipeline = replace(source, storage=given) >> SINK
+        plan = planned(pipeline)
+        assert plan.reads[0].place == ("s3a://in/orders", given)
+        assert {"aws", "s3a"} <= set(plan.components)
+        assert {"aws", "s3a"} <= set(components_ahead([pipeline], context))
+    assert planned(Files.source("/in", "csv", schema="id bigint") >> SINK).reads[0].place is None
+
+
+@pytest.mark.parametrize(
+    ("path", "storage", "message"),
+    [
+        ("s3://in/orders", "landing", "storage 'landing' is not declared"),
+        ("s3://in/orders", Storage.gcs(), "the storage is of the kind gcs, and the path is not"),
+        ("/in/orders", Storage.s3(), "the storage is of the kind s3, and the path is not"),
+    ],
+)
+def test_a_storage_that_does_not_fit_its_path(problems: Any, path: str, storage: Any, message: str) -> None:
+    (problem,) = problems(Files.source(path, "csv", schema="id bigint", storage=storage) >> SINK)
+    assert message in problem
+
+
 @pytest.mark.parametrize(
     ("source", "kind", "name", "ledger_name"),
     [
@@ -70,7 +97,10 @@ def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
     plans, problems = compile_pipelines([COUNTER.incremental() >> where("x > 1") >> Iceberg.sink("nope.a.t")], context)
     assert plans == []
     told = " ".join(map(str, problems))
-    assert "Counter is no kind of source that Helios knows. Fix: use one of files, iceberg, memory." in told
+    assert (
+        "Counter is no kind of source that Helios knows. Fix: use one of debezium, files, iceberg, kafka, memory, "
+        in told
+    )
     assert "catalog 'nope' is not declared" in told
     with pytest.raises(DeclarationError, match="Counter is no kind of source"):
         row_of(COUNTER)

@@ -87,6 +87,49 @@ def test_only_what_differs_from_the_default_is_shown(planned: Any) -> None:
         assert label not in text
 
 
+CSV = Files.source("x", "csv", schema="id bigint")
+FOLDERS = {
+    "rows that do not parse stop the run, and files that cannot be read": CSV,
+    "other columns stop the run": CSV,
+    "rows that do not parse go to the quarantine; files that cannot be read stop the run": CSV.on_bad_row("quarantine"),
+    "rows that do not parse are left out and counted; files that cannot": CSV.on_bad_row("drop"),
+    "values that do not parse become null; files that cannot": CSV.on_bad_row("null"),
+    "rows that do not parse stop the run; files that cannot be read are noted in the quarantine": CSV.on_bad_file(
+        "quarantine"
+    ),
+    "other columns are left out": Files.source("x", "csv", schema="id bigint", extra="ignore"),
+    "other columns are read too": Files.source("x", "csv", schema="id bigint", extra="add"),
+    "other columns are kept in _more, as JSON": Files.source("x", "csv", schema="id bigint", rescued="_more"),
+    "columns as the files name them": Files.source("x", "csv"),
+}
+
+
+@pytest.mark.parametrize("text", FOLDERS)
+def test_what_happens_to_bad_rows_and_other_columns_is_shown(planned: Any, text: str) -> None:
+    assert f"\n            {text}" in str(planned(FOLDERS[text] >> SINK.quarantine("a.bad")))
+
+
+def test_the_json_has_what_a_folder_declares(planned: Any) -> None:
+    source = Files.source("x", "csv", schema="id bigint", rescued="_more").option(sep=";").on_bad_row("drop")
+    [read] = planned(source.on_missing("skip") >> SINK).as_json()["sources"]
+    found = {key: read[key] for key in read if key not in ("kind", "name", "followed", "uuid", "snapshot", "schema")}
+    assert found == {
+        "path": "x",
+        "format": "csv",
+        "options": {"header": "true", "escape": '"', "sep": ";"},
+        "extra": None,
+        "rescued": "_more",
+        "on_bad_row": "drop",
+        "on_bad_file": "fail",
+        "on_missing": "skip",
+        "on_change": "fail",
+        "pushed": [],
+    }
+    [plain] = planned(CSV >> SINK).as_json()["sources"]
+    [undeclared] = planned(Files.source("x", "csv") >> SINK).as_json()["sources"]
+    assert (plain["extra"], undeclared["extra"]) == ("fail", None)
+
+
 @pytest.mark.parametrize(("count", "text"), [(1, "1 file"), (3, "3 files")])
 def test_bounds_of_files_are_shown(planned: Any, count: int, text: str) -> None:
     files = Files.source("x", "csv", schema="id bigint").incremental(max_files=count)

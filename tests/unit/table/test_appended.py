@@ -10,20 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helios.table.appended import (
-    LIMIT,
-    Appended,
-    Digest,
-    Entry,
-    Look,
-    Node,
-    Point,
-    Range,
-    State,
-    Verdict,
-    entry_of,
-    unsure,
-)
+from helios.table.appended import APART, LIMIT, Appended, Entry, Verdict, entry_of, unsure
+from helios.table.inputs import Digest, Look, Node, Point, Range, State
 
 T = "u"
 
@@ -132,8 +120,8 @@ def test_nothing_is_appended_twice_and_nothing_skipped_that_is_not_there(
             known.append(batch)
 
 
-def judge(appended: Appended, entry: Entry, *looks: Look) -> Verdict:
-    return appended.judge(entry, [*looks, *[lambda _: None] * 3]).verdict
+def judge(appended: Appended, entry: Entry, *looks: Look, why: str | None = None) -> Verdict:
+    return appended.judge(entry, [*looks, *[lambda _: None] * 3], lambda: why).verdict
 
 
 @pytest.fixture
@@ -236,3 +224,51 @@ def test_what_a_rollback_leaves_open_is_refused(source: Source) -> None:
     assert judge(appended, Entry("x", (source.range(1, 3),)), source.look) is Verdict.STEPS
     assert judge(appended, Entry("x", (source.range(2, 4),)), source.look) is Verdict.OVERLAPS
     assert judge(appended, Entry("x", (Digest("d"),))) is Verdict.STEPS
+
+
+# steps that combine rows
+
+
+def test_only_an_equal_window_of_steps_that_combine_rows_is_the_same(source: Source) -> None:
+    appended = Appended().add(Entry("x", (source.range(1, 2),), 8)).add(Entry("x", (source.range(2, 4),), 9))
+    whole, part = Entry("x", (source.range(1, 4),)), Entry("x", (source.range(2, 3),))
+    for one in (whole, part):
+        assert judge(appended, one, source.look) is Verdict.SAME
+        assert judge(appended, one, source.look, why="Aggregate") is Verdict.REGROUPS
+    found = appended.judge(whole, [source.look], lambda: "Aggregate")
+    assert ([entry.by for entry in found.entries], found.why) == ([9, 8], "Aggregate")
+    for equal in ((1, 2), (2, 4)):
+        assert judge(appended, Entry("x", (source.range(*equal),)), source.look, why="Aggregate") is Verdict.SAME
+    assert judge(appended, Entry("x", (source.range(3, 5),)), source.look, why="Aggregate") is Verdict.OVERLAPS
+    assert judge(appended, Entry("x", (source.range(4, 5),)), source.look, why="Aggregate") is Verdict.NEW
+
+
+@pytest.mark.parametrize("limit", [LIMIT, 400])
+def test_windows_of_steps_that_combine_rows_are_not_joined_to_one_that_was_never_read(limit: int) -> None:
+    count = 3 * APART
+    source = Source(parents={i: i - 1 or None for i in range(1, count + 2)})
+    appended = Appended()
+    for i in range(1, count):
+        appended = appended.add(Entry("x", (source.range(i, i + 1),), i), limit, lambda: "Aggregate")
+        appended = Appended.parse(json.loads(json.dumps(appended.as_json())))
+    assert appended.complete
+    for start in range(1, count):
+        for end in range(start + 1, count + 1):
+            found = judge(appended, Entry("x", (source.range(start, end),)), source.look, why="Aggregate")
+            assert found is not Verdict.NEW
+            assert (found is Verdict.SAME) <= (end == start + 1)
+            if limit == LIMIT:
+                assert (found is Verdict.SAME) == (end == start + 1)
+
+
+def test_windows_that_an_earlier_version_joined_are_no_window_of_steps_that_combine_rows(source: Source) -> None:
+    appended = Appended()
+    for i in range(1, APART + 4):
+        source.parents |= {i + 1: i}
+        appended = appended.add(Entry("x", (source.range(i, i + 1),), i))
+    joined = Entry("x", (source.range(1, 3),))
+    assert joined.inputs == appended.entries[0].inputs
+    earlier = Appended.parse({name: value for name, value in appended.as_json().items() if name != "apart"})
+    assert judge(earlier, joined, source.look) is Verdict.SAME
+    assert judge(earlier, joined, source.look, why="Aggregate") is Verdict.REGROUPS
+    assert judge(earlier, Entry("x", (source.range(8, 9),)), source.look, why="Aggregate") is Verdict.SAME

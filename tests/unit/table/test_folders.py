@@ -51,9 +51,31 @@ def test_what_waits_is_counted(tmp_path: Path, inbox: Path) -> None:
     assert lag.seconds > 1_000
 
 
+@pytest.mark.parametrize(
+    ("glob", "waiting"),
+    [
+        ("*/", ["eu/a.csv", "us/deep/b.csv", "_old/c.csv", "{x}/d.csv", "top.csv"]),
+        ("**/*", ["eu/a.csv", "us/deep/b.csv", "us/_hidden/b.csv", "_old/c.csv", "{x}/d.csv"]),
+        ("{eu,us}/*.csv", ["eu/a.csv"]),
+        ("{eu,us/deep}", ["eu/a.csv", "us/deep/b.csv"]),
+        ("[!e]?", ["us/deep/b.csv"]),
+        ("*.csv", ["top.csv"]),
+        ("\\{x\\}", ["{x}/d.csv"]),
+    ],
+)
+def test_what_waits_behind_a_glob(tmp_path: Path, inbox: Path, glob: str, waiting: list[str]) -> None:
+    names = ("eu/a.csv", "us/deep/b.csv", "us/_hidden/b.csv", "_old/c.csv", "_old/_c.csv", "top.csv", "{x}/d.csv")
+    sizes = {name: 1 << i for i, name in enumerate(names)}
+    for name, size in sizes.items():
+        land(inbox, name, size)
+    lag = folder_lag(f"{inbox}/{glob}", read(tmp_path, []), {})
+    assert lag is not None
+    assert (lag.files, lag.bytes) == (len(waiting), sum(sizes[name] for name in waiting))
+
+
 def test_an_unknown_lag_is_none(tmp_path: Path, inbox: Path) -> None:
     place = read(tmp_path, [land(inbox, "a.csv", 3)])
-    assert folder_lag(f"{inbox}/*.csv", place, {}) is None
+    assert folder_lag(f"{inbox}/{{a", place, {}) is None
     for path in (tmp_path / "check" / "helios" / "files" / "0").iterdir():
         path.unlink()
     assert folder_lag(str(inbox), place, {}) is None

@@ -18,11 +18,13 @@ ELSEWHERE = {"owner": "b", "host": "elsewhere.example", "pid": 7, "started": Non
 
 
 def sign(folder: Path, holder: dict[str, Any]) -> None:
+    """Writes a lease; `renewed` is in seconds from now."""
     (folder / "helios").mkdir(exist_ok=True)
-    (folder / lease.FILE).write_text(json.dumps(holder))
+    renewed = {"renewed": time.time() + holder["renewed"]} if "renewed" in holder else {}
+    (folder / lease.FILE).write_text(json.dumps({**holder, **renewed}))
 
 
-@pytest.mark.parametrize("holder", [MINE, {**MINE, "started": None}, {**ELSEWHERE, "renewed": time.time() + 300}])
+@pytest.mark.parametrize("holder", [MINE, {**MINE, "started": None}, {**ELSEWHERE, "renewed": 300}])
 @pytest.mark.parametrize("uri", [False, True])
 def test_a_live_driver_is_told(tmp_path: Path, holder: dict[str, Any], uri: bool) -> None:
     sign(tmp_path, holder)
@@ -37,7 +39,7 @@ def test_a_live_driver_is_told(tmp_path: Path, holder: dict[str, Any], uri: bool
     [
         {**MINE, "started": "1"},  # the number of the process is another's by now
         {**MINE, "pid": 2**22 + 1},
-        {**ELSEWHERE, "renewed": time.time() - 300},
+        {**ELSEWHERE, "renewed": -300},
         {},
         {"host": socket.gethostname(), "pid": "none"},
     ],

@@ -129,6 +129,24 @@ class JavaLogicalPlan(JavaObject, Protocol):
     def isStreaming(self) -> bool: ...
 
 
+class JavaSubqueryAlias(JavaLogicalPlan, Protocol):
+    """An `org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias`."""
+
+    def alias(self) -> str: ...
+
+
+class JavaJoinType(JavaObject, Protocol):
+    """An `org.apache.spark.sql.catalyst.plans.JoinType`."""
+
+    def sql(self) -> str: ...
+
+
+class JavaJoin(JavaLogicalPlan, Protocol):
+    """An `org.apache.spark.sql.catalyst.plans.logical.Join`."""
+
+    def joinType(self) -> JavaJoinType: ...
+
+
 class JavaLogicalRelation(JavaLogicalPlan, Protocol):
     """An `org.apache.spark.sql.execution.datasources.LogicalRelation`: a scan of files."""
 
@@ -153,7 +171,11 @@ class ScalaText(ScalaSeq[str], Protocol):
 
     def mkString(self, separator: str) -> str: ...
 
-    def addString(self, builder: JavaObject, separator: str) -> JavaObject: ...
+
+class JavaStatusWriter(Protocol):
+    """Our `Statuses`."""
+
+    def call(self, statuses: ScalaText, file: str) -> None: ...
 
 
 class JavaRelation(JavaLogicalPlan, Protocol):
@@ -181,6 +203,8 @@ class JavaDataset(JavaObject, Protocol):
     def queryExecution(self) -> JavaQueryExecution: ...
 
     def schema(self) -> JavaStructType: ...
+
+    def showString(self, rows: int, truncate: int, vertical: bool) -> str: ...
 
 
 # executed plans

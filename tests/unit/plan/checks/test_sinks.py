@@ -12,10 +12,15 @@ from helios import (
     Iceberg,
     Memory,
     bucket,
+    dedupe,
+    drop,
     expect,
     identity,
+    join,
     select,
+    sql,
     step,
+    union,
     watermark,
     where,
     window,
@@ -32,6 +37,48 @@ SINK = Iceberg.sink("a.t")
 ROWS = Memory.source([], "id bigint, name string, ts timestamp, m map<string,int>, s struct<a:int>, f double, d date")
 OLD = Iceberg.sink("a.orders")
 BY_ID = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN DELETE"
+
+
+LOOP = "a.orders is followed and appended to: each batch is read again as new rows, without an end"
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        FOLLOWED >> OLD,
+        FOLLOWED >> with_columns(name="upper(name)") >> expect({"some": "id > 0"}) >> OLD.exactly_once(),
+        FOLLOWED >> watermark("ts", "1h") >> select("id", "name", "ts") >> OLD,
+        FOLLOWED >> join(ROWS >> select("id", "d"), on="id", how="left") >> drop("d") >> OLD,
+        Iceberg.source("a.more").incremental() >> union(FOLLOWED >> select("id", "name", "ts")) >> OLD,
+        ORDERS.changes("id").incremental() >> select("id", "name", "ts") >> OLD,
+    ],
+    ids=lambda pipeline: pipeline.text(),
+)
+def test_a_table_that_is_appended_to_what_is_read_of_it(problems: Any, pipeline: Any) -> None:
+    [problem] = [problem for problem in problems(pipeline) if "without an end" in problem]
+    assert re.match(rf".*test_sinks\.py:\d+: .*{re.escape(LOOP)}.* Fix: .*where\(", problem), problem
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        ORDERS >> OLD,
+        FOLLOWED >> SINK,
+        FOLLOWED >> OLD.branch("stage"),
+        FOLLOWED >> where("name = 'raw'") >> with_columns(name="'done'") >> OLD,
+        FOLLOWED.where("name = 'raw'") >> with_columns(name="'done'") >> OLD,
+        FOLLOWED >> expect({"raw": "name = 'raw'"}, on_fail="drop") >> OLD,
+        FOLLOWED >> watermark("ts", "1h") >> dedupe("id", within="1h") >> OLD,
+        FOLLOWED >> sql("SELECT * FROM input WHERE id < 10") >> OLD,
+        FOLLOWED >> join(ROWS >> select("id"), on="id") >> OLD,
+        FOLLOWED >> select("explode(array(id)) AS id", "name", "ts") >> OLD,
+        FOLLOWED >> step(lambda df: df.limit(1)) >> OLD,
+        ROWS >> select("id") >> join(FOLLOWED, on="id", how="left") >> OLD,
+    ],
+    ids=lambda pipeline: pipeline.text(),
+)
+def test_rows_that_may_come_to_an_end(problems: Any, pipeline: Any) -> None:
+    assert [problem for problem in problems(pipeline) if "without an end" in problem] == []
 
 
 @pytest.mark.parametrize(
@@ -164,14 +211,14 @@ def test_refusals(problems: Any, pipeline: Any, message: str) -> None:
         FOLLOWED >> SINK.overwrite_partitions().partition_by("name"),
         FOLLOWED >> OLD.overwrite_partitions(),
         ORDERS >> SINK.upsert("id", order_by="struct(ts, id)", delete_when="name = 'd' OR ts IS NULL"),
-        ORDERS >> SINK.upsert("ID", order_by="my_udf(ts)", delete_when="my_udf(name)"),
+        ORDERS >> SINK.upsert("ID", order_by="luhn_check(ts)", delete_when="luhn_check(name)"),
         ORDERS >> SINK.upsert("id", tombstones="1d"),
         ROWS >> SINK.upsert("f"),
         ORDERS >> SINK.upsert("id", order_by="ts", history=True).partition_by(bucket(4, "id"), "valid_from"),
         ORDERS >> OLD.delete("name", "id"),
         ORDERS >> with_columns(extra="1") >> OLD.delete("id"),
         ORDERS >> select("id") >> OLD.merge_sql(BY_ID),
-        ORDERS >> SINK.audit({"a": "count(*) = count(DISTINCT id)", "b": "every(id > 0)", "c": "my_agg(id)"}).publish(),
+        ORDERS >> SINK.audit({"a": "count(*) = count(DISTINCT id)", "b": "every(id > 0)", "c": "hypot(id)"}).publish(),
         ORDERS >> SINK.audit({"a": "count_if(id < 0) = 0 AND max(ts) < now() AND corr(id, id) > 0"}).publish(),
         ORDERS >> SINK.audit({"a": "percentile_cont(0.5) WITHIN GROUP (ORDER BY id) > 0"}).publish(),
         ORDERS >> SINK.audit({"a": "sum(id) FILTER (WHERE name = 'x') < 5"}).publish(),

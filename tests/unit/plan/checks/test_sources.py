@@ -253,3 +253,14 @@ def test_a_state_is_read_anew_where_that_does_no_harm(planned: Any, problems: An
         assert f"{mode} would write rows again" in problem
         assert "local.a.orders, of format v2, has no row lineage" in problem
     assert planned(Iceberg.source("a.v3").incremental().on_expired("rebootstrap") >> SINK)
+
+
+def test_updates_that_nothing_pairs_are_not_upserted(planned: Any, problems: Any, catalog: Catalog) -> None:
+    with_lineage(catalog, "a.v3")
+    sink = SINK.upsert("id", order_by="_change_ordinal", delete_when="_change_type = 'DELETE'")
+    (problem,) = problems(FOLLOWED.changes() >> sink)
+    assert "local.a.orders, of format v2, without keys: an update is a DELETE and an INSERT of one commit" in problem
+    assert 'changes(keys="id")' in problem
+    assert planned(FOLLOWED.changes("id") >> sink)
+    replica = planned(Iceberg.source("a.v3").incremental().changes() >> sink)
+    assert replica.write.left_out == ("_change_type", "_change_ordinal", "_commit_snapshot_id")

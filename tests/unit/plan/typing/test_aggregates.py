@@ -113,6 +113,35 @@ def test_anything_else_names_both_ways(problems: Any, pipeline: Any, message: st
     assert any(re.search(message, problem) for problem in problems(pipeline)), problems(pipeline)
 
 
+COUNTS = {
+    "aggregate": FOLLOWED >> aggregate("name", n="count(DISTINCT id)") >> SINK.upsert("name"),
+    "within": FOLLOWED >> aggregate("name", n="1 + sum(DISTINCT id)") >> SINK.upsert("name"),
+    "window": FOLLOWED
+    >> watermark("ts", "1h")
+    >> window("ts", "1h").group_by("name").agg(n="count(DISTINCT id)")
+    >> SINK,
+    "sql": FOLLOWED >> sql("SELECT name, count(DISTINCT id) AS n FROM input GROUP BY name") >> SINK.upsert("name"),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_distinct_values_are_not_counted_in_a_stream(problems: Any, name: str) -> None:
+    [problem] = problems(COUNTS[name])
+    assert re.match(r".*test_aggregates\.py:\d+: .*: Spark keeps no state of distinct values, as in '", problem), (
+        problem
+    )
+    assert ("approx_count_distinct(id)" in problem) == (name != "within")
+
+
+def test_distinct_values_elsewhere_are_no_matter(planned: Any) -> None:
+    once = Iceberg.source("a.orders") >> aggregate("name", n="count(DISTINCT id)")
+    planned(once >> SINK)
+    planned(FOLLOWED >> BOUNDED >> join(once, on="name") >> SINK)
+    planned(FOLLOWED >> aggregate("name", n="approx_count_distinct(id)") >> SINK.upsert("name"))
+    view = Iceberg.source("a.orders").changes("id").incremental()
+    planned(view >> aggregate("name", n="count(DISTINCT id)") >> SINK.upsert("name"))
+
+
 def test_an_aggregate_of_a_batch_is_no_matter(planned: Any) -> None:
     plan = planned(Iceberg.source("a.orders") >> aggregate("name", n="count(*)") >> SINK.upsert("name"))
     assert (plan.path, plan.output_mode) == (ReadPath.BATCH, "append")

@@ -81,7 +81,7 @@ def test_an_expression_has_the_type_that_spark_gives_it(expression: str, kind: s
 @pytest.mark.parametrize(
     "expression",
     [
-        "my_udf(id)",
+        "luhn_check(id)",
         "coalesce(name, id)",
         "name + 1",
         "array_remove(arr, 1L)",
@@ -219,7 +219,7 @@ def test_a_where_that_is_no_condition(condition: str, kind: str) -> None:
     assert problem.fix == 'write a condition, such as "amount > 0".'
 
 
-@pytest.mark.parametrize("condition", ["flag", "id > 1", "not flag", "null", "my_udf(id)", "flag and id in (1, 2)"])
+@pytest.mark.parametrize("condition", ["flag", "id > 1", "not flag", "null", "luhn_check(id)", "flag and id in (1, 2)"])
 def test_a_where_that_may_be_a_condition(condition: str) -> None:
     assert after(s.where(condition)) == (COLUMNS, [])
 
@@ -595,7 +595,7 @@ def test_plain_columns_need_no_parser() -> None:
 def test_an_expectation_keeps_the_columns() -> None:
     kept, problems = after(s.expect({"positive": "amount > 0", "named": "name IS NOT NULL AND flag"}, on_fail="drop"))
     assert (kept, problems) == (COLUMNS, [])
-    assert after(s.expect({"flagged": "flag", "ours": "my_udf(id)", "none": "NULL"}))[1] == []
+    assert after(s.expect({"flagged": "flag", "ours": "luhn_check(id)", "none": "NULL"}))[1] == []
     assert after(s.expect({"any": "x > 0"}), None) == (None, [])
 
 

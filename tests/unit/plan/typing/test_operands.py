@@ -73,7 +73,7 @@ def test_the_message_names_the_types_and_the_part(transform: Transform, what: st
     "expression",
     [
         "ts + interval 1 hour", "ts - ts", "d + 1", "1 + d", "d - 1", "ts - interval '1' day", "ts > '2026-01-01'",
-        "transform(arr, ts -> ts + 1)", "name + 1", "amount + my_udf(ts)", "amount + unix_timestamp(ts)", "ts + null",
+        "transform(arr, ts -> ts + 1)", "name + 1", "amount + bround(ts)", "amount + unix_timestamp(ts)", "ts + null",
         "id IN (SELECT max(id) FROM t WHERE amount > ts)", "flag = 1", "not (ts is null)", "id NOT BETWEEN 1 AND 2",
         "d = current_date", "ts < now() - interval 7 days", "amount * -1", "case id when 1 then flag end and flag",
     ],

@@ -49,3 +49,9 @@ def test_two_loops_share_one_budget(waits: list[float]) -> None:
 def test_without_retries_nothing_waits(waits: list[float]) -> None:
     assert CommitRetries(0).wait() is False
     assert waits == []
+
+
+def test_a_retry_without_a_pause_counts(waits: list[float]) -> None:
+    retries = CommitRetries(retries=1)
+    assert (retries.wait(pause=False), retries.wait(pause=False)) == (True, False)
+    assert (retries.used, waits) == (1, [])

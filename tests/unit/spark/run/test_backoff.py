@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from helios import Catalog, Iceberg, Kafka
 from helios.spark.run import backoff
-from helios.spark.run.backoff import Outage
+from helios.spark.run.backoff import Outage, unavailable_service
 
 
 @pytest.fixture
@@ -46,3 +49,16 @@ def test_each_outage_has_all_of_the_time(clock: list[float]) -> None:
 
 def test_no_outage_is_waited_for_when_none_was_asked_for(clock: list[float]) -> None:
     assert Outage(0.0).pause() is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "service"),
+    [
+        ("TimeoutException: Timed out waiting for a node assignment. Call: describeTopics", "Kafka at b:9092"),
+        ("TimeoutException: Cannot fetch record for offset 5 in 120000 milliseconds", "Kafka at b:9092"),
+        ("SocketTimeoutException: Read timed out", "a catalog or its storage"),
+    ],
+)
+def test_brokers_that_are_away_are_named(reason: str, service: str, tmp_path: Path) -> None:
+    sink = Iceberg.sink("a.t", catalog=Catalog.local(path=tmp_path))
+    assert unavailable_service(reason, (Kafka.source("t").servers("b:9092") >> sink).plan()) == service

@@ -1,0 +1,64 @@
+"""The doctor's looks at the services behind a script's sources: brokers, topics, schema registries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from helios.cli.looks import Check, timed
+from helios.errors import HeliosError
+from helios.model.flow import Source, flows
+
+if TYPE_CHECKING:
+    from helios.cli.options import Loaded
+    from helios.spark.sources.looks import Look
+
+
+def look_at_sources(loaded: Loaded) -> list[Check]:
+    """The checks of the services of a script's sources; none where no source has one that is looked at.
+
+    Args:
+        loaded: The script.
+    """
+    from pkgutil import resolve_name
+
+    from helios.plan.sources import row_of
+
+    declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
+    sources = {str(source.origin) + source.label(): source for source in declared if row_of(source).looks}
+    found = [(source, resolve_name(str(row_of(source).looks))(source)) for source in sources.values()]
+    checks: list[Check] = []
+    pending: list[Look] = []
+    jars: list[str] = []
+    for source, (without, within) in found:
+        made = [timed(look.name, look.what, look.where, look.remedy) for look in without]
+        checks += made
+        needed = [check for check, look in zip(made, without, strict=True) if look.needed]
+        if needed and not any(check.ok for check in needed):
+            checks += [Check(look.name, None, "not asked: see its brokers") for look in within]
+        else:
+            pending += within
+            jars += _jars(source)
+    return [*checks, *(_with_spark(loaded, pending, jars) if pending else [])]
+
+
+def _jars(source: Source) -> Iterable[str]:
+    from helios.plan.sources import row_of
+
+    return (*row_of(source).jars, *source.jars)
+
+
+def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:
+    """The looks that need a JVM with Kafka's own clients."""
+    from helios.spark.session import session
+
+    config = replace(loaded.context.config, master="local[1]")
+    try:
+        spark = session.start(config, tuple(dict.fromkeys(("iceberg", "sqlite", *jars))))
+    except HeliosError as error:
+        return [Check(look.name, False, error.what, fix=error.fix) for look in looks]
+    try:
+        return [timed(look.name, look.what, look.where, look.remedy) for look in looks]
+    finally:
+        spark.stop()

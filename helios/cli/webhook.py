@@ -1,0 +1,51 @@
+"""`webhook`: receives the deliveries of a script's webhooks, without Spark."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from helios.cli import options, output
+from helios.cli.options import Target
+
+
+@click.command()
+@options.script_argument
+@options.set_option
+@options.common
+@options.json_option
+def webhook(target: Target, values: dict[str, str], profile: str | None, as_json: bool) -> None:
+    """Receive the deliveries of a script's webhooks, without Spark.
+
+    They wait in their segments until `helios run` has committed them; a run beside it leaves receiving to this command.
+    Ctrl-C and SIGTERM answer what is under way, and end.
+
+    \b
+    Example:
+      helios webhook pipeline.py
+    """
+    from helios.errors import InputError
+    from helios.model.flow import flows
+    from helios.plan.sources import row_of
+    from helios.webhooks import RECEIVING, receiving
+
+    loaded = options.load(target, profile, values, offline=True)
+    streams: Iterator[Any] = (inner.source for pipeline in loaded.pipelines for inner in flows(pipeline.stream))
+    sources = {source.folder: source for source in streams if row_of(source).beside == RECEIVING}
+    if not sources:
+        raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with receiving(list(sources.values()), alone=True) as urls:
+        if as_json:
+            output.to_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
+        for url, folder in zip(urls, sources, strict=True):
+            click.echo(f"receiving {url} into {folder}", err=as_json)
+        while not ended.wait(0.5):
+            pass
+    click.echo("stopped", err=as_json)

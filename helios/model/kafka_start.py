@@ -1,0 +1,53 @@
+"""Where the reading of topics begins, as it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.values import caller
+
+Offsets: TypeAlias = "Mapping[int, int] | Mapping[str, Mapping[int, int]]"
+Start: TypeAlias = 'Literal["earliest", "latest"] | str | datetime | Offsets'
+Named: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+"""Offsets by partition, by topic; of the only topic, without its name."""
+
+
+def beginning(at: Start) -> str | datetime | Named:
+    """A declared beginning, checked."""
+    if isinstance(at, Mapping):
+        return _offsets(at)
+    if at in ("earliest", "latest"):
+        return at
+    try:
+        moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+        assert isinstance(moment, datetime)
+    except (ValueError, AssertionError):
+        hint = near_miss(at, ("earliest", "latest")) if isinstance(at, str) else ""
+        raise DeclarationError(
+            f"start({at!r}) is no beginning. {hint}".rstrip(),
+            where=caller(),
+            fix='give "earliest", "latest", a time ("2026-01-01T00:00:00Z") or offsets ({0: 15, 1: 20}).',
+        ) from None
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _offsets(given: Mapping[Any, Any]) -> Named:
+    """Offsets by topic, each checked."""
+    flat = all(isinstance(key, int) for key in given)
+    topics = {"": given} if flat else given
+    found: list[tuple[str, tuple[tuple[int, int], ...]]] = []
+    for topic, offsets in sorted(topics.items(), key=lambda item: str(item[0])):
+        pairs = sorted(offsets.items()) if isinstance(offsets, Mapping) else []
+        counts = [number for pair in pairs for number in pair]
+        right = all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in counts)
+        if not pairs or not right or not isinstance(topic, str):
+            raise DeclarationError(
+                f"start({given!r}): offsets are numbers from 0 on, by partition.",
+                where=caller(),
+                fix='write {0: 15, 1: 20}, or for several topics {"orders": {0: 15}, "payments": {0: 7}}.',
+            )
+        found.append((topic, tuple(pairs)))
+    return tuple(found)

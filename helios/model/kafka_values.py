@@ -1,0 +1,215 @@
+"""How the values of Kafka's records become columns, as it is declared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from helios.errors import DeclarationError
+from helios.model.arguments import columns_ddl, count, one_of, text
+from helios.model.values import Secret, caller
+
+ValueFormat: TypeAlias = Literal["json", "avro", "string", "bytes"]
+Extra: TypeAlias = Literal["fail", "ignore"]
+
+FORMATS = ("json", "avro", "string", "bytes")
+WITH_FIELDS = ("json", "avro")
+EXTRA = ("fail", "ignore")
+
+SAMPLE = 1_000
+"""So many records are looked at to infer the columns of JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Registry:
+    """A schema registry, spoken to as Confluent's: values begin with the byte 0 and the id of their schema.
+
+    Attributes:
+        url: Its address.
+        username: The name for basic authentication; None without.
+        password: Its password.
+        subject: The subject whose latest schema the columns follow; None for that of each topic, `TOPIC-value`.
+        allow_http: Whether `http://` may lead to another machine.
+    """
+
+    url: str
+    username: str | None = None
+    password: Secret | None = field(default=None, repr=False)
+    subject: str | None = None
+    allow_http: bool = False
+
+    @classmethod
+    def of(
+        cls, url: str, login: tuple[str, str | Secret] | None, subject: str | None, *, allow_http: bool = False
+    ) -> Self:
+        """The registry as it was declared.
+
+        Raises:
+            DeclarationError: The address is none of HTTP, or has a login in it.
+        """
+        try:
+            parts = urlsplit(text(url, "registry="))
+            right = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+        except ValueError:
+            right, parts = False, urlsplit("")
+        if not right or parts.username is not None:
+            # What stands before an @ is not repeated: it may be a password.
+            shown = "registry=" if "@" in url else f"registry={url!r}"
+            raise DeclarationError(
+                f"{shown} is not the address of a registry"
+                f"{': a login in it would be shown' if parts.username is not None else ''}.",
+                where=caller(),
+                fix='write registry="https://registry:8081", and registry_login=("name", password) for a login.',
+            )
+        if login is not None and (not isinstance(login, tuple) or len(login) != 2):
+            raise DeclarationError(
+                "registry_login= takes a name and a password.", where=caller(), fix='write ("name", password).'
+            )
+        name, secret = login if login is not None else (None, None)
+        return cls(
+            url=url.rstrip("/"),
+            username=text(name, "registry_login=") if name is not None else None,
+            password=Secret(secret) if isinstance(secret, str) else secret,
+            subject=subject,
+            allow_http=allow_http,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """How values are read.
+
+    Attributes:
+        format: "bytes", "string", "json" or "avro".
+        columns: The columns, as DDL; None where they are known when the records are read.
+        avro: The declared schema of Avro, as JSON.
+        registry: The registry that knows the schemas of values.
+        extra: What happens to fields of a value that the schema lacks.
+        sample: Of inferred columns, how many records are looked at.
+    """
+
+    format: str = "bytes"
+    columns: str | None = "`value` binary"
+    avro: str | None = None
+    registry: Registry | None = None
+    extra: str = "fail"
+    sample: int = SAMPLE
+
+    @classmethod
+    def of(
+        cls,
+        format: str,
+        schema: str | Path | Mapping[str, Any] | None,
+        extra: str,
+        sample: int,
+        registry: Registry | None,
+    ) -> Self:
+        """The values as they were declared; see `KafkaSource.value`.
+
+        Raises:
+            DeclarationError: The format is unknown, or it and the others do not fit.
+        """
+        one_of(format, FORMATS, "value")
+        one_of(extra, EXTRA, "extra")
+        count(sample, "sample")
+        if format == "json":
+            cls._refuse(format, sample=schema is not None and sample != SAMPLE)
+            columns = columns_ddl(schema if not isinstance(schema, Path) else str(schema))
+            return cls(format=format, columns=columns, extra=extra, sample=sample, registry=registry)
+        cls._refuse(format, sample=sample != SAMPLE)
+        if format == "avro":
+            if schema is None and registry is None:
+                raise DeclarationError(
+                    'value("avro") needs the schema of the values, or a registry that knows it.',
+                    where=caller(),
+                    fix='write value("avro", schema="orders.avsc"), or registry="https://registry:8081".',
+                )
+            avro = avro_schema(schema) if schema is not None else None
+            return cls(format=format, columns=None, avro=avro, extra=extra, registry=registry)
+        cls._refuse(format, schema=schema is not None, extra=extra != "fail", registry=registry is not None)
+        return cls(format=format, columns=f"`value` {'string' if format == 'string' else 'binary'}")
+
+    @staticmethod
+    def _refuse(format: str, **given: bool) -> None:
+        """Refuses arguments that mean nothing for a format."""
+        what = next((name for name, there in given.items() if there), None)
+        if what is None:
+            return
+        about = "columns of JSON that are inferred, without schema=" if what == "sample" else "values with fields"
+        raise DeclarationError(
+            f"value({format!r}): {what}= is about {about}.", where=caller(), fix=f"leave {what}= out."
+        )
+
+    @property
+    def fields(self) -> bool:
+        """Whether a value has fields, which become columns."""
+        return self.format in WITH_FIELDS
+
+    @property
+    def inferred(self) -> bool:
+        """Whether the columns are inferred from records."""
+        return self.format == "json" and self.columns is None
+
+    def text(self) -> str:
+        """The declaration, as part of the pipeline's steps."""
+        columns = self.columns if self.format == "json" else self.avro
+        schema = f", schema={columns!r}" if self.fields and columns is not None else ""
+        known = f", registry={self.registry.url!r}" if self.registry is not None else ""
+        more = f", extra={self.extra!r}" if self.extra != "fail" else ""
+        return f"value({self.format!r}{schema}{known}{more})"
+
+    def details(self) -> Iterator[str]:
+        """Lines of the plan."""
+        others = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}
+        yield f"values as {self.format}" + (f"; {others[self.extra]}" if self.fields else "")
+        if self.inferred:
+            yield f"columns inferred from about {self.sample:,} records at the first start, and kept in the checkpoint"
+        if self.registry is not None:
+            login = f", as {self.registry.username}" if self.registry.username is not None else ""
+            follows = self.format == "avro" and self.avro is None
+            subject = f"the latest schema of {self.registry.subject or 'TOPIC-value'}"
+            yield f"schema registry {self.registry.url}{login}" + (f"; columns as {subject}" if follows else "")
+
+    def as_json(self) -> dict[str, Any]:
+        """What `helios plan --json` says."""
+        return {
+            "value": self.format,
+            "extra": self.extra if self.fields else None,
+            "inferred_from": self.sample if self.inferred else None,
+            "registry": self.registry.url if self.registry is not None else None,
+        }
+
+
+def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
+    """A schema of Avro as JSON: as it was given, or of the file that was named.
+
+    Raises:
+        DeclarationError: The file cannot be read, or the schema is none of a record.
+    """
+    what = 'value("avro", schema=)'
+    if isinstance(given, Path) or (isinstance(given, str) and given.strip().endswith(".avsc")):
+        try:
+            content: Any = Path(given).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DeclarationError(
+                f"{what}: {given} cannot be read: {error}.", where=caller(), fix="give the path of an .avsc file."
+            ) from None
+    else:
+        content = given
+    try:
+        found = json.loads(content) if isinstance(content, str) else dict(content)
+    except (ValueError, TypeError) as error:
+        raise DeclarationError(
+            f"{what}: that is no JSON: {error}.", where=caller(), fix="give Avro's JSON, or the path of an .avsc file."
+        ) from None
+    if not isinstance(found, dict) or found.get("type") != "record" or not found.get("fields"):
+        raise DeclarationError(
+            f"{what}: values are records with fields, and the schema is none of a record.",
+            where=caller(),
+            fix='write {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}.',
+        )
+    return json.dumps(found, separators=(",", ":"))

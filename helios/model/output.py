@@ -1,0 +1,146 @@
+"""Sinks that are no tables: they keep no record of what they got, so rows reach them at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from helios.errors import DeclarationError
+from helios.model.arguments import count, text
+from helios.model.flow import Sink
+from helios.model.values import caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Sink):
+    """A sink without a record of its batches: nothing tells whether a batch that is run again is there already.
+
+    Attributes:
+        kind: The name of its kind, in plans.
+        lasting: Whether what it gets outlives the process, so that the progress of a pipeline is kept too.
+        why: Why rows may reach it more than once.
+        demands_exactly_once: Whether `.exactly_once()` was called, which `check` refuses.
+        checkpoint_location: Where the progress is kept; None for the default.
+    """
+
+    kind: ClassVar[str] = ""
+    lasting: ClassVar[bool] = False
+    why: ClassVar[str] = "a batch that is run again is delivered again"
+
+    demands_exactly_once: bool = False
+    checkpoint_location: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What is written, of this kind."""
+        raise NotImplementedError
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Components of `helios.environment.coordinates` that writing it needs."""
+        return ()
+
+    @property
+    def service(self) -> str | None:
+        """The service that gets the rows, as messages name it; None where there is none."""
+        return None
+
+    def exactly_once(self) -> Self:
+        """Is refused by `check`: only an Iceberg table can tell which batches it holds."""
+        return replace(self, demands_exactly_once=True)
+
+    def details(self) -> Iterator[str]:
+        """Lines of the plan about how it is written."""
+        yield from ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySink(Output):
+    """Rows in the memory of this process. Created by `Memory.sink`."""
+
+    kind: ClassVar[str] = "memory"
+    why: ClassVar[str] = "each run begins anew"
+
+    held_as: str
+
+    @property
+    def name(self) -> str:
+        return self.held_as
+
+    def label(self) -> str:
+        return f"Memory.sink({self.held_as})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleSink(Output):
+    """Rows on standard output. Created by `Console.sink`."""
+
+    kind: ClassVar[str] = "console"
+    why: ClassVar[str] = "each run begins anew, and a batch that is run again is printed again"
+
+    rows: int = 20
+
+    @property
+    def name(self) -> str:
+        return "stdout"
+
+    def details(self) -> Iterator[str]:
+        yield f"the first {self.rows:,} rows of each batch, and how many more there are"
+
+    def label(self) -> str:
+        return "Console.sink()" if self.rows == 20 else f"Console.sink(rows={self.rows})"
+
+
+class Console:
+    """Standard output as a sink, to look at a stream."""
+
+    @staticmethod
+    def sink(rows: int = 20) -> ConsoleSink:
+        """Prints the rows of each batch.
+
+        Args:
+            rows: How many rows of a batch are printed; of more it says how many there are.
+
+        Raises:
+            DeclarationError: The number is none.
+
+        Examples:
+            >>> Console.sink().label()
+            'Console.sink()'
+        """
+        return ConsoleSink(rows=count(rows, "rows"))
+
+
+@dataclass
+class Held:
+    """The rows that pipelines have put under one name: by pipeline, then by batch.
+
+    Attributes:
+        batches: The rows of each batch. One that is run again replaces its rows.
+    """
+
+    batches: dict[str, dict[int, list[dict[str, Any]]]] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows, batch by batch."""
+        return [row for one in self.batches.values() for number in sorted(one) for row in one[number]]
+
+
+HELD: dict[str, Held] = {}
+"""By name, what `Memory.sink` holds in this process."""
+
+
+def named(name: str) -> str:
+    """The name of a sink in memory.
+
+    Raises:
+        DeclarationError: It is empty, or has other signs than letters, digits, `_`, `-` and `.`.
+    """
+    if not all(c.isalnum() or c in "_-." for c in text(name, "Memory.sink()")):
+        raise DeclarationError(
+            f"Memory.sink({name!r}): a name has letters, digits, '_', '-' and '.'.",
+            where=caller(),
+            fix='write Memory.sink("orders").',
+        )
+    return name

@@ -1,0 +1,58 @@
+"""What the names of a pipeline tell before anything is compiled: its tables, and the jars that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from helios.catalog.conf import checkpoint_components, components, object_components, warehouse
+from helios.catalog.names import TableName
+from helios.errors import InputError
+from helios.model.flow import Pipeline, Sink, Source, flows
+from helios.model.output import Output
+from helios.model.sink import IcebergSink
+from helios.plan.context import Context
+from helios.plan.sources import row_of
+
+
+def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:
+    """The table of rejected rows: in the catalog of the sink, unless its name begins with a declared catalog."""
+    name = sink.quarantine_table
+    if name is None:
+        return None
+    named = len(name.parts) > 2 and name.parts[0] in {**context.config.catalogs, **context.catalogs}
+    catalog = None if named else sink.catalog
+    return context.resolve(name, catalog, sink.origin)
+
+
+def target_of(sink: IcebergSink, context: Context) -> TableName:
+    """The table that a sink writes."""
+    return context.resolve(sink.table, sink.catalog, sink.origin)
+
+
+def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:
+    """The jar components that pipelines need, from their names alone, before anything is compiled."""
+    found: dict[str, None] = {}
+    for pipeline in pipelines:
+        nodes: list[Source | Sink] = [pipeline.sink, *(inner.source for inner in flows(pipeline.stream))]
+        for node in nodes:
+            try:
+                found |= dict.fromkeys(_components(node, context))
+            except InputError:
+                continue  # reported with the other problems, by compile_pipelines
+    return tuple(found)
+
+
+def _components(node: Source | Sink, context: Context) -> Iterator[str]:
+    """The jar components of a source or a sink, from its names alone."""
+    if isinstance(node, Source):
+        if node.reference is not None:
+            yield from components(context.resolve(*node.reference, node.origin).catalog)
+        place = row_of(node).place(node, context)
+        yield from (*row_of(node).jars, *node.jars, *(object_components(place.location) if place else ()))
+    elif isinstance(node, IcebergSink):
+        target, quarantine = target_of(node, context), quarantine_of(node, context)
+        for table in (target, quarantine):
+            yield from components(table.catalog) if table is not None else ()
+        yield from checkpoint_components(node.checkpoint_location or warehouse(target.catalog) or "")
+    elif isinstance(node, Output):
+        yield from node.jars

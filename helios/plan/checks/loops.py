@@ -1,0 +1,57 @@
+"""A pipeline that reads what it appends: whether that certainly never ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Pipeline, Step, flows
+from helios.model.steps import Cast, Drop, Expect, Join, Rename, Select, Union, Watermark, WithColumns
+from helios.plan.nodes import ReadPlan, WritePlan
+from helios.table.refs import MAIN
+
+KEEPING = (Cast, Drop, Rename, Select, Union, Watermark, WithColumns)
+"""Steps that give at least one row for each row, unless an expression generates rows."""
+
+GENERATING = re.compile(
+    r"\b(?:\w*explode|inline|stack|json_tuple|collations|sql_keywords)(?:_outer)?\s*\(", re.IGNORECASE
+)
+
+
+def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePlan) -> list[HeliosError]:
+    """The problem of a followed table that each batch appends to, where no step can leave rows out.
+
+    Args:
+        pipeline: The pipeline.
+        reads: Its sources, in the order of its flows.
+        write: Its target.
+    """
+    sink, (outer, *inner) = write.sink, flows(pipeline.stream)
+    if sink.mode.traits.reruns or sink.routing is not None:
+        return []  # only an append adds each row once more
+    # What comes in from the side passes steps of several flows: in doubt, of all.
+    everything = [step for flow in (outer, *inner) for step in flow.steps]
+    ways = [(outer.steps, ("left", "full")), *[(everything, ("full",)) for _ in inner]]
+    loops = any(
+        _is_target(read, write) and not read.source.conditions and all(_keeps(step, joins) for step in steps)
+        for read, (steps, joins) in zip(reads, ways, strict=True)
+    )
+    what = f"{write.table.text} is followed and appended to: each batch is read again as new rows, without an end."
+    fix = "write into another table, or a branch; or leave out what is done: where(...) behind the source."
+    return [DeclarationError(what, where=sink.origin, fix=fix)] if loops else []
+
+
+def _is_target(read: ReadPlan, write: WritePlan) -> bool:
+    """Whether a source follows the branch that is written."""
+    same = read.table is not None and read.table.text == write.table.text
+    return same and read.source.streaming and (read.branch or MAIN) == (write.sink.branch_name or MAIN)
+
+
+def _keeps(step: Step, joins: Sequence[str]) -> bool:
+    """Whether a step certainly gives a row for each row; in doubt it does not."""
+    if isinstance(step, Join):
+        return step.how in joins
+    if isinstance(step, Expect):
+        return step.on_fail == "fail"
+    return isinstance(step, KEEPING) and not any(GENERATING.search(text) for text in step.sql_texts)

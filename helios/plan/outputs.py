@@ -1,0 +1,61 @@
+"""The plan of a sink that is no table, and its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helios.catalog.names import Address
+from helios.catalog.spec import Catalog
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Pipeline, flows
+from helios.model.kafka_sink import KafkaSink
+from helios.model.output import Output
+from helios.model.sink import IcebergSink
+from helios.model.steps import Expect
+from helios.model.values import Identifier
+from helios.plan.checks.topics import connection_problems
+from helios.plan.nodes import WritePlan
+
+TEMPORARY = "helios_output"
+"""The name of the catalog of a sink whose progress ends with its run."""
+
+
+def plan_output(sink: Output, home: Catalog) -> WritePlan:
+    """How a sink that is no table is written: rows are appended, by the defaults of an Iceberg sink.
+
+    Args:
+        sink: The sink.
+        home: The catalog whose warehouse keeps the progress, if that is kept.
+    """
+    catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
+    return WritePlan(
+        table=Address(catalog, (sink.kind,), sink.name),
+        sink=IcebergSink(table=Identifier((sink.kind, sink.name)), origin=sink.origin),
+        exists=False,
+        uuid=None,
+        format_version=0,
+        partitioning=None,
+        output=sink,
+    )
+
+
+def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
+    """The problems of sources and steps that do not fit a sink without a record and without a quarantine."""
+    if sink.demands_exactly_once:
+        yield DeclarationError(
+            f"{sink.label()} cannot keep .exactly_once(): nothing in it tells which batches it holds.",
+            where=sink.origin,
+            fix="write an Iceberg table, or leave .exactly_once() out: rows are delivered at least once.",
+        )
+    if isinstance(sink, KafkaSink):
+        yield from connection_problems(sink, sink.label())
+    inner = list(flows(pipeline.stream))
+    steps = [step for flow in inner for step in flow.steps]
+    found = [(step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"]
+    found += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]
+    for called, origin in found:
+        yield DeclarationError(
+            f"{called}: {sink.label()} has no quarantine for rejected rows.",
+            where=origin,
+            fix='write "fail" or "drop", or write an Iceberg table with .quarantine("ns.rejected").',
+        )

@@ -1,0 +1,75 @@
+"""The keys of a batch as an expression of Iceberg's, which tells of a row whether its key is one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaExpression
+
+Key = tuple[object, ...]
+UNREADABLE = "\ufffd"
+"""What stands in text for bytes that are none: what they were is not known."""
+
+
+class BatchKeys:
+    """The keys of a batch, which are collected when they are first asked for.
+
+    Args:
+        columns: The key columns, as the target names them; none where Iceberg cannot compare them all.
+        give: Gives the keys, by these columns; None where they are many.
+        within: What a file must be able to meet to hold such a key: the range of the keys.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], give: Callable[[], Sequence[Key] | None], within: JavaExpression
+    ) -> None:
+        self.columns = columns
+        self.within = within
+        self._give = give
+
+    @cached_property
+    def expression(self) -> JavaExpression | None:
+        """What a row meets if its key is in the batch, and no other row; None where that cannot be said."""
+        keys = self._give() if self.columns else None
+        if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
+            return None
+        make = classes().org.apache.iceberg.expressions
+        found: JavaExpression = make.ExpressionParser.fromJson(json.dumps(one_of(self.columns, keys)))
+        return getattr(make.Expressions, "and")(self.within, found)  # type: ignore[no-any-return]
+
+
+def one_of(columns: Sequence[str], keys: Iterable[Key]) -> dict[str, object]:
+    """An expression as Iceberg's JSON has it: the columns hold one of the keys.
+
+    Args:
+        columns: The columns.
+        keys: Their values.
+
+    Examples:
+        >>> one_of(["id"], [(7,), (8,)])
+        {'type': 'in', 'term': 'id', 'values': [7, 8]}
+    """
+    distinct = list(dict.fromkeys(keys))
+    each: list[dict[str, object]] = [
+        {"type": "in", "term": name, "values": list(dict.fromkeys(values))}
+        for name, values in zip(columns, zip(*distinct, strict=True), strict=True)
+    ]
+    if len(columns) > 1:  # Iceberg asks the last one only of rows that meet those before
+        each.append(_joined("or", [_equal(columns, key) for key in distinct]))
+    return _joined("and", each)
+
+
+def _equal(columns: Sequence[str], key: Key) -> dict[str, object]:
+    pairs = zip(columns, key, strict=True)
+    return _joined("and", [{"type": "eq", "term": name, "value": value} for name, value in pairs])
+
+
+def _joined(kind: str, parts: Sequence[dict[str, object]]) -> dict[str, object]:
+    """Parts joined in halves: Iceberg walks an expression by recursion."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return {"type": kind, "left": _joined(kind, parts[:half]), "right": _joined(kind, parts[half:])}

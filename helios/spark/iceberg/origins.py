@@ -1,0 +1,61 @@
+"""The line of the script that an error of a run is about, where the error does not say it itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FrameType
+
+from helios.errors import CheckFailed, EnvironmentProblem, HeliosError, Origin
+from helios.plan.nodes import Plan, ReadPlan
+
+SOURCES = "helios.spark.sources."
+SINKS = ("helios.spark.sinks.", "helios.spark.checkpoint.", "helios.spark.maintenance.")
+STEPS = "helios.spark.steps."
+
+
+def locate(error: HeliosError, plan: Plan) -> None:
+    """Gives an error the line of the source, the sink or the pipeline that it is about, unless it has one.
+
+    Args:
+        error: An error that a run raised.
+        plan: The pipeline.
+    """
+    if isinstance(error, CheckFailed):
+        for problem in error.problems:
+            problem.where = problem.where or origin_of(error, plan)
+        error.what = "\n".join(map(str, error.problems))
+    elif not isinstance(error, EnvironmentProblem):  # that is about the machine
+        error.where = error.where or origin_of(error, plan)
+
+
+def origin_of(error: BaseException, plan: Plan) -> Origin | None:
+    """The line of the node in whose code an error was raised; None for an error of none of them."""
+    for module, _ in _raised_in(error):
+        if module.startswith(SOURCES):
+            return _source(error, plan)
+        if module.startswith(SINKS):
+            return plan.declared.sink.origin
+        if module.startswith(STEPS):
+            return plan.origin
+    return None
+
+
+def _source(error: BaseException, plan: Plan) -> Origin:
+    """The line of the source that raised an error: of several ones the reader's own, or the one that it names."""
+    for _, frame in _raised_in(error):
+        read = getattr(frame.f_locals.get("self"), "read_plan", None)
+        if isinstance(read, ReadPlan):
+            return read.source.origin
+    named = [read for read in plan.reads if read.name in str(error)]
+    if named or len(plan.reads) == 1:
+        return max(named or plan.reads, key=lambda read: len(read.name)).source.origin
+    return plan.origin
+
+
+def _raised_in(error: BaseException) -> Iterator[tuple[str, FrameType]]:
+    """The modules and frames that an error passed through, the innermost first."""
+    frames, traceback = [], error.__traceback__
+    while traceback is not None:
+        frames.append(traceback.tb_frame)
+        traceback = traceback.tb_next
+    return ((str(frame.f_globals.get("__name__")), frame) for frame in reversed(frames))

@@ -1,0 +1,40 @@
+"""Startup validation of a sink that is no table: checkpoint and pipeline must match."""
+
+from __future__ import annotations
+
+from helios.errors import InputError
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.startup import StartupValidator
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.output import OutputSink
+from helios.spark.sinks.protocol import Sink
+
+
+class OutputStartup(StartupValidator):
+    """Validates the start of a pipeline whose sink keeps no record.
+
+    Args:
+        context: As for `StartupValidator`.
+        new_checkpoint: Whether `--new-checkpoint` was given, which is refused.
+        full_refresh: Whether `--full-refresh` was given, which is refused.
+    """
+
+    def __init__(self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool) -> None:
+        super().__init__(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh)
+        self.routed = True  # there is no one table to open
+
+    def _refuse_unresumable(self) -> None:
+        output = self.plan.write.output
+        assert output is not None
+        raise InputError(
+            f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: {output.label()} keeps no record "
+            "of what it holds, and cannot be emptied.",
+            where=self.plan.origin,
+            fix="give the pipeline another .named(...): it then begins at the start of its sources.",
+        )
+
+    def _refuse_lost(self, table: JavaTable | None) -> None:
+        """Does nothing: what the sink holds is not known."""
+
+    def _placed(self, context: SinkContext, planned: int) -> Sink:
+        return OutputSink(context, anew=planned < 0)

@@ -1,0 +1,26 @@
+"""Maintenance between batches in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from helios.spark.maintenance.maintain import Upkeep
+
+
+def summary(upkeep: Upkeep) -> str:
+    """A one-line summary of maintenance."""
+    done: Any = upkeep.done
+    return SUMMARIES[upkeep.kind](done)
+
+
+SUMMARIES: dict[str, Callable[[Any], str]] = {
+    "compact": lambda done: (
+        f"compacted {done.rewritten} files into {done.added}"
+        + (f", {done.deletes} delete files" if done.deletes else "")
+        + (f"; gave up: {done.gave_up}" if done.gave_up else "")
+    ),
+    "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
+    "orphans": lambda done: f"deleted {len(done.files)} orphan files",
+}
+"""The summary of each kind of maintenance."""

@@ -1,0 +1,121 @@
+"""Rows to a Kafka topic, through Spark's batch writer: every record is acknowledged before the batch is done."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+
+from helios.errors import InputError, RunError
+from helios.model.kafka import KafkaSource
+from helios.model.kafka_sink import KafkaSink
+from helios.spark.jvm.sql import quoted, refusal
+from helios.spark.sources.kafka_cluster import Cluster, properties
+
+NESTED = (ArrayType, MapType, StructType, VariantType)
+
+WRITING = {
+    "ignoreNullFields": "false",
+    # Spark's own formats have no digits behind milliseconds.
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How a row becomes JSON: every column is there, and no value is cut."""
+
+REFUSED = re.compile(r"org\.apache\.kafka\.common\.errors\.(\w+): ([^\n]*)")
+
+
+def verify(sink: KafkaSink, *, begun: bool) -> None:
+    """Looks whether the topic is there: a producer would wait a minute for it, or a broker make it.
+
+    Args:
+        sink: The sink.
+        begun: Whether the pipeline has run a batch, and waits for brokers that are away.
+
+    Raises:
+        NotFound: It is not there.
+        RunError: The cluster does not answer, or refuses.
+    """
+    asked = KafkaSource(
+        topics=(sink.topic,),
+        brokers=sink.brokers,
+        login=sink.login,
+        encryption=sink.encryption,
+        client=sink.client,
+        origin=sink.origin,
+    )
+    cluster = Cluster(asked, sink.label())
+    try:
+        if not cluster.logs([sink.topic]):
+            raise cluster.missing([sink.topic])
+    except RunError as error:
+        if begun:
+            raise
+        raise RunError(error.what, where=error.where, fix=error.fix) from None
+
+
+def produce(sink: KafkaSink, df: DataFrame) -> None:
+    """Produces the rows of a batch.
+
+    Args:
+        sink: The sink.
+        df: The rows.
+
+    Raises:
+        InputError: The key or the value is no expression of these rows, or of another type.
+        RunError: A record was refused.
+    """
+    records = _records(sink, df)
+    options = {f"kafka.{name}": value for name, value in properties(sink).items()}
+    options |= {"kafka.acks": "all", "kafka.enable.idempotence": "true", "topic": sink.topic}
+    try:
+        records.write.format("kafka").options(**options).save()
+    except (Py4JJavaError, PySparkException) as error:
+        refused = REFUSED.findall(str(error))
+        if not refused:
+            raise
+        name, message = refused[-1]
+        raise RunError(
+            f"{sink.label()}: a record of the batch was not taken: {name}: {message}",
+            where=sink.origin,
+            fix="mend the cause, and run again: records of the batch that were taken are produced again.",
+        ) from error
+
+
+def _records(sink: KafkaSink, df: DataFrame) -> DataFrame:
+    """The rows as Spark's writer takes them: `key`, which may be missing, and `value`."""
+    if sink.format == "json":
+        value = F.to_json(F.struct(*[F.col(quoted(name)) for name in df.columns]), WRITING)
+    else:
+        wanted: DataType = StringType() if sink.format == "string" else BinaryType()
+        kind = _type(sink, df, sink.valued_by, f"value({sink.format!r}, {sink.valued_by!r})")
+        if kind != wanted:
+            raise InputError(
+                f"{sink.label()}: {sink.valued_by} is {kind.simpleString()}, and no {wanted.simpleString()}.",
+                where=sink.origin,
+                fix=f'write value("{sink.format}", "CAST(... AS {wanted.simpleString()})").',
+            )
+        value = F.expr(sink.valued_by)
+    columns: list[Column] = [value.alias("value")]
+    if sink.keyed_by is not None:
+        kind = _type(sink, df, sink.keyed_by, f"key({sink.keyed_by!r})")
+        if isinstance(kind, NESTED):
+            raise InputError(
+                f"{sink.label()}: key({sink.keyed_by!r}) is {kind.simpleString()}, and a key is bytes or text.",
+                where=sink.origin,
+                fix=f'write key("to_json({sink.keyed_by})").',
+            )
+        key = F.expr(sink.keyed_by)
+        columns.append((key if isinstance(kind, BinaryType) else key.cast("string")).alias("key"))
+    return df.select(*columns)
+
+
+def _type(sink: KafkaSink, df: DataFrame, expression: str, what: str) -> DataType:
+    try:
+        return df.select(F.expr(expression)).schema.fields[0].dataType
+    except AnalysisException as error:
+        raise refusal(f"{sink.label()}: {what}", error, sink.origin) from error

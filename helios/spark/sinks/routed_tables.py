@@ -1,0 +1,110 @@
+"""The tables of a routed sink: each is opened only if it is the one that rows were routed into under its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+
+from helios.catalog.names import TableName
+from helios.errors import CheckFailed, CheckpointError, InputError
+from helios.model.source import POSITION
+from helios.plan.target import existing
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.alignment import columns_of
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.table import TableSink, create, ensure_branch, shape
+from helios.table.ledger import Record
+
+
+def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
+    """Opens a routed table, and validates its schema and that its record is this checkpoint's.
+
+    Args:
+        context: The context of the tables.
+        name: The table.
+        table: Iceberg's table object; None for a table to create.
+        df: The rows; only their schema is used.
+
+    Raises:
+        CheckFailed: The rows do not fit, or its partitioning differs.
+        CheckpointError: It holds rows of the pipeline from another checkpoint, lost its record, is gone, or is another
+            table than its name says.
+        InputError: It is missing and must not be created.
+    """
+    sink, known = context.plan.write.sink, context.checkpoint.tables()
+    made = table is None
+    if table is not None:
+        refuse_other(context, name, table)
+    if table is None:
+        if name.text in known:
+            raise gone_error(context, name)
+        if not sink.creates:
+            raise InputError(f"table {name.text} does not exist.", where=sink.origin)
+        claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
+        table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
+    else:
+        _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))
+        if problems:
+            raise CheckFailed(problems)
+    ledger = context.ledger(table)
+    record = ledger.load()
+    is_own = record is not None and record.checkpoint == context.checkpoint_id
+    if not is_own and (name.text in known or (record is not None and record.position is not None)):
+        raise foreign_error(context, name)
+    if not is_own:
+        ledger.claim(Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint))
+    if name.text not in known:
+        context.checkpoint.write_tables({**known, name.text: str(table.uuid())})
+    if not made:
+        shape(context.spark, context.plan, table)
+    elif sink.branch_name is not None:
+        ensure_branch(table, sink.branch_name)
+    return TableSink(context, name, table, sink.branch_name)
+
+
+def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
+    """The error for a routed table that rows were written to, and that is missing."""
+    return CheckpointError(
+        f"the routed table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
+        "was written.",
+        where=context.plan.write.sink.origin,
+        fix=f"restore the table; or, to go on without those rows, take its name out of {context.checkpoint.location}/"
+        "helios/tables.json: rows that arrive for it then make a new one.",
+    )
+
+
+def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> None:
+    """Raises if a table is not the one that rows were routed into under its name, as after a rename.
+
+    Raises:
+        CheckpointError: It is another one.
+    """
+    known, id = context.checkpoint.tables(), str(table.uuid())
+    kept = f"{context.checkpoint.location}/helios/tables.json"
+    where, pipeline = context.plan.write.sink.origin, context.plan.pipeline
+    former = next((other for other, uuid in known.items() if uuid == id and other != name.text), None)
+    if former is not None:
+        raise CheckpointError(
+            f"{name.text} is the table that {pipeline} knows as {former}: it was renamed, and rows would go into the "
+            "wrong table; nothing was written.",
+            where=where,
+            fix=f"rename it back to {former}; or route into tables of another name.",
+        )
+    if known.get(name.text) not in (None, id):
+        raise CheckpointError(
+            f"{name.text} is another table than the one that {pipeline} wrote under that name (its UUID is {id}, and "
+            f"was {known[name.text]}); nothing was written.",
+            where=where,
+            fix=f"restore the table; or, to go on with this one, take its name out of {kept}.",
+        )
+
+
+def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
+    """The error for a routed table that this checkpoint did not write."""
+    return CheckpointError(
+        f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
+        "this one.",
+        where=context.plan.write.sink.origin,
+        fix="restore the checkpoint or the record, or route into tables of another name.",
+    )

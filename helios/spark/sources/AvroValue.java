@@ -1,0 +1,493 @@
+package helios.spark.sources;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.net.ConnectException;
+import java.net.HttpURLConnection;
+import java.net.URL;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.avro.LogicalType;
+import org.apache.avro.LogicalTypes;
+import org.apache.avro.Schema;
+import org.apache.avro.generic.GenericData;
+import org.apache.avro.generic.GenericDatumReader;
+import org.apache.avro.generic.GenericDatumWriter;
+import org.apache.avro.generic.GenericFixed;
+import org.apache.avro.generic.IndexedRecord;
+import org.apache.avro.io.BinaryEncoder;
+import org.apache.avro.io.Decoder;
+import org.apache.avro.io.EncoderFactory;
+import org.apache.avro.util.Utf8;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.api.java.UDF1;
+
+/**
+ * A value in Avro's binary format, resolved by Avro's rules from the schema that it was written with into the wanted
+ * one: a row of its bytes in the wanted schema, and of what is wrong with it; one of both is null.
+ */
+public class AvroValue implements UDF1 {
+  private static final long serialVersionUID = 1L;
+
+  /** So long a registry is waited for, in milliseconds. */
+  private static final int PATIENCE = 10000;
+
+  /** So many elements without bytes of their own a value may have. */
+  private static final int EMPTY_ITEMS = 65536;
+
+  private static final Integer OWN = Integer.valueOf(-1);
+
+  /** The schemas that registries have told, by their address and id: an id never means another one. */
+  private static final Map TOLD = new HashMap();
+
+  private final String schema;
+  private final String registry;
+  private final String login;
+  private final boolean strict;
+  private transient Schema wanted;
+  private transient Map resolving;
+
+  /**
+   * Takes the wanted schema as JSON; the address of the registry, empty where values have no header and are written
+   * with the wanted schema; the header Authorization, or an empty text; and whether a field that the wanted schema
+   * lacks makes a value a bad one.
+   */
+  public AvroValue(String schema, String registry, String login, Boolean strict) {
+    this.schema = schema;
+    this.registry = registry;
+    this.login = login;
+    this.strict = strict.booleanValue();
+  }
+
+  /** What is wrong with a value. */
+  private static class Bad extends IOException {
+    private static final long serialVersionUID = 1L;
+
+    Bad(String why) {
+      super(why);
+    }
+  }
+
+  /** How values of one schema become those of the wanted one; or why they cannot. */
+  private static class Resolving {
+    private String why;
+    private boolean same;
+    private GenericDatumReader reader;
+  }
+
+  public Object call(Object value) throws Exception {
+    if (value == null) {
+      return null;
+    }
+    if (wanted == null) {
+      resolving = new HashMap();
+      wanted = new Schema.Parser().parse(schema);
+    }
+    byte[] bytes = (byte[]) value;
+    try {
+      return RowFactory.create(new Object[] {registry.isEmpty() ? own(bytes) : framed(bytes), null});
+    } catch (Bad error) {
+      return RowFactory.create(new Object[] {null, error.getMessage()});
+    }
+  }
+
+  private byte[] own(byte[] bytes) throws IOException {
+    return resolved(bytes, 0, resolving(OWN));
+  }
+
+  private byte[] framed(byte[] bytes) throws IOException {
+    if (bytes.length < 5 || bytes[0] != 0) {
+      throw new Bad("the value does not begin with the byte 0 and the id of a schema");
+    }
+    return resolved(bytes, 5, resolving(Integer.valueOf(ByteBuffer.wrap(bytes).getInt(1))));
+  }
+
+  private byte[] resolved(byte[] bytes, int begin, Resolving how) throws IOException {
+    if (how.why != null) {
+      throw new Bad(how.why);
+    }
+    Bounded decoder = new Bounded(bytes, begin);
+    Object datum;
+    try {
+      datum = how.reader.read(null, decoder);
+    } catch (Bad error) {
+      throw error;
+    } catch (RuntimeException error) {
+      throw new Bad("the value does not fit its schema: " + error.getMessage());
+    } catch (StackOverflowError error) {
+      throw new Bad("the value does not fit its schema: it is nested too deep");
+    }
+    if (decoder.left() > 0) {
+      throw new Bad("the value does not fit its schema: " + decoder.left() + " bytes follow it");
+    }
+    verify(datum, wanted, "");
+    if (how.same) {
+      return begin == 0 ? bytes : Arrays.copyOfRange(bytes, begin, bytes.length);
+    }
+    ByteArrayOutputStream written = new ByteArrayOutputStream(bytes.length + 16);
+    BinaryEncoder encoder = EncoderFactory.get().directBinaryEncoder(written, null);
+    new GenericDatumWriter(wanted).write(datum, encoder);
+    encoder.flush();
+    return written.toByteArray();
+  }
+
+  // schemas
+
+  private Resolving resolving(Integer id) throws IOException {
+    Resolving found = (Resolving) resolving.get(id);
+    if (found == null) {
+      found = new Resolving();
+      Object told = id.equals(OWN) ? (Object) wanted : told(id);
+      if (told instanceof String) {
+        found.why = (String) told;
+      } else {
+        Schema writer = (Schema) told;
+        StringBuilder lacking = new StringBuilder();
+        if (strict) {
+          lack(writer, wanted, "", lacking);
+        }
+        found.why = lacking.length() > 0 ? "fields that the schema lacks: " + lacking : null;
+        found.same = writer.equals(wanted);
+        found.reader = new GenericDatumReader(writer, wanted);
+      }
+      resolving.put(id, found);
+    }
+    return found;
+  }
+
+  /** The schema of an id; or a text, why its values cannot be read. */
+  private Object told(Integer id) throws IOException {
+    String key = registry + " " + id;
+    synchronized (TOLD) {
+      Object known = TOLD.get(key);
+      if (known != null) {
+        return known;
+      }
+    }
+    JsonNode answer = asked(id);
+    if (answer == null) {
+      return "the schema id " + id + " is not in the registry";
+    }
+    JsonNode kind = child(answer, "schemaType");
+    if (kind.isTextual() && !kind.asText().equals("AVRO")) {
+      return "the schema id " + id + " is one of " + kind.asText() + ", and not of Avro";
+    }
+    if (child(answer, "references").size() > 0) {
+      return "the schema id " + id + " refers to other schemas, which are not resolved";
+    }
+    Schema found;
+    try {
+      found = new Schema.Parser().parse(child(answer, "schema").asText());
+    } catch (RuntimeException error) {
+      return "the schema id " + id + " is no schema of Avro: " + error.getMessage();
+    }
+    synchronized (TOLD) {
+      TOLD.put(key, found);
+    }
+    return found;
+  }
+
+  /** What the registry says of an id; null if it does not know it. */
+  private JsonNode asked(Integer id) throws IOException {
+    int status;
+    byte[] body;
+    try {
+      HttpURLConnection connection = (HttpURLConnection) new URL(registry + "/schemas/ids/" + id).openConnection();
+      connection.setConnectTimeout(PATIENCE);
+      connection.setReadTimeout(PATIENCE);
+      connection.setInstanceFollowRedirects(false);
+      connection.setRequestProperty("Accept", "application/vnd.schemaregistry.v1+json, application/json");
+      if (login.length() > 0) {
+        connection.setRequestProperty("Authorization", login);
+      }
+      status = connection.getResponseCode();
+      InputStream stream = status < 400 ? connection.getInputStream() : connection.getErrorStream();
+      body = stream == null ? new byte[0] : stream.readAllBytes();
+    } catch (IOException error) {
+      throw new ConnectException("the schema registry " + registry + " does not answer: " + error);
+    }
+    JsonNode answer = null;
+    try {
+      answer = (JsonNode) new ObjectMapper().readTree(body);
+    } catch (IOException error) {
+      status = status < 400 ? 502 : status; // a page of somebody else
+    }
+    if (status == 404 && answer != null && child(answer, "error_code").asInt() == 40403) {
+      return null;
+    }
+    if (status == 429 || status >= 500) {
+      throw new ConnectException("the schema registry " + registry + " answers " + status);
+    }
+    if (status != 200) {
+      throw new IOException("helios: registry: the schema registry " + registry + " answers " + status
+          + " to the question for schema id " + id);
+    }
+    return answer;
+  }
+
+  private static JsonNode child(JsonNode node, String name) {
+    return (JsonNode) node.path(name);
+  }
+
+  /** Collects the fields of a writer's schema that the wanted one lacks; Spark takes none that holds itself. */
+  private static void lack(Schema writer, Schema wanted, String place, StringBuilder found) {
+    if (writer.getType() == Schema.Type.UNION) {
+      for (Iterator kinds = writer.getTypes().iterator(); kinds.hasNext();) {
+        lack((Schema) kinds.next(), wanted, place, found);
+      }
+    } else if (wanted.getType() == Schema.Type.UNION) {
+      for (Iterator kinds = wanted.getTypes().iterator(); kinds.hasNext();) {
+        Schema kind = (Schema) kinds.next();
+        boolean named = writer.getType() == Schema.Type.RECORD && wanted.getTypes().size() > 2;
+        if (kind.getType() == writer.getType() && (!named || kind.getFullName().equals(writer.getFullName()))) {
+          lack(writer, kind, place, found);
+        }
+      }
+    } else if (writer.getType() == Schema.Type.RECORD && wanted.getType() == Schema.Type.RECORD) {
+      for (Iterator fields = writer.getFields().iterator(); fields.hasNext();) {
+        Schema.Field field = (Schema.Field) fields.next();
+        Schema.Field match = match(field.name(), wanted);
+        if (match != null) {
+          lack(field.schema(), match.schema(), place + field.name() + ".", found);
+        } else {
+          found.append(found.length() > 0 ? ", " : "").append(place).append(field.name());
+        }
+      }
+    } else if (writer.getType() == Schema.Type.ARRAY && wanted.getType() == Schema.Type.ARRAY) {
+      lack(writer.getElementType(), wanted.getElementType(), place, found);
+    } else if (writer.getType() == Schema.Type.MAP && wanted.getType() == Schema.Type.MAP) {
+      lack(writer.getValueType(), wanted.getValueType(), place, found);
+    }
+  }
+
+  private static Schema.Field match(String name, Schema wanted) {
+    Schema.Field found = wanted.getField(name);
+    for (Iterator fields = wanted.getFields().iterator(); found == null && fields.hasNext();) {
+      Schema.Field one = (Schema.Field) fields.next();
+      if (one.aliases().contains(name)) {
+        found = one;
+      }
+    }
+    return found;
+  }
+
+  // values that Spark would change
+
+  private static void verify(Object datum, Schema schema, String name) throws IOException {
+    Schema.Type type = schema.getType();
+    if (datum == null) {
+      return;
+    } else if (type == Schema.Type.UNION) {
+      verify(datum, (Schema) schema.getTypes().get(GenericData.get().resolveUnion(schema, datum)), name);
+    } else if (type == Schema.Type.RECORD) {
+      List fields = schema.getFields();
+      for (int i = 0; i < fields.size(); i++) {
+        Schema.Field field = (Schema.Field) fields.get(i);
+        verify(((IndexedRecord) datum).get(i), field.schema(), field.name());
+      }
+    } else if (type == Schema.Type.ARRAY) {
+      for (Iterator elements = ((Collection) datum).iterator(); elements.hasNext();) {
+        verify(elements.next(), schema.getElementType(), name);
+      }
+    } else if (type == Schema.Type.MAP) {
+      for (Iterator values = ((Map) datum).values().iterator(); values.hasNext();) {
+        verify(values.next(), schema.getValueType(), name);
+      }
+    } else if (schema.getLogicalType() != null) {
+      verify(datum, schema.getLogicalType(), type, name);
+    }
+  }
+
+  private static void verify(Object datum, LogicalType logical, Schema.Type type, String name) throws IOException {
+    if (logical instanceof LogicalTypes.Decimal && (type == Schema.Type.BYTES || type == Schema.Type.FIXED)) {
+      byte[] digits;
+      if (type == Schema.Type.FIXED) {
+        digits = ((GenericFixed) datum).bytes();
+      } else {
+        ByteBuffer buffer = ((ByteBuffer) datum).asReadOnlyBuffer();
+        digits = new byte[buffer.remaining()];
+        buffer.get(digits);
+      }
+      int precision = ((LogicalTypes.Decimal) logical).getPrecision();
+      if (digits.length == 0 || new BigDecimal(new BigInteger(digits)).precision() > precision) {
+        throw new Bad(name + " does not fit a decimal of " + precision + " digits");
+      }
+    } else if (logical.getName().endsWith("timestamp-millis")) {
+      long millis = ((Long) datum).longValue();
+      if (millis > Long.MAX_VALUE / 1000 || millis < Long.MIN_VALUE / 1000) {
+        throw new Bad(name + " does not fit a timestamp");
+      }
+    }
+  }
+
+  /** Avro's binary format, whose lengths and counts are compared with the bytes that are there. */
+  private static class Bounded extends Decoder {
+    private final byte[] bytes;
+    private int at;
+    private long items;
+
+    Bounded(byte[] bytes, int at) {
+      this.bytes = bytes;
+      this.at = at;
+    }
+
+    int left() {
+      return bytes.length - at;
+    }
+
+    private byte[] take(int count) throws IOException {
+      if (count > left()) {
+        throw new Bad("the value does not fit its schema: it ends too early");
+      }
+      at += count;
+      return Arrays.copyOfRange(bytes, at - count, at);
+    }
+
+    private int length() throws IOException {
+      long length = readLong();
+      if (length < 0 || length > left()) {
+        throw new Bad("the value does not fit its schema: a length goes beyond its end");
+      }
+      return (int) length;
+    }
+
+    private long items(long count) throws IOException {
+      items += count;
+      if (count < 0 || items > (long) bytes.length + EMPTY_ITEMS) {
+        throw new Bad("the value does not fit its schema: it has not as many elements as it says");
+      }
+      return count;
+    }
+
+    public void readNull() {
+    }
+
+    public boolean readBoolean() throws IOException {
+      byte value = take(1)[0];
+      if (value != 0 && value != 1) {
+        throw new Bad("the value does not fit its schema: a boolean is neither true nor false");
+      }
+      return value == 1;
+    }
+
+    public int readInt() throws IOException {
+      long value = readLong();
+      if (value != (int) value) {
+        throw new Bad("the value does not fit its schema: an int is too large");
+      }
+      return (int) value;
+    }
+
+    public long readLong() throws IOException {
+      long value = 0;
+      for (int shift = 0; shift < 64; shift += 7) {
+        if (at >= bytes.length) {
+          throw new Bad("the value does not fit its schema: it ends too early");
+        }
+        byte next = bytes[at++];
+        value |= (next & 0x7fL) << shift;
+        if (next >= 0) {
+          return (value >>> 1) ^ -(value & 1);
+        }
+      }
+      throw new Bad("the value does not fit its schema: a long is too large");
+    }
+
+    public float readFloat() throws IOException {
+      return ByteBuffer.wrap(take(4)).order(ByteOrder.LITTLE_ENDIAN).getFloat();
+    }
+
+    public double readDouble() throws IOException {
+      return ByteBuffer.wrap(take(8)).order(ByteOrder.LITTLE_ENDIAN).getDouble();
+    }
+
+    public Utf8 readString(Utf8 old) throws IOException {
+      byte[] text = take(length());
+      try {
+        StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(text));
+      } catch (CharacterCodingException error) {
+        throw new Bad("the value does not fit its schema: a string is no UTF-8 text");
+      }
+      return new Utf8(text);
+    }
+
+    public String readString() throws IOException {
+      return readString(null).toString();
+    }
+
+    public void skipString() throws IOException {
+      take(length());
+    }
+
+    public ByteBuffer readBytes(ByteBuffer old) throws IOException {
+      return ByteBuffer.wrap(take(length()));
+    }
+
+    public void skipBytes() throws IOException {
+      take(length());
+    }
+
+    public void readFixed(byte[] to, int start, int length) throws IOException {
+      System.arraycopy(take(length), 0, to, start, length);
+    }
+
+    public void skipFixed(int length) throws IOException {
+      take(length);
+    }
+
+    public int readEnum() throws IOException {
+      return readInt();
+    }
+
+    public long readArrayStart() throws IOException {
+      long count = readLong();
+      if (count < 0) {
+        count = -count;
+        readLong(); // the bytes of the block
+      }
+      return items(count);
+    }
+
+    public long arrayNext() throws IOException {
+      return readArrayStart();
+    }
+
+    public long skipArray() throws IOException {
+      long count = readLong();
+      while (count < 0) {
+        take(length());
+        count = readLong();
+      }
+      return items(count);
+    }
+
+    public long readMapStart() throws IOException {
+      return readArrayStart();
+    }
+
+    public long mapNext() throws IOException {
+      return readArrayStart();
+    }
+
+    public long skipMap() throws IOException {
+      return skipArray();
+    }
+
+    public int readIndex() throws IOException {
+      return readInt();
+    }
+  }
+}

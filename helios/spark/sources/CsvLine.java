@@ -1,0 +1,355 @@
+package helios.spark.sources;
+
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.io.Text;
+import org.apache.hadoop.mapreduce.TaskAttemptID;
+import org.apache.hadoop.mapreduce.lib.input.FileSplit;
+import org.apache.hadoop.mapreduce.lib.input.LineRecordReader;
+import org.apache.hadoop.mapreduce.task.TaskAttemptContextImpl;
+import org.apache.spark.sql.api.java.UDF1;
+import org.apache.spark.sql.api.java.UDF3;
+import org.apache.spark.util.SerializableConfiguration;
+
+/**
+ * What a line of a csv file is: null for a row, an empty text for none (the header, a comment, an empty line), or else
+ * why it cannot be one. Each task has an instance of its own, and gives it the lines of a part of a file in their order.
+ * Of the text of a whole file, the records: each as its text, and why it cannot be a row or null.
+ */
+public class CsvLine implements UDF3, UDF1 {
+  private static final long serialVersionUID = 1L;
+
+  /** So many lines after an open quote may belong to its field. */
+  private static final int REACH = 100;
+
+  /** So many bytes before a part are looked at first. */
+  private static final long LOOK_BACK = 1 << 16;
+
+  private static final String OPEN =
+      "a quote is not closed on its line; fields with line breaks need .option(multiLine=True)";
+
+  private static final String UNCLOSED = "a quote is not closed, or one inside it is not doubled";
+
+  private static final String MAYBE = "it may belong to a quoted field that began on a line before";
+
+  private static final String LONG = "it has more fields than the option maxColumns allows";
+
+  private static final String NUL = "it holds a NUL character, which Spark's parser may leave out";
+
+  private static final String BLANK = "it has spaces alone in quotes, which ignoreTrailingWhiteSpace cannot read";
+  private static final String LAST =
+      "its last field ends with a quote, which Spark doubles beside a separator of several characters";
+
+  private final SerializableConfiguration conf;
+  private final String encoding;
+  private final String lineEnd;
+  private final String separator;
+  private final String quote;
+  private final String escape;
+  private final String comment;
+  private final boolean header;
+  private final boolean trims;
+  private final boolean lenient;
+  private final boolean trimsEnds;
+  private final int most;
+
+  private transient String path;
+  private transient long block;
+  private transient boolean awaitsHeader;
+  /** Where the last field begins that `record` has come to. */
+  private transient int last;
+
+  private transient int within;
+
+  public CsvLine(SerializableConfiguration conf, String encoding, String lineEnd, String separator, String quote,
+      String escape, String comment, Boolean header, Boolean trims, Boolean lenient,
+      Boolean trimsEnds, Integer most) {
+    this.conf = conf;
+    this.encoding = encoding;
+    this.lineEnd = lineEnd;
+    this.separator = separator;
+    this.quote = quote;
+    this.escape = escape;
+    this.comment = comment;
+    this.header = header.booleanValue();
+    this.trims = trims.booleanValue();
+    this.lenient = lenient.booleanValue();
+    this.trimsEnds = trimsEnds.booleanValue();
+    this.most = most.intValue();
+  }
+
+  public Object call(Object path, Object block, Object value) throws Exception {
+    String line = (String) value;
+    long begin = ((Long) block).longValue();
+    if (begin != this.block || !path.equals(this.path)) {
+      this.path = (String) path;
+      this.block = begin;
+      this.awaitsHeader = header && begin == 0;
+      this.within = begin == 0 || quote.length() == 0 ? 0 : before(this.path, begin);
+    }
+    if (isNone(line, within)) {
+      return "";
+    }
+    if (awaitsHeader) {
+      awaitsHeader = false;
+      return "";
+    }
+    if (isLong(line)) {
+      return LONG;
+    }
+    int was = within;
+    within = after(line, was);
+    String why = unread(line);
+    if (why != null) {
+      return why;
+    }
+    if (within == REACH) {
+      return OPEN;
+    }
+    return was == 0 ? null : isEmpty(line) ? "" : MAYBE;
+  }
+
+  /**
+   * How many lines of a part may belong to a quote that is open where it begins. It is the same whether a quote was
+   * open some lines before or not, as soon as one of these closes or opens a field; if none does, more are looked at.
+   */
+  private int before(String path, long begin) throws Exception {
+    Path file = new Path(new URI(path));
+    for (long back = LOOK_BACK;; back *= 16) {
+      long from = Math.max(0, begin - back);
+      boolean awaits = header && from == 0;
+      int closed = 0;
+      int open = from == 0 ? 0 : REACH;
+      LineRecordReader lines =
+          lineEnd.length() == 0 ? new LineRecordReader() : new LineRecordReader(lineEnd.getBytes("UTF-8"));
+      try {
+        lines.initialize(new FileSplit(file, from, begin - from, new String[0]),
+            new TaskAttemptContextImpl(conf.value(), new TaskAttemptID()));
+        while (lines.nextKeyValue()) {
+          Text text = (Text) lines.getCurrentValue();
+          String line = new String(text.getBytes(), 0, text.getLength(), encoding);
+          if (awaits) {
+            awaits = isNone(line, 0);
+            continue;
+          }
+          closed = after(line, closed);
+          open = after(line, open);
+        }
+      } finally {
+        lines.close();
+      }
+      if (closed == open) {
+        return closed;
+      }
+    }
+  }
+
+  /** How many lines after a line may belong to an open quote, if it were so many at the line itself. */
+  private int after(String line, int within) {
+    if (isNone(line, within) || isLong(line)) {
+      return within;
+    }
+    if (quote.length() == 0 || line.indexOf(quote.charAt(0)) < 0) {
+      return Math.max(0, within - 1);
+    }
+    if (within > 0 && isClosed(line)) {
+      return 0;
+    }
+    return isOpen(line) ? REACH : Math.max(0, within - 1);
+  }
+
+  /** Whether a line is no row and no part of one. */
+  private boolean isNone(String line, int within) {
+    return within == 0 && (isEmpty(line) || (comment.length() > 0 && line.startsWith(comment)));
+  }
+
+  /** Whether a line has more fields than Spark's parser takes. */
+  private boolean isLong(String line) {
+    if (line.length() < most) {
+      return false;
+    }
+    int found = 1;
+    for (int at = line.indexOf(separator); at >= 0; at = line.indexOf(separator, at + separator.length())) {
+      found++;
+    }
+    return found > most;
+  }
+
+  /** What of a record Spark's parser would change, or stop at; null if nothing. */
+  private String unread(String record) {
+    if (record.indexOf('\0') >= 0) {
+      return NUL;
+    }
+    if (separator.length() > 1 && quote.length() > 0 && record.stripTrailing().endsWith(quote)
+        && record(record, 0) >= 0 && !record.startsWith(quote, last)) {
+      return LAST;
+    }
+    if (!trimsEnds || quote.length() == 0) {
+      return null;
+    }
+    for (int at = record.indexOf(quote); at >= 0; at = record.indexOf(quote, at + 1)) {
+      int end = at + 1;
+      while (end < record.length() && record.charAt(end) <= ' ') {
+        end++;
+      }
+      if (end > at + 1 && record.startsWith(quote, end)) {
+        return BLANK;
+      }
+    }
+    return null;
+  }
+
+  /** Nothing but spaces, which do not separate fields. */
+  private boolean isEmpty(String line) {
+    for (int i = 0; i < line.length(); i++) {
+      char one = line.charAt(i);
+      if ((one != ' ' && (one < '\t' || one > '\r')) || separator.indexOf(one) >= 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /** Whether the last quoted field of a line does not end on it. */
+  private boolean isOpen(String line) {
+    return record(line, 0) < 0;
+  }
+
+  /** Whether a line ends a quoted field that began on a line before. */
+  private boolean isClosed(String line) {
+    int end = closed(line, 0);
+    return end >= 0 && record(line, end) >= 0;
+  }
+
+  public Object call(Object value) throws Exception {
+    String text = (String) value;
+    List found = new ArrayList();
+    boolean awaits = header;
+    int at = text.startsWith("\uFEFF") ? 1 : 0;
+    int upto = -1; // what begins before it, or there, may be a part of a field that was left open
+    while (at < text.length()) {
+      boolean maybe = at <= upto;
+      boolean single = at < upto || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
+      int end = single ? lineEnd(text, at) : record(text, at);
+      boolean open = end < 0;
+      if (open) {
+        upto = lineStart(text, at, -end - 1);
+        end = lineEnd(text, at);
+      }
+      String record = text.substring(at, end);
+      at = end + lineBreak(text, end);
+      if (isEmpty(record) || (single && !maybe)) {
+        continue;
+      }
+      if (awaits && !open) {
+        awaits = false;
+        continue;
+      }
+      awaits = false;
+      String why = isLong(record) ? LONG : unread(record);
+      found.add(Arrays.asList(new String[] {record, why != null ? why : maybe ? MAYBE : open ? UNCLOSED : null}));
+    }
+    return found;
+  }
+
+  /** The length of the line break that stands in a text; 0 if none does. */
+  private int lineBreak(String text, int at) {
+    if (at >= text.length()) {
+      return 0;
+    }
+    if (lineEnd.length() > 0) {
+      return text.startsWith(lineEnd, at) ? lineEnd.length() : 0;
+    }
+    return text.charAt(at) == '\n' ? 1 : text.charAt(at) != '\r' ? 0 : text.startsWith("\r\n", at) ? 2 : 1;
+  }
+
+  private int lineEnd(String text, int at) {
+    int end = at;
+    while (end < text.length() && lineBreak(text, end) == 0) {
+      end++;
+    }
+    return end;
+  }
+
+  /** The start of the line of a place, which lies behind the start of another one. */
+  private int lineStart(String text, int from, int place) {
+    int start = from;
+    while (true) {
+      int end = lineEnd(text, start);
+      int next = end + lineBreak(text, end);
+      if (next > place || next == start) {
+        return start;
+      }
+      start = next;
+    }
+  }
+
+  /** Where the record that begins at a place ends; -1 - p if a quoted field of it is not closed, as is known at p. */
+  private int record(String text, int from) {
+    int at = from;
+    while (true) {
+      while (trims && isSpace(text, at)) {
+        at++;
+      }
+      last = at;
+      if (quote.length() > 0 && text.startsWith(quote, at)) {
+        at = closed(text, at + 1);
+        if (at < 0) {
+          return at;
+        }
+      }
+      while (at < text.length() && lineBreak(text, at) == 0 && !text.startsWith(separator, at)) {
+        at++;
+      }
+      if (at >= text.length() || lineBreak(text, at) > 0) {
+        return at;
+      }
+      at += separator.length();
+    }
+  }
+
+  /** A space that neither separates fields nor ends a line. */
+  private boolean isSpace(String text, int at) {
+    return at < text.length() && text.charAt(at) <= ' ' && lineBreak(text, at) == 0 && !text.startsWith(separator, at);
+  }
+
+  /**
+   * Where a quoted field ends, behind its closing quote; -1 - p if it does not, as is known at p. A quote in it that is
+   * not doubled is text for Spark; in a field of several lines it may as well be that of a row, so that it is none.
+   */
+  private int closed(String text, int from) {
+    char quoting = quote.charAt(0);
+    char escaping = escape.length() == 0 ? '\0' : escape.charAt(0);
+    boolean broken = false;
+    for (int i = from; i < text.length(); i++) {
+      char one = text.charAt(i);
+      if (one == quoting) {
+        if (escaping == quoting && i + 1 < text.length() && text.charAt(i + 1) == quoting) {
+          i++;
+          continue;
+        }
+        int next = i + 1;
+        while (isSpace(text, next)) {
+          next++;
+        }
+        if (next == text.length() || lineBreak(text, next) > 0 || text.startsWith(separator, next)) {
+          return next;
+        }
+        if (broken && !lenient) {
+          return -1 - i;
+        }
+        if (!lenient) {
+          return i + 1; // Spark ends such a field at the next separator, or with the line
+        }
+      } else if (one == escaping && i + 1 < text.length()) {
+        i++;
+      }
+      broken = broken || lineBreak(text, i) > 0;
+    }
+    return -1 - text.length();
+  }
+}

@@ -1,0 +1,352 @@
+package helios.spark.sources;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.io.JsonStringEncoder;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.io.StringWriter;
+import java.math.BigInteger;
+import java.time.Instant;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.api.java.UDF1;
+
+/**
+ * A line of JSON as Spark's parser can read it without changing it: null if it is no row, "!" and why if it is a bad
+ * one, or else JSON with the names of the columns, and with text where Spark would round a number; of an array, an
+ * array of such texts.
+ */
+public class JsonLine implements UDF1 {
+  private static final long serialVersionUID = 1L;
+
+  private static final String SEVERAL = "!it holds more than one JSON value, of which Spark reads the first alone";
+
+  private static final String RAW = "__helios_raw";
+
+  private static final String NO_OBJECT = "!it is no JSON object, nor an array of them";
+
+  /** Whatever a value may be. */
+  private static final Node ANY = new Node();
+
+  static {
+    ANY.kind = "any";
+    ANY.element = ANY;
+  }
+
+  private final String schema;
+  private final String rescued;
+  private final Set texts = new HashSet();
+  private final Set features = new HashSet();
+  private transient Node root;
+  private transient JsonFactory factory;
+
+  /**
+   * Takes the columns as Spark writes a schema as JSON, the types that are read as text, and the features of Jackson
+   * that are not its defaults; both with commas between them. Without columns all fields are kept. The last one is the
+   * name of a field for what has no column, as JSON; empty for none.
+   */
+  public JsonLine(String schema, String texts, String features, String rescued) {
+    this.schema = schema;
+    this.rescued = rescued;
+    String[] kinds = texts.split(",");
+    for (int i = 0; i < kinds.length; i++) {
+      this.texts.add(kinds[i]);
+    }
+    String[] names = features.split(",");
+    for (int i = 0; i < names.length; i++) {
+      if (names[i].length() > 0) {
+        this.features.add(names[i]);
+      }
+    }
+  }
+
+  /** A type: of a struct its fields by name, of an array or map its element. */
+  private static class Node {
+    private String kind;
+    private Node element;
+    private final Map exact = new HashMap();
+    private final Map folded = new HashMap();
+    private int index;
+    private String name;
+  }
+
+  /** A line that is no good row. */
+  private static class Bad extends IOException {
+    private static final long serialVersionUID = 1L;
+
+    Bad(String why) {
+      super(why);
+    }
+  }
+
+  public Object call(Object value) throws Exception {
+    if (value == null) {
+      return null;
+    }
+    if (root == null) {
+      factory = new JsonFactory();
+      JsonParser.Feature[] all = JsonParser.Feature.values();
+      for (int i = 0; i < all.length; i++) {
+        if (features.contains(all[i].name())) {
+          factory.enable(all[i]);
+        }
+      }
+      root = schema.length() > 0 ? node(new ObjectMapper().readTree(schema)) : ANY;
+    }
+    String line = (String) value;
+    StringWriter written = new StringWriter(line.length() + 16);
+    JsonParser parser = factory.createParser(line);
+    JsonGenerator generator = factory.createGenerator(written);
+    int end = 0;
+    try {
+      JsonToken first = parser.nextToken();
+      if (first == null) {
+        return null;
+      }
+      if (first == JsonToken.START_ARRAY) {
+        generator.writeStartArray();
+        int rows = 0;
+        while (parser.nextToken() != JsonToken.END_ARRAY) {
+          if (parser.currentToken() != JsonToken.START_OBJECT) {
+            return NO_OBJECT;
+          }
+          generator.writeString(element(parser, line));
+          rows++;
+        }
+        generator.writeEndArray();
+        if (rows == 0) {
+          return null;
+        }
+      } else if (first == JsonToken.START_OBJECT) {
+        copy(parser, generator, root, line);
+      } else {
+        return NO_OBJECT;
+      }
+      end = (int) parser.getCurrentLocation().getCharOffset();
+      generator.close();
+    } catch (Bad error) {
+      return "!" + error.getMessage();
+    } catch (IOException error) {
+      return "!the row does not parse";
+    } finally {
+      parser.close();
+    }
+    while (end < line.length() && (line.charAt(end) <= ' ' || line.charAt(end) == ',')) {
+      end++;
+    }
+    return end < line.length() ? SEVERAL : written.toString();
+  }
+
+  /** An object of an array as JSON of its own, with its text as the field `RAW`. */
+  private String element(JsonParser parser, String line) throws IOException {
+    StringWriter written = new StringWriter();
+    JsonGenerator generator = factory.createGenerator(written);
+    int begin = (int) parser.currentTokenLocation().getCharOffset();
+    if (root.kind.equals("struct")) {
+      generator.writeStartObject();
+      copyFields(parser, generator, root, line);
+      generator.writeStringField(RAW, line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
+      generator.writeEndObject();
+    } else {
+      copy(parser, generator, root, line);
+    }
+    generator.close();
+    return written.toString();
+  }
+
+  private Node node(JsonNode type) {
+    Node made = new Node();
+    if (type.isTextual()) {
+      String name = type.asText();
+      made.kind = name.startsWith("decimal") ? "decimal" : name;
+      return made;
+    }
+    made.kind = child(type, "type").asText();
+    if (made.kind.equals("array")) {
+      made.element = node(child(type, "elementType"));
+    } else if (made.kind.equals("map")) {
+      made.element = node(child(type, "valueType"));
+    } else if (made.kind.equals("struct")) {
+      JsonNode fields = child(type, "fields");
+      for (int i = 0; i < fields.size(); i++) {
+        JsonNode one = (JsonNode) fields.get(i);
+        Node field = node(child(one, "type"));
+        field.name = child(one, "name").asText();
+        field.index = i;
+        made.exact.put(field.name, field);
+        made.folded.put(field.name.toLowerCase(Locale.ROOT), field);
+      }
+    }
+    return made;
+  }
+
+  private static JsonNode child(JsonNode node, String name) {
+    return (JsonNode) node.get(name);
+  }
+
+  /** Copies the value at which a parser stands; returns what of it has no column, as JSON, or null. */
+  private String copy(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
+    JsonToken token = parser.currentToken();
+    if (token == JsonToken.START_OBJECT && node.kind.equals("struct")) {
+      return copyStruct(parser, to, node, line);
+    } else if (token == JsonToken.START_OBJECT && node.element != null && !node.kind.equals("array")) {
+      return copyMap(parser, to, node, line);
+    } else if (token == JsonToken.START_ARRAY && node.element != null && !node.kind.equals("map")) {
+      return copyArray(parser, to, node, line);
+    } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && texts.contains(node.kind)) {
+      to.writeString(instant(parser));
+    } else if (token == JsonToken.VALUE_NUMBER_INT && node.kind.equals("timestamp") && !isInstant(parser)) {
+      throw new Bad("its number of seconds is no timestamp"); // Spark's would wrap around
+    } else if (node.kind.equals("string") && token.isStructStart()) {
+      int begin = (int) parser.currentTokenLocation().getCharOffset();
+      parser.skipChildren();
+      to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
+    } else if (token.isNumeric() && (node.kind.equals("string") || texts.contains(node.kind))) {
+      to.writeString(parser.getText());
+    } else {
+      verbatim(parser, to, line);
+    }
+    return null;
+  }
+
+  private String copyMap(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
+    Set seen = new HashSet();
+    StringBuilder rest = null;
+    to.writeStartObject();
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      String name = parser.currentName();
+      if (!seen.add(node.kind.equals("any") ? name.toLowerCase(Locale.ROOT) : name)) {
+        throw new Bad("its field " + name + " is there twice");
+      }
+      to.writeFieldName(whole(name));
+      parser.nextToken();
+      rest = with(rest, name, copy(parser, to, node.element, line));
+    }
+    to.writeEndObject();
+    return closed(rest);
+  }
+
+  private String copyArray(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
+    StringBuilder rests = new StringBuilder("[");
+    boolean some = false;
+    to.writeStartArray();
+    while (parser.nextToken() != JsonToken.END_ARRAY) {
+      String rest = copy(parser, to, node.element, line);
+      some = some || rest != null;
+      rests.append(rests.length() > 1 ? "," : "").append(rest == null ? "null" : rest);
+    }
+    to.writeEndArray();
+    return some ? rests.append("]").toString() : null;
+  }
+
+  private String copyStruct(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
+    to.writeStartObject();
+    String rest = copyFields(parser, to, node, line);
+    to.writeEndObject();
+    return rest;
+  }
+
+  private String copyFields(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
+    boolean[] seen = new boolean[node.exact.size()];
+    StringBuilder rest = null;
+    while (parser.nextToken() != JsonToken.END_OBJECT) {
+      String name = parser.currentName();
+      Node field = (Node) node.exact.get(name);
+      if (field == null) {
+        field = (Node) node.folded.get(name.toLowerCase(Locale.ROOT));
+      }
+      parser.nextToken();
+      if (field == null) {
+        rest = with(rest, name, unknown(parser, line));
+        continue;
+      }
+      if (seen[field.index]) {
+        throw new Bad("its field " + field.name + " is there twice");
+      }
+      seen[field.index] = true;
+      to.writeFieldName(field.name);
+      rest = with(rest, name, copy(parser, to, field, line));
+    }
+    if (node == root && rescued.length() > 0 && rest != null) {
+      to.writeStringField(rescued, closed(rest));
+    }
+    return closed(rest);
+  }
+
+  /** A value that has no column, as JSON; null where nobody asks for it. */
+  private String unknown(JsonParser parser, String line) throws IOException {
+    if (rescued.length() == 0) {
+      parser.skipChildren();
+      return null;
+    }
+    StringWriter written = new StringWriter();
+    JsonGenerator generator = factory.createGenerator(written);
+    copy(parser, generator, ANY, line);
+    generator.close();
+    return written.toString();
+  }
+
+  private static StringBuilder with(StringBuilder rest, String name, String value) throws IOException {
+    if (value == null) {
+      return rest;
+    }
+    whole(name);
+    StringBuilder made = rest == null ? new StringBuilder("{") : rest.append(",");
+    return made.append('"').append(JsonStringEncoder.getInstance().quoteAsString(name)).append("\":").append(value);
+  }
+
+  private static String closed(StringBuilder rest) {
+    return rest == null ? null : rest.toString() + "}";
+  }
+
+  /** A text that UTF-8 can hold; of half of a surrogate pair a question mark would become. */
+  private static String whole(String text) throws IOException {
+    for (int i = 0; i < text.length(); i++) {
+      if (Character.isSurrogate(text.charAt(i))) {
+        if (i + 1 == text.length() || !Character.isSurrogatePair(text.charAt(i), text.charAt(i + 1))) {
+          throw new Bad("its text holds half of a surrogate pair");
+        }
+        i++;
+      }
+    }
+    return text;
+  }
+
+  /** Numbers that are NaN or infinite are no JSON, and Spark reads them as text too. */
+  private void verbatim(JsonParser parser, JsonGenerator to, String line) throws IOException {
+    JsonToken token = parser.currentToken();
+    if (token == JsonToken.VALUE_STRING || (token.isNumeric() && parser.isNaN())) {
+      to.writeString(whole(parser.getText()));
+    } else {
+      int begin = (int) parser.currentTokenLocation().getCharOffset();
+      parser.skipChildren();
+      if (token.isStructStart()) {
+        to.writeRawValue(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
+      } else {
+        to.writeRawValue(parser.getText());
+      }
+    }
+  }
+
+  private static boolean isInstant(JsonParser parser) throws IOException {
+    BigInteger most = BigInteger.valueOf(Long.MAX_VALUE / 1000000L);
+    return parser.getBigIntegerValue().abs().compareTo(most) <= 0;
+  }
+
+  private static String instant(JsonParser parser) throws IOException {
+    try {
+      return Instant.ofEpochSecond(parser.getLongValue()).toString();
+    } catch (RuntimeException error) {
+      return parser.getText();
+    }
+  }
+}

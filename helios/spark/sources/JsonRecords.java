@@ -1,0 +1,103 @@
+package helios.spark.sources;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import org.apache.spark.sql.api.java.UDF1;
+
+/**
+ * The records of the text of a whole file of JSON: its values, one after the other, and of arrays their elements. Each
+ * as its text, and why it cannot be a row or null. What follows something that is no JSON is one record with it.
+ */
+public class JsonRecords implements UDF1 {
+  private static final long serialVersionUID = 1L;
+
+  private static final String UNPARSED = "the row does not parse";
+
+  private static final String NO_OBJECT = "it is no JSON object, nor an array of them";
+
+  private final String features;
+  private transient JsonFactory factory;
+
+  /** Takes the features of Jackson that are not its defaults, with commas between them. */
+  public JsonRecords(String features) {
+    this.features = features;
+  }
+
+  public Object call(Object value) throws Exception {
+    if (factory == null) {
+      factory = new JsonFactory();
+      String[] names = features.split(",");
+      for (int i = 0; i < names.length; i++) {
+        if (names[i].length() > 0) {
+          factory.enable(JsonParser.Feature.valueOf(names[i]));
+        }
+      }
+    }
+    String text = (String) value;
+    char[] content = text.toCharArray();
+    List found = new ArrayList();
+    int at = text.startsWith("\uFEFF") ? 1 : 0;
+    while (at < content.length) {
+      JsonParser parser = factory.createParser(content, at, content.length - at);
+      try {
+        at = records(parser, text, at, found);
+      } finally {
+        parser.close();
+      }
+      while (at < content.length && (content[at] <= ' ' || content[at] == ',')) {
+        at++;
+      }
+    }
+    return found;
+  }
+
+  /** Adds the records of the next value of a text; returns where it ends. */
+  private static int records(JsonParser parser, String text, int from, List found) {
+    int last = from;
+    try {
+      JsonToken first = parser.nextToken();
+      if (first == null) {
+        return text.length();
+      }
+      last = from + begin(parser);
+      if (first != JsonToken.START_ARRAY) {
+        int end = from + end(parser);
+        found.add(record(text.substring(last, end), first));
+        return end;
+      }
+      JsonToken token = parser.nextToken();
+      while (token != JsonToken.END_ARRAY) {
+        last = from + begin(parser);
+        int end = from + end(parser);
+        found.add(record(text.substring(last, end), token));
+        last = end;
+        token = parser.nextToken();
+      }
+      return from + (int) parser.currentLocation().getCharOffset();
+    } catch (IOException error) {
+      found.add(Arrays.asList(new String[] {text.substring(last), UNPARSED}));
+      return text.length();
+    }
+  }
+
+  private static List record(String text, JsonToken first) {
+    return Arrays.asList(new String[] {text, first == JsonToken.START_OBJECT ? null : NO_OBJECT});
+  }
+
+  /** Where the value at which a parser stands begins, counted from where the parser began. */
+  private static int begin(JsonParser parser) {
+    return (int) parser.currentTokenLocation().getCharOffset();
+  }
+
+  /** Where it ends. */
+  private static int end(JsonParser parser) throws IOException {
+    parser.skipChildren();
+    parser.finishToken();
+    return (int) parser.currentLocation().getCharOffset();
+  }
+}

@@ -1,0 +1,94 @@
+"""Rows of csv files, with the line or record that each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from helios.files.entry import File
+from helios.model.files import FilesSource
+from helios.spark.jvm.classes import classes
+from helios.spark.sources import bad_rows
+from helios.spark.sources.text_lines import (
+    RECORDS,
+    UNPARSED,
+    WHAT,
+    called,
+    ddl,
+    encoding_of,
+    lines,
+    of_lines,
+    records,
+)
+from helios.spark.sources.text_values import as_cast
+
+CSV_LINE = Path(__file__).with_name("CsvLine.java")
+
+MOST_COLUMNS = 20_480
+"""Spark's default of `maxColumns`."""
+
+UNREAD = ("it has more fields than", "it has spaces alone in quotes")
+"""How the reasons of lines begin at which Spark's parser would stop the run."""
+
+FIELDS = "it has another number of fields than the file has columns"
+
+
+def read_csv(
+    spark: SparkSession, source: FilesSource, files: Sequence[File], columns: StructType, typed: StructType
+) -> DataFrame:
+    """The rows of csv files.
+
+    Args:
+        spark: The session.
+        source: The source.
+        files: Files with equal columns.
+        columns: Their columns in their order, with the types that Spark's parser gives.
+        typed: The same with the types that texts stand for.
+
+    Returns:
+        The columns, and the hidden ones: each row's file and line, and why the line does not parse; null if it does.
+    """
+    whole, judged = source.flag("multiLine"), _csv_line(spark, source)
+    if whole:
+        found = records(spark, source, files, lambda text: judged([text], RECORDS))
+    else:
+        found = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
+    found = found.where(f"{WHAT} IS NULL OR {WHAT} != ''")
+    schema = StructType([*columns.fields, StructField(bad_rows.TEXT, StringType())])
+    line = F.col(bad_rows.LINE)
+    for reason in UNREAD:
+        line = F.when(~F.coalesce(F.col(WHAT), F.lit("")).startswith(reason), line)
+    # Without multiLine the parser would change the line breaks of a field.
+    parsing = of_lines(source) | {"multiLine": str(whole).lower()}
+    parsed = found.withColumn("row", F.from_csv(line, ddl(spark, schema), parsing))
+    counted = all(isinstance(field.dataType, StringType) for field in columns.fields)
+    unparsed = F.when(F.col(f"row.{bad_rows.TEXT}").isNotNull(), F.lit(FIELDS if counted else UNPARSED))
+    why = F.coalesce(F.col(WHAT), F.col(bad_rows.WHY), unparsed).alias(bad_rows.WHY)
+    row = F.col("row")
+    fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
+    return parsed.select(*fields, bad_rows.LINE, bad_rows.FILE, why)
+
+
+def _csv_line(spark: SparkSession, source: FilesSource) -> Callable[[Sequence[Column], DataType], Column]:
+    """What a line of a csv file is, or the records of a whole one; see CsvLine.java."""
+    options, jvm = source.reader_options(), classes()
+    given = options.get("sep", options.get("delimiter", ","))
+    utils = getattr(jvm.org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
+    separator = str(getattr(utils, "MODULE$").toDelimiterStr(given))
+    texts = [options.get("quote", '"'), options.get("escape", "\\"), options.get("comment", "")]
+    flags = [source.flag("header"), source.flag("ignoreLeadingWhiteSpace")]
+    flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
+    flags += [source.flag("ignoreTrailingWhiteSpace")]
+    most = int(options.get("maxColumns", MOST_COLUMNS))
+    settings = [encoding_of(options), options.get("lineSep", ""), separator, *texts, *flags, most]
+    conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
+
+    def judged(columns: Sequence[Column], gives: DataType) -> Column:
+        name = f"helios_csv_{len(columns)}"
+        return called(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
+
+    return judged

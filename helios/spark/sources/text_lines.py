@@ -1,0 +1,180 @@
+"""The text of csv, json and text files: line by line, or file by file and cut into records, each with its file.
+
+Spark's own reader hands over a line only where it does not parse, and takes for good what its parser rounds, cuts or
+replaces. Here texts are read, Spark's parser takes each apart into texts (`csv_lines`, `json_lines`), and `file_types`
+makes values of these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StringType, StructType
+
+from helios.errors import InputError
+from helios.files.entry import File
+from helios.model.files import FilesSource
+from helios.spark.jvm.classes import classes, java_array
+from helios.spark.jvm.compiled import instance
+from helios.spark.sources import bad_rows
+from helios.spark.sources.listing import loaded
+
+DECODED = Path(__file__).with_name("Decoded.java")
+
+OF_THE_FILE = ("header", "comment", "encoding", "charset", "lineSep", "multiLine", "inferSchema", "samplingRatio")
+"""Options about a file, and not about one line of it."""
+
+UTF8 = ("utf-8", "utf8")
+
+SPARKS_OWN = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options of every read: no file is skipped, whatever the session says."""
+
+WHAT = "what"
+"""The column that says what a line or record is: null for a row, or why it is none; of json, see `json_lines`."""
+
+REPLACED = "\ufffd"
+"""What bytes become that are no text of the encoding."""
+
+UNPARSED = "the row does not parse"
+DAMAGED = "it holds bytes that are not"
+
+RECORDS = ArrayType(ArrayType(StringType()))
+"""The records of a file: each as its text, and why it cannot be a row or null."""
+
+
+def of_lines(source: FilesSource) -> dict[str, str]:
+    """The options of a source that are about one line, as Spark's parser of one text takes them."""
+    given = {name: text for name, text in source.reader_options().items() if name not in OF_THE_FILE}
+    return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad_rows.TEXT}
+
+
+def refuse_encoding(source: FilesSource) -> None:
+    """Refuses an encoding in whose bytes no line ends can be found.
+
+    Raises:
+        InputError: The source has one, and its rows are lines.
+    """
+    encoding = encoding_of(source.reader_options())
+    whole = source.flag("multiLine") or source.flag("wholetext")
+    if encoding.lower().startswith(("utf-16", "utf-32", "utf16", "utf32")) and not whole:
+        option = "wholetext" if source.format == "text" else "multiLine"
+        raise InputError(
+            f"{source.label()}: in {encoding} the bytes of a line's end stand inside other characters too.",
+            where=source.origin,
+            fix=f"write .option({option}=True), or convert the files to UTF-8.",
+        )
+
+
+def read_text(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> DataFrame:
+    """The lines of text files, as `value`, and the hidden columns of `read_csv`."""
+    found = lines(spark, source, files, ("lineSep", "wholetext"))
+    return found.select(F.col(bad_rows.LINE).alias("value"), "*")
+
+
+def lines(
+    spark: SparkSession,
+    source: FilesSource,
+    files: Sequence[File],
+    options: Sequence[str] = ("lineSep",),
+    what: Callable[[Column, Column, Column], Column] | None = None,
+) -> DataFrame:
+    """The lines of files, each with its file, and why its bytes are no text of the encoding; null if they are.
+
+    Args:
+        spark: The session.
+        source: The source.
+        files: The files.
+        options: Those of the source that tell where a line ends.
+        what: Of the file, of where in it the task begins, and of the line: the column `WHAT`.
+    """
+    given = {name: text for name, text in source.reader_options().items() if name in options}
+    text, why = _text(spark, source.reader_options())
+    file, begin = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
+    columns = [text.alias(bad_rows.LINE), file.alias(bad_rows.FILE), why.alias(bad_rows.WHY)]
+    columns += [what(file, begin, text).alias(WHAT)] if what is not None else []
+    reader = spark.read.format("text").options(**given, **SPARKS_OWN)
+    return loaded(spark, reader, files).select(*columns)
+
+
+def records(
+    spark: SparkSession, source: FilesSource, files: Sequence[File], split: Callable[[Column], Column]
+) -> DataFrame:
+    """The records of files that are read whole, as `lines` has lines.
+
+    Args:
+        spark: The session.
+        source: The source.
+        files: The files.
+        split: Of the text of a file, its `RECORDS`.
+    """
+    text, why = _text(spark, source.reader_options())
+    reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
+    columns = [F.col("_metadata.file_path").alias(bad_rows.FILE), why.alias(bad_rows.WHY)]
+    found = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
+    found = found.select(F.explode("records").alias("record"), bad_rows.FILE, bad_rows.WHY)
+    line = F.col("record")[0]
+    # What is not text in a file lies in some of its records: those that hold what was put in its place.
+    why = F.when(F.contains(line, F.lit(REPLACED)), F.col(bad_rows.WHY))
+    return found.select(
+        line.alias(bad_rows.LINE), bad_rows.FILE, why.alias(bad_rows.WHY), F.col("record")[1].alias(WHAT)
+    )
+
+
+def encoding_of(options: Mapping[str, str]) -> str:
+    return options.get("encoding", options.get("charset", "UTF-8"))
+
+
+def _text(spark: SparkSession, options: dict[str, str]) -> tuple[Column, Column]:
+    """The text of a line, and why it is not what the file holds; null if it is."""
+    encoding, value = encoding_of(options), F.col("value")
+    if encoding.lower() in UTF8:
+        text, whole = F.make_valid_utf8(value), F.is_valid_utf8(value)
+    else:
+        strict, lenient = (
+            called(spark, f"helios_decoded_{how}", DECODED, [value.cast("binary")], [encoding, how == "strict"])
+            for how in ("strict", "lenient")
+        )
+        text, whole = F.coalesce(strict, lenient), strict.isNotNull()
+    return text, F.when(~whole, F.lit(f"{DAMAGED} {encoding}"))
+
+
+def called(
+    spark: SparkSession,
+    name: str,
+    code: Path,
+    columns: Sequence[Column],
+    settings: Sequence[object],
+    *more: object,
+    gives: DataType | None = None,
+) -> Column:
+    """A function in Java of the values of columns, which sees each row once, and those of a file in their order.
+
+    Args:
+        spark: The session.
+        name: Its name.
+        code: Its class.
+        columns: What it takes: the class has a `call` of so many.
+        settings: What its constructor takes, by which it is told from others of its name.
+        more: What the constructor takes before these.
+        gives: The type of what it gives; a string by default.
+    """
+    jvm = classes()
+    made = instance(spark, code, *more, *settings)
+    kind = next(one for one in made.getClass().getInterfaces() if one.getSimpleName() == f"UDF{len(columns)}")
+    # By reflection: py4j takes another one of the functions of this name.
+    functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
+    types = java_array(jvm.java.lang.Class, [kind, jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")])
+    result = spark._jsparkSession.parseDataType((gives or StringType()).json())
+    udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [made, result]))
+    # Pipelines of one session read with settings of their own.
+    name = f"{name}_{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}"
+    spark._jsparkSession.udf().register(name, udf.asNondeterministic())
+    return F.call_function(name, *columns)
+
+
+def ddl(spark: SparkSession, schema: StructType) -> str:
+    return str(spark._jsparkSession.parseDataType(schema.json()).toDDL())

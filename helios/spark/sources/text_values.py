@@ -1,0 +1,143 @@
+"""Which values of csv and json files are read as texts, of which a cast loses nothing silently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from helios.errors import InputError
+from helios.model.files import FilesSource
+from helios.spark.jvm.classes import classes
+from helios.spark.sources.file_types import PLAIN, ZONE
+
+_TIMES, _DOUBLES = (DateType, TimestampType, TimestampNTZType), (FloatType, DoubleType)
+FORMATTED: Mapping[str, type[DataType]] = {
+    "dateFormat": DateType,
+    "timestampFormat": TimestampType,
+    "timestampNTZFormat": TimestampNTZType,
+}
+"""The types of which an option says the format; Spark's parser makes them, which takes nothing else then."""
+
+NUMBERS = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infinity"}
+"""Options that say how a number of csv is written, and how Spark's cast has it."""
+
+READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
+    "text": (),
+    "csv": PLAIN,
+    "json": (ByteType, DecimalType, *_DOUBLES, *_TIMES),  # Jackson takes 255 for a byte
+}
+"""By format of text, the types whose values Spark's parser leaves as texts, as it would round, cut or guess them."""
+
+
+def texts(source: FilesSource) -> tuple[type[DataType], ...]:
+    """The types whose values are read as texts."""
+    formatted = [kind for option, kind in FORMATTED.items() if option in source.reader_options()]
+    return tuple(kind for kind in READ_AS_TEXT[source.format] if kind not in formatted)
+
+
+def as_texts(kind: DataType, texts: tuple[type[DataType], ...]) -> DataType:
+    """A type whose inner ones are strings where values are read as texts."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(field.name, as_texts(field.dataType, texts)) for field in kind.fields])
+    if isinstance(kind, ArrayType):
+        return ArrayType(as_texts(kind.elementType, texts))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, as_texts(kind.valueType, texts))
+    return StringType() if isinstance(kind, texts) else kind
+
+
+def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
+    """Texts as Spark's casts take them, of those that options of the source write otherwise.
+
+    Args:
+        value: A value, whose inner ones are texts where they are read so.
+        kind: Its type with the types that texts stand for.
+        source: The source.
+    """
+    if not _is_written(kind, source):
+        return value
+    if isinstance(kind, StructType):
+        fields = [as_cast(value.getField(f.name), f.dataType, source).alias(f.name) for f in kind.fields]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return F.transform(value, lambda one: as_cast(one, element, source))
+    if isinstance(kind, MapType):
+        held = kind.valueType
+        return F.transform_values(value, lambda _, one: as_cast(one, held, source))
+    options = source.reader_options()
+    if isinstance(kind, TimestampType):
+        return _zoned(value, options["timeZone"])
+    if isinstance(kind, DecimalType):
+        return _decimal(value, options["locale"])
+    for option, name in NUMBERS.items():
+        value = F.when(value == options[option], name).otherwise(value) if option in options else value
+    return value
+
+
+def _is_written(kind: DataType, source: FilesSource) -> bool:
+    """Whether an option of a source says how values of a type, or inside it, are written."""
+    if isinstance(kind, StructType):
+        return any(_is_written(field.dataType, source) for field in kind.fields)
+    if isinstance(kind, (ArrayType, MapType)):
+        return _is_written(kind.elementType if isinstance(kind, ArrayType) else kind.valueType, source)
+    options = source.reader_options()
+    if isinstance(kind, TimestampType):
+        return "timeZone" in options and "timestampFormat" not in options
+    if isinstance(kind, DecimalType):
+        return "locale" in options
+    return source.format == "csv" and isinstance(kind, _DOUBLES) and any(option in options for option in NUMBERS)
+
+
+def _zoned(value: Column, zone: str) -> Column:
+    """A time with the zone that it is meant in."""
+    clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
+    # Behind a zone's name Spark's cast wants all of the time.
+    whole = (
+        F.when(clean.rlike(r"^[+-]?\d+-\d+-\d+$"), F.concat(clean, F.lit(" 00:00:00")))
+        .when(clean.rlike(r"^\S+[T ]\d+:\d+$"), F.concat(clean, F.lit(":00")))
+        .otherwise(clean)
+    )
+    return F.when(value.rlike(ZONE), value).otherwise(F.concat(whole, F.lit(f" {zone}")))
+
+
+def _decimal(value: Column, locale: str) -> Column:
+    """A number as a locale writes it, with a point and without separators; what it does not write so is no number."""
+    jvm = classes()
+    symbols = jvm.java.text.DecimalFormatSymbols.getInstance(jvm.java.util.Locale.forLanguageTag(locale))
+    apart, point = re.escape(str(symbols.getGroupingSeparator())), re.escape(str(symbols.getDecimalSeparator()))
+    number = rf"^[\x00-\x20]*[+-]?(\d{{1,3}}({apart}\d{{3}})+|\d+|(?={point}\d))({point}\d*)?[\x00-\x20]*$"
+    plain = F.regexp_replace(F.regexp_replace(value, apart, ""), point, ".")
+    return F.when(value.rlike(number), plain).otherwise(F.concat(F.lit("no number: "), value))
+
+
+def refuse_decimals(source: FilesSource, columns: StructType) -> None:
+    """Refuses decimals of json beside a locale: a number and a text would be read alike, and mean another one.
+
+    Raises:
+        InputError: There are some.
+    """
+    if source.format == "json" and "locale" in source.reader_options() and "decimal(" in columns.simpleString():
+        raise InputError(
+            f"{source.label()}: with the option locale, a decimal of json may be a number or a text of the locale.",
+            where=source.origin,
+            fix="leave the option out, declare the column as string, and convert it with a step.",
+        )

@@ -1,0 +1,115 @@
+"""The source of webhooks: the stored deliveries as a followed folder, deleted once they are committed."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from helios.errors import InputError
+from helios.files.entry import File
+from helios.files.place import Place
+from helios.files.settling import Settling
+from helios.model.files import FilesSource
+from helios.model.webhook import ID, RECEIVED, WebhookSource
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.sources.context import SourceContext
+from helios.spark.sources.files import FilesReader
+from helios.table.positions import Position, Span
+
+READER = ".reader"
+"""The file that names the pipeline which reads the segments beside it."""
+
+
+class Whole(Settling):
+    """Segments are renamed when they are whole: none is still being written."""
+
+    @override
+    def _done(self, path: str, stat: tuple[int, int], now: float) -> bool:
+        return True
+
+
+class WebhookReader(FilesReader):
+    """Stored deliveries as a `Source`."""
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        os.makedirs(self._webhook.folder, exist_ok=True)
+        self._settling = Whole("json")
+        self._last: tuple[int, list[File]] | None = None
+
+    @property
+    def _webhook(self) -> WebhookSource:
+        assert isinstance(self.read_plan.source, WebhookSource)
+        return self.read_plan.source
+
+    @property
+    @override
+    def _source(self) -> FilesSource:
+        return self._webhook.as_files()
+
+    @override
+    def schema(self) -> StructType:
+        columns = super().schema()
+        return StructType([field for field in columns.fields if self._shown(field.name)])
+
+    @override
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        df = super().read(spark, span, positioned=positioned)
+        return df if df is None or self._webhook.metadata else df.drop(ID, RECEIVED)
+
+    def _shown(self, name: str) -> bool:
+        return self._webhook.metadata or name not in (ID, RECEIVED)
+
+    @override
+    def begin(self) -> StartEntry:
+        self._claim()
+        return super().begin()
+
+    @override
+    def resume(self, entry: StartEntry) -> None:
+        self._claim()
+        super().resume(entry)
+
+    def _claim(self) -> None:
+        """Makes this pipeline the only reader: it deletes what it has committed.
+
+        Raises:
+            InputError: Another pipeline reads these deliveries.
+        """
+        mine = f"{self.context.plan.pipeline}\n"
+        try:
+            with open(os.path.join(self._webhook.folder, READER), "x", encoding="utf-8") as file:
+                file.write(mine)
+        except FileExistsError as error:
+            with open(error.filename, encoding="utf-8") as file:
+                reader = file.read()
+            if reader not in (mine, ""):
+                raise InputError(
+                    f"{self._webhook.label()}: the pipeline {reader.strip()} reads these deliveries, and deletes them "
+                    "once they are committed.",
+                    where=self._webhook.origin,
+                    fix=f"write them into one table and follow that, or receive them at another path; if that pipeline "
+                    f"is gone, delete {error.filename}.",
+                ) from None
+
+    @override
+    def committed(self, position: Position) -> None:
+        """Deletes the segments of the batches before; those of the last one may be read once more after a crash."""
+        at = Place.of(position)
+        if at is None or (self._last is not None and self._last[0] == at.entry):
+            return
+        last = self._our_log.files(at.entry - 1, at)
+        if self._last is None:
+            kept = {file.path for file in last}
+            before = [file for file in self._our_log.files(-1, at) if file.path not in kept]
+        else:
+            before = self._last[1]
+        for file in before:
+            with suppress(FileNotFoundError):
+                os.unlink(file.path.removeprefix("file:"))
+            self._known.pop(file.path, None)  # its name never comes again
+        self._last = at.entry, last

@@ -1,0 +1,95 @@
+"""Whether steps go row by row, so that their rows over two ranges are those over both; by Spark's analyzed plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+
+from helios.errors import HeliosError
+from helios.plan.nodes import Plan
+from helios.spark.jvm.types.spark import JavaJoin, JavaLogicalPlan, JavaSubqueryAlias
+from helios.spark.steps.build import build
+
+ROW_BY_ROW = (
+    "Filter",
+    "Generate",
+    "LocalRelation",
+    "LogicalRDD",
+    "Project",
+    "Repartition",
+    "RepartitionByExpression",
+    "Sort",
+    "SubqueryAlias",
+)
+"""Logical operators of Spark whose output rows each depend on one input row."""
+
+GATHERING = ("CollectMetrics", "CTERelationDef", "CTERelationRef", "ResolvedHint", "Union", "View", "WithCTE")
+"""Those that pass on the rows of several inputs, or count them."""
+
+MOVING = "helios_moving"
+"""The alias of a source of which each batch reads other rows."""
+
+ONE_SIDED = {"LEFT": ("LEFT OUTER", "LEFT SEMI", "LEFT ANTI"), "RIGHT": ("RIGHT OUTER",)}
+BOTH = ("INNER", "CROSS")
+"""The joins each of whose rows depends on one row of that side, beside all of the other."""
+
+
+def combines(plan: Plan, empty: Callable[[int], DataFrame]) -> str | None:
+    """Why a row depends on several rows of the sources whose ranges are read; None where none does.
+
+    Args:
+        plan: A batch pipeline.
+        empty: An empty DataFrame with the columns of a source, by its number in the plan.
+    """
+
+    def rows(index: int) -> DataFrame:
+        moves = plan.reads[index].span is not None
+        return empty(index).alias(MOVING) if moves else empty(index)
+
+    try:
+        df = build(plan, lambda index, _: rows(index)).df
+    except (AnalysisException, HeliosError) as error:
+        # A callable may want rows.
+        return f"without rows they cannot be looked at: {str(error).splitlines()[0]}"
+    return _why(df._jdf.queryExecution().analyzed())
+
+
+def _why(node: JavaLogicalPlan) -> str | None:
+    if not _moves(node):
+        return None
+    name = str(node.nodeName())
+    if name == "Join":
+        why = _join(cast("JavaJoin", node))
+        if why is not None:
+            return why
+    elif name not in (*ROW_BY_ROW, *GATHERING):
+        return f"Spark's {name} combines several rows"
+    if node.subqueries().size():
+        return "a subquery reads other rows"
+    return next((why for child in _children(node) if (why := _why(child)) is not None), None)
+
+
+def _join(node: JavaJoin) -> str | None:
+    left, right = (_moves(child) for child in _children(node))
+    kind = str(node.joinType().sql())
+    if left and right:
+        return "a join meets rows of several ranges"
+    if kind in BOTH or kind in ONE_SIDED["LEFT" if left else "RIGHT"]:
+        return None
+    return f"a {kind.lower()} join tells which rows are missing in a range"
+
+
+def _moves(node: JavaLogicalPlan) -> bool:
+    """Whether a plan reads a source whose ranges are read; what a query names may hide one."""
+    name = str(node.nodeName())
+    if name == "CTERelationRef" or (name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == MOVING):
+        return True
+    return any(map(_moves, _children(node)))
+
+
+def _children(node: JavaLogicalPlan) -> list[JavaLogicalPlan]:
+    children = node.children()
+    return [children.apply(i) for i in range(children.size())]

@@ -1,0 +1,166 @@
+"""The inputs of a batch, as sets of snapshots, as a digest, and in the compact form of a record; without a JVM."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+
+class Node(NamedTuple):
+    """A retained snapshot of a source: its parent (None for the first one), and its sequence number (None for v1)."""
+
+    parent: int | None
+    sequence: int | None
+
+
+Look: TypeAlias = Callable[[int], "Node | None"]
+"""Looks a snapshot of a source up; None when it has expired."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A snapshot of a source."""
+
+    snapshot: int
+    sequence: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a table; `at` is None for an empty one."""
+
+    table: str
+    at: Point | None
+
+
+@dataclass(frozen=True)
+class Range:
+    """What a table's snapshots in `(after, to]` added; `after` is None for all up to `to`."""
+
+    table: str
+    after: Point | None
+    to: Point
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Files, rows in memory, or any other input that is only equal to another one or not."""
+
+    value: str
+
+
+Input: TypeAlias = State | Range | Digest
+
+SEVERAL = Digest("")
+"""Stands for the other inputs of ranges that were joined."""
+
+
+# from a recorded position
+
+
+def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
+    """The input of one source, from its entry in a recorded position."""
+
+    def point(snapshot: int) -> Point:
+        node = look(snapshot)
+        return Point(snapshot, node.sequence if node is not None else None)
+
+    table = str(entry.get("uuid") or entry.get("source"))
+    to, after = entry.get("snapshot", entry.get("to")), entry.get("after")
+    if isinstance(to, int) and ("after" in entry or "to" in entry):
+        start = point(after) if isinstance(after, int) and entry.get("state") is None else None
+        return Range(table, start, point(to))
+    if "snapshot" in entry:
+        return State(table, point(to) if isinstance(to, int) else None)
+    return Digest(hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:16])
+
+
+# sets of snapshots
+
+
+def meet(one: Input, other: Input, look: Look) -> bool | None:
+    """Whether a range and another range or state have a snapshot in common; None where expiry hides it."""
+    if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
+        return False
+    if isinstance(one, State) and isinstance(other, State):
+        return False
+    a, b = _as_range(one), _as_range(other)
+    if a is None or b is None or _before(a, b) or _before(b, a):
+        return False
+    # Whatever lies before the beginning of one is not in both.
+    stops = {point.snapshot for point in (a.after, b.after) if point is not None}
+    mine, all_mine = _walk(a, look, stops)
+    theirs, all_theirs = _walk(b, look, stops)
+    if mine & theirs:
+        return True
+    nothing = (all_mine and not mine) or (all_theirs and not theirs)
+    return False if nothing or (all_mine and all_theirs) else None
+
+
+def _as_range(given: State | Range) -> Range | None:
+    if isinstance(given, Range):
+        return given
+    return Range(given.table, None, given.at) if given.at is not None else None
+
+
+def _before(a: Range, b: Range) -> bool:
+    """Whether a range surely ends where another one begins, or earlier: sequence numbers grow along a history."""
+    if b.after is None:
+        return False
+    numbers = a.to.sequence, b.after.sequence
+    return b.after == a.to or (numbers[0] is not None and numbers[1] is not None and numbers[0] <= numbers[1])
+
+
+def _walk(span: Range, look: Look, stops: set[int]) -> tuple[set[int], bool]:
+    """The retained snapshots of a range back to one of some others, and whether the walk got so far."""
+    found: set[int] = set()
+    snapshot: int | None = span.to.snapshot
+    while snapshot is not None and snapshot not in stops:
+        node = look(snapshot)
+        if node is None:
+            return found, False
+        found.add(snapshot)
+        snapshot = node.parent
+    return found, True
+
+
+def within(span: Range, look: Look) -> tuple[set[int], bool]:
+    """The retained snapshots of a range, and whether these are all."""
+    return _walk(span, look, {span.after.snapshot} if span.after is not None else set())
+
+
+# the compact form
+
+
+def packed(given: Input, tables: list[str]) -> Any:
+    """An input as JSON values, with its table's number."""
+    if isinstance(given, Digest):
+        return given.value
+    if isinstance(given, State):
+        return [tables.index(given.table), *_point(given.at)]
+    return [tables.index(given.table), *_point(given.after), *_point(given.to)]
+
+
+def _point(point: Point | None) -> tuple[int | None, int | None]:
+    return (point.snapshot, point.sequence) if point is not None else (None, None)
+
+
+def unpacked(given: Any, tables: list[str]) -> Input:
+    """The input that `packed` gave.
+
+    Raises:
+        ValueError: A list has another length, as with the errors of other damages.
+    """
+    if isinstance(given, str):
+        return Digest(given)
+    of, *numbers = given
+    points = [None if id is None else Point(id, number) for id, number in zip(numbers[::2], numbers[1::2], strict=True)]
+    if len(points) == 1:
+        return State(tables[of], points[0])
+    after, to = points
+    if to is None:
+        raise ValueError("a range without an end")
+    return Range(tables[of], after, to)

@@ -1,0 +1,79 @@
+"""Lags that only a run can tell, since it alone talks to their sources: it keeps them in its checkpoint.
+
+<checkpoint>/
+  helios/lag/N.json   what the run last saw of the source with the number N in its plan
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from helios.errors import HeliosError
+from helios.table.positions import Lag
+from helios.table.readers import Warehouse, checkpoints_of
+
+FOLDER = "helios/lag"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A lag, and when it was seen.
+
+    Attributes:
+        source: The source's name in positions.
+        lag: The lag.
+        at: The time.
+    """
+
+    source: str
+    lag: Lag
+    at: datetime
+
+    def as_json(self) -> str:
+        """The lag as a checkpoint keeps it."""
+        fields = {"records": self.lag.records, "seconds": round(self.lag.seconds, 3), "at": self.at.isoformat()}
+        return json.dumps({"v": 1, "source": self.source, **fields})
+
+    @classmethod
+    def parse(cls, text: str) -> Seen | None:
+        """The lag of a file; None for one that is damaged or of a later version.
+
+        Examples:
+            >>> at = datetime(2026, 1, 1, tzinfo=UTC)
+            >>> Seen.parse(Seen("kafka:orders", Lag(0, 1.5, records=7), at).as_json()).lag.records
+            7
+            >>> Seen.parse("{")
+        """
+        try:
+            found = json.loads(text)
+            lag = Lag(0, float(found["seconds"]), records=int(found["records"]))
+            at = datetime.fromisoformat(found["at"])
+            return cls(str(found["source"]), lag, at.astimezone(UTC)) if found["v"] == 1 else None
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> Seen | None:
+    """What the run of a pipeline last saw of a source.
+
+    Args:
+        pipeline: The pipeline.
+        source: The source's name in positions.
+        places: The warehouses to search for its checkpoint, unless that is given.
+        given: The location of its checkpoint.
+
+    Returns:
+        The newest lag; None where no checkpoint has one, or none can be read.
+    """
+    found: list[Seen] = []
+    try:
+        for folder in checkpoints_of(pipeline, places, given):
+            texts = [folder.text(f"{FOLDER}/{name}") for name in folder.names(FOLDER) if name.endswith(".json")]
+            seen = [Seen.parse(text) for text in texts if text is not None]
+            found += [one for one in seen if one is not None and one.source == source]
+    except HeliosError:
+        return None
+    return max(found, key=lambda one: one.at, default=None)

@@ -1,0 +1,109 @@
+"""Who may deliver: HMAC signatures, as Standard Webhooks and as GitHub has them.
+
+Sources: the Standard Webhooks specification (standardwebhooks.com, "Verifying webhooks"), and GitHub's documentation,
+"Validating webhook deliveries".
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from helios.model.values import Secret
+
+TOLERANCE = 300.0
+"""Seconds that the time of a delivery may lie before or after now, as Standard Webhooks has it."""
+
+PREFIX = "whsec_"
+"""What a secret of Standard Webhooks begins with; the rest is base64."""
+
+
+@dataclass(frozen=True)
+class Refused(Exception):
+    """A delivery that is not accepted.
+
+    Attributes:
+        status: The HTTP status.
+        reason: What is wrong, for the sender.
+    """
+
+    status: int
+    reason: str
+
+
+def standard(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], now: float) -> str:
+    """The id of a delivery that is signed as in Standard Webhooks: `id.timestamp.body`.
+
+    Args:
+        headers: The headers, by names in lower case.
+        body: The body as it came.
+        secrets: Any of these may have signed, so that they can be rotated.
+        now: Seconds since 1970.
+
+    Raises:
+        Refused: A header is missing, the delivery is older or newer than five minutes, or nobody knows its signature.
+    """
+    given = {name: headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")}
+    missing = [f"webhook-{name}" for name, value in given.items() if not value]
+    if missing:
+        raise Refused(401, f"no header {', '.join(missing)}")
+    if not given["timestamp"].isascii() or not given["timestamp"].isdigit() or len(given["timestamp"]) > 12:
+        raise Refused(401, "webhook-timestamp is not a number of seconds since 1970")
+    if abs(now - int(given["timestamp"])) > TOLERANCE:
+        raise Refused(401, f"webhook-timestamp is more than {TOLERANCE / 60:.0f} minutes away from this server's clock")
+    signed = b".".join((given["id"].encode(), given["timestamp"].encode(), body))
+    found = [one.removeprefix("v1,") for one in given["signature"].split(" ") if one.startswith("v1,")]
+    for secret in secrets:
+        expected = base64.b64encode(hmac.digest(key_of(secret), signed, hashlib.sha256)).decode()
+        if any(_equal(expected, one) for one in found):
+            return given["id"]
+    raise Refused(401, "webhook-signature does not fit")
+
+
+def github(headers: Mapping[str, str], body: bytes, secrets: Sequence[Secret], now: float) -> str:
+    """The id of a delivery that is signed as GitHub does: `sha256=` and the digest of the body in hexadecimal.
+
+    Neither id nor time are signed there: whoever has seen a delivery can send it again under another id.
+
+    Raises:
+        Refused: A header is missing, or nobody knows its signature.
+    """
+    delivery, signature = headers.get("x-github-delivery", ""), headers.get("x-hub-signature-256", "")
+    if not delivery or not signature:
+        raise Refused(401, f"no header {'X-Hub-Signature-256' if delivery else 'X-GitHub-Delivery'}")
+    for secret in secrets:
+        expected = hmac.digest(secret.reveal().encode(), body, hashlib.sha256).hex()
+        if _equal(f"sha256={expected}", signature):
+            return delivery
+    raise Refused(401, "X-Hub-Signature-256 does not fit")
+
+
+FORMS = {"standard": standard, "github": github}
+"""By the name that `.signed(...)` takes."""
+
+
+def key_of(secret: Secret) -> bytes:
+    """The key of a secret of Standard Webhooks: base64 behind `whsec_`, otherwise the text itself.
+
+    Examples:
+        >>> key_of(Secret("whsec_aGVsaW9z")), key_of(Secret("plain"))
+        (b'helios', b'plain')
+
+    Raises:
+        ValueError: What follows `whsec_` is not base64.
+    """
+    text = secret.reveal()
+    if not text.startswith(PREFIX):
+        return text.encode()
+    try:
+        return base64.b64decode(text.removeprefix(PREFIX), validate=True)
+    except binascii.Error:
+        raise ValueError(f"a secret that begins with {PREFIX} goes on in base64, and this one does not") from None
+
+
+def _equal(expected: str, given: str) -> bool:
+    return hmac.compare_digest(expected.encode(), given.encode("utf-8", "surrogateescape"))

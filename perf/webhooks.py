@@ -1,0 +1,202 @@
+"""Signed webhooks from many connections, the receiver and the run killed: prints lost and doubled deliveries.
+
+    python perf/webhooks.py --deliveries 100000 --connections 50 --kills 10
+
+`helios webhook` receives and `helios run` follows; both are killed with `kill -9` at random moments and started again.
+Each sender repeats a delivery, with its id, until it is answered with 200; one in fifty is sent once more after that.
+Beside them come unsigned, forged and stale deliveries. At the end every id is counted in the table: each that was
+answered with 200 must be there once, and no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import hmac
+import http.client
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helios import Catalog
+
+KEY = b"a key of the measurement"
+SCRIPT = """
+from helios import Iceberg, Webhook
+orders = (
+    Webhook.source("/orders", secret="whsec_{secret}", schema="id bigint NOT NULL, text string")
+    .listen("127.0.0.1:{port}").segments("{folder}/segments")
+    >> Iceberg.sink("hooks.orders").exactly_once()
+)
+"""
+
+
+@dataclass
+class Sent:
+    """What the senders saw; each has a lock around it."""
+
+    numbers: Iterator[int]
+    accepted: set[int] = field(default_factory=set)
+    answers: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self) -> int | None:
+        with self.lock:
+            return next(self.numbers, None)
+
+    def note(self, answer: str, accepted: int | None = None) -> None:
+        with self.lock:
+            self.answers[answer] += 1
+            if accepted is not None:
+                self.accepted.add(accepted)
+
+
+class Sender:
+    """One connection.
+
+    Args:
+        port: The receiver's port.
+        sent: What all senders saw.
+        seed: Of its random choices.
+    """
+
+    def __init__(self, port: int, sent: Sent, seed: int) -> None:
+        self._port = port
+        self._sent = sent
+        self._random = random.Random(seed)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def run(self) -> None:
+        """Sends until no number is left."""
+        while (number := self._sent.next()) is not None:
+            body = json.dumps({"id": number, "text": "x" * self._random.randrange(400)}).encode()
+            if self._random.random() < 0.02:
+                self._bad(number, body)
+            while self._post(number, body, KEY, 0) != 200:
+                time.sleep(0.05)
+            if self._random.random() < 0.02:
+                self._post(number, body, KEY, 0)
+
+    def _bad(self, number: int, body: bytes) -> None:
+        """A delivery that must be refused, under a number that no good one has."""
+        bad = body.replace(b'"id": ', b'"id": -1')
+        key, age = self._random.choice([(b"forged", 0), (KEY, 400)])
+        status = self._post(-1 - number, bad, key, age)
+        if status == 200:
+            self._sent.note("accepted though bad", -1 - number)
+
+    def _post(self, number: int, body: bytes, key: bytes, age: int) -> int | None:
+        """The status; None if the connection broke."""
+        at = int(time.time()) - age
+        digest = hmac.digest(key, f"d{number}.{at}.".encode() + body, hashlib.sha256)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": f"d{number}",
+            "webhook-timestamp": str(at),
+            "webhook-signature": "v1," + base64.b64encode(digest).decode(),
+        }
+        try:
+            self._connection = self._connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+            self._connection.request("POST", "/orders", body, headers)
+            answer = self._connection.getresponse()
+            status = json.loads(answer.read()).get("status", "")
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._sent.note(type(error).__name__)
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+            return None
+        self._sent.note(f"{answer.status} {status}".strip(), number if answer.status == 200 and number >= 0 else None)
+        return answer.status
+
+
+def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: int) -> dict[str, object]:
+    """Sends, kills and counts."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    secret = base64.b64encode(KEY).decode()
+    (folder / "hooks.py").write_text(SCRIPT.format(secret=secret, port=port, folder=folder))
+    helios = [sys.executable, "-m", "helios"]
+    commands = {"receiver": [*helios, "webhook", "hooks.py"], "run": [*helios, "run", "hooks.py"]}
+    logs = {name: (folder / f"{name}.log").open("w") for name in commands}
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(commands[name], cwd=folder, stdout=logs[name], stderr=subprocess.STDOUT)
+
+    receiver = start("receiver")
+    _until_it_answers(port)  # else the run would receive
+    running = {"receiver": receiver, "run": start("run")}
+    sent, chosen = Sent(iter(range(deliveries))), random.Random(seed)
+    senders = [threading.Thread(target=Sender(port, sent, seed + n).run) for n in range(connections)]
+    began = time.monotonic()
+    for sender in senders:
+        sender.start()
+    for kill in range(kills):
+        while len(sent.accepted) < deliveries * (kill + 1) // (kills + 1):
+            time.sleep(0.05)
+        name = "run" if kill % 3 == 2 else "receiver"
+        time.sleep(chosen.random())
+        running[name].send_signal(signal.SIGKILL)
+        running[name].wait()
+        running[name] = start(name)
+    for sender in senders:
+        sender.join()
+    seconds = time.monotonic() - began
+    for process in running.values():
+        process.send_signal(signal.SIGTERM)
+    statuses = {name: process.wait(120) for name, process in running.items()}
+    subprocess.run([*commands["run"], "--once"], cwd=folder, check=True, stdout=logs["run"], stderr=subprocess.STDOUT)
+    ids = Catalog.local(path=folder / ".helios").load("hooks.orders").iceberg.scan(selected_fields=("id",)).to_arrow()
+    found = Counter(ids["id"].to_pylist())
+    return {
+        "deliveries": deliveries,
+        "kills": kills,
+        "accepted": len(sent.accepted),
+        "lost": len(sent.accepted - set(found)),
+        "doubled": sum(1 for times in found.values() if times > 1),
+        "not_accepted": len(set(found) - sent.accepted),
+        "per_second": round(deliveries / seconds),
+        "answers": dict(sent.answers.most_common()),
+        "statuses": statuses,
+    }
+
+
+def _until_it_answers(port: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise SystemExit("the receiver does not answer")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--deliveries", type=int, default=100_000)
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        told = measure(folder, given.deliveries, given.connections, given.kills, given.seed)
+    print(json.dumps(told))
+    sys.exit(bool(told["lost"] or told["doubled"] or told["not_accepted"]))
+
+
+if __name__ == "__main__":
+    main()

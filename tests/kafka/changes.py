@@ -1,0 +1,78 @@
+"""Envelopes as Debezium writes them, and the table of PostgreSQL that they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Any
+
+from helios import Cdc
+from helios.model.cdc import CdcSource
+from tests.kafka.conftest import Topics
+
+SOURCE = {"version": "3.6.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 0, "db": "postgres"}
+ID = {"type": "int32", "optional": False, "field": "id"}
+NAME = {"type": "string", "optional": True, "field": "name"}
+MANY_PARTITIONS = 3
+_LSN = count(1000)
+
+
+def schema(*fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema part of a record of a table."""
+    row = {"type": "struct", "fields": list(fields), "optional": True, "name": "shop.public.t.Value"}
+    return {
+        "type": "struct",
+        "fields": [
+            {**row, "field": "before"},
+            {**row, "field": "after"},
+            {"type": "struct", "fields": [], "optional": False, "field": "source"},
+            {"type": "string", "optional": False, "field": "op"},
+        ],
+        "optional": False,
+        "name": "shop.public.t.Envelope",
+    }
+
+
+def event(
+    op: str,
+    after: Mapping[str, Any] | None = None,
+    *,
+    before: Mapping[str, Any] | None = None,
+    lsn: int | None = None,
+    snapshot: str = "false",
+    fields: Iterable[Mapping[str, Any]] | None = (ID, NAME),
+    source: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The value of a record; without fields it has no schema part."""
+    lsn = next(_LSN) if lsn is None else lsn
+    at = {"snapshot": snapshot, "lsn": lsn, "sequence": f'[null,"{lsn}"]', "schema": "public", "table": "t"}
+    payload = {
+        "before": before,
+        "after": after,
+        "source": source or {**SOURCE, **at},
+        "transaction": None,
+        "op": op,
+        "ts_ms": 1,
+        "ts_us": 1000,
+        "ts_ns": 1000000,
+    }
+    return {"schema": schema(*fields), "payload": payload} if fields is not None else payload
+
+
+class Table:
+    """A topic with the changes of a table."""
+
+    def __init__(self, topics: Topics, partitions: int = 1) -> None:
+        self.topics = topics
+        self.name = topics.make(partitions)
+
+    def send(self, id: int | None, *values: object, partition: int = 0, schemas: bool = True) -> None:
+        """Sends changes of a row: None is a tombstone."""
+        key: Any = {"id": id}
+        if schemas:
+            key = {"schema": {"type": "struct", "fields": [ID], "optional": False, "name": "Key"}, "payload": key}
+        self.topics.send(self.name, values, partition, key=json.dumps(key).encode() if id is not None else None)
+
+    def source(self, **options: Any) -> CdcSource:
+        return Cdc.debezium(self.topics.source(self.name), **options).incremental()

@@ -1,0 +1,24 @@
+"""The short form of `perf/webhooks.py`: receiver and run are killed, and every accepted delivery is there once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEBHOOKS = Path(__file__).parents[2] / "perf" / "webhooks.py"
+
+
+@pytest.mark.timeout(600)
+def test_every_accepted_delivery_once_after_kills(tmp_path: Path) -> None:
+    command = [sys.executable, str(WEBHOOKS), "--deliveries", "3000", "--kills", "3", "--folder", str(tmp_path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    logs = "".join(log.read_text() for log in tmp_path.glob("*.log"))
+    assert done.returncode == 0, done.stdout + done.stderr + logs
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["accepted"], told["lost"], told["doubled"], told["not_accepted"]) == (3000, 0, 0, 0)
+    assert told["answers"]["200 accepted"] <= 3000 <= told["answers"]["200 accepted"] + told["answers"]["200 duplicate"]
+    assert told["answers"]["401"] > 0

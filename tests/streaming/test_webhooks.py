@@ -1,0 +1,86 @@
+"""Deliveries over HTTP reach the table once, and their segments go when they are committed."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios import Webhook
+from helios.errors import InputError
+from helios.webhooks import receiving
+from tests.suite.deaths import dies_before_commit
+from tests.unit.webhooks.test_receiver import SECRET, post
+
+
+def hook(world: Any, **options: Any) -> Any:
+    made = Webhook.source("/orders", secret=SECRET, schema="id bigint NOT NULL, name string", **options)
+    return made.listen("127.0.0.1:0").segments(str(world.folder / "segments"))
+
+
+def deliver(url: str, ids: range) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: post(url, b'{"id": %d, "name": "n"}' % n, f"m{n}")[0], ids))
+    assert answers == [200] * len(ids)
+
+
+def waiting(world: Any) -> list[Path]:
+    return sorted(file for file in (world.folder / "segments").glob("*.json"))
+
+
+def until(condition: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_run_receives_and_commits(world: Any) -> None:
+    pipeline = hook(world) >> world.sink("a.t")
+    run = world.start(pipeline)
+    try:
+        until(lambda: any(event.message.startswith("receiving ") for event in world.events))
+        url = next(event.message for event in world.events if event.message.startswith("receiving "))[10:]
+        deliver(url, range(50))
+        until(lambda: run.rows >= 50)
+        deliver(url, range(40, 60))  # twenty, of which ten came before
+        until(lambda: run.rows >= 60)
+    finally:
+        run.stop()
+        run.await_termination()
+    assert world.rows("a.t", "id") == Counter((n,) for n in range(60))
+    assert world.load("a.t").iceberg.schema().column_names == ["id", "name"]
+
+
+def test_what_waits_is_drained_once_and_deleted_after_the_next_batch(world: Any) -> None:
+    pipeline = hook(world).with_metadata() >> world.sink("a.t")
+    for ids in (range(10), range(10, 20), range(20, 30)):
+        with receiving([hook(world)]) as (url,):
+            deliver(url, ids)
+        with dies_before_commit():
+            world.run(pipeline)
+        world.run(pipeline)
+        assert waiting(world)  # of the last batch: a crash may read it once more
+    assert world.rows("a.t", "id", "_webhook_id") == Counter((n, f"m{n}") for n in range(30))
+    assert len(waiting(world)) == 1
+
+
+def test_deliveries_have_one_reader(world: Any) -> None:
+    with receiving([hook(world)]) as (url,):
+        deliver(url, range(3))
+    world.run(hook(world) >> world.sink("a.t"))
+    with pytest.raises(InputError, match=r"the pipeline .*a\.t reads these deliveries.*one table and follow that"):
+        world.run(hook(world) >> world.sink("a.other"))
+
+
+def test_new_fields_become_columns(world: Any) -> None:
+    pipeline = hook(world, extra="add") >> world.sink("a.t")
+    with receiving([hook(world, extra="add")]) as (url,):
+        assert post(url, b'{"id": 1}', "m1")[0] == 200
+        assert post(url, b'{"id": 2, "age": 7}', "m2")[0] == 200
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "name", "age") == Counter([(1, None, None), (2, None, 7)])

@@ -1,0 +1,80 @@
+"""Positions in topics: the end of the next batch, the ranges between two, and what is lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helios.table.topics import Log, Lost, Range, Topic, TopicsPosition, advance, gone, onward, ranges, verify
+
+AT = TopicsPosition({"t": Topic("a", (5, 7))})
+
+
+def verified(at: TopicsPosition, **logs: Log) -> None:
+    verify(at, onward(at), logs)
+
+
+def test_a_position_is_read_back() -> None:
+    at = TopicsPosition({"t": Topic("a", (5, 7)), "b.c": Topic("b", (9,), since=(4,))})
+    assert TopicsPosition.parse(at.as_json()) == at
+    assert at.as_json()["topics"]["b.c"] == {"id": "b", "offsets": [9], "since": [4]}
+    assert TopicsPosition.of({"log": "x", "entry": 1}) is None
+
+
+def test_a_new_partition_begins_at_0_and_a_new_topic_at_its_oldest_record() -> None:
+    logs = {"t": Log("a", (0, 0, 0), (5, 9, 4)), "u": Log("b", (3,), (6,))}
+    end = advance(AT, logs)
+    assert ranges(AT, end) == [Range("t", 1, 7, 9), Range("t", 2, 0, 4), Range("u", 0, 3, 6)]
+    assert end.topics["u"] == Topic("b", (6,), since=(3,))
+    assert advance(end, logs).topics["u"] == Topic("b", (6,))
+    assert ranges(end, advance(end, logs)) == []
+
+
+def test_records_that_are_gone_are_passed_over_and_the_position_says_so() -> None:
+    logs = {"t": Log("a", (8, 0, 2), (9, 9, 3))}
+    end = advance(AT, logs, skips=True)
+    assert end.topics["t"] == Topic("a", (9, 9, 3), since=(8, 7, 2))
+    assert ranges(AT, end) == [Range("t", 0, 8, 9), Range("t", 1, 7, 9), Range("t", 2, 2, 3)]
+    assert ranges(AT, TopicsPosition.parse(end.as_json())) == ranges(AT, end)
+    assert gone(AT, logs) == [Range("t", 0, 5, 8)]
+    assert advance(end, logs, skips=True).topics["t"] == Topic("a", (9, 9, 3))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=6),
+    st.integers(1, 60),
+)
+def test_bounded_batches_read_each_offset_once(partitions: list[tuple[int, int]], most: int) -> None:
+    starts, counts = zip(*partitions, strict=True)
+    log = Log("a", starts, tuple(start + count for start, count in partitions))
+    at = TopicsPosition({"t": Topic("a", starts)})
+    read: list[tuple[int, int]] = []
+    while at != (end := advance(at, {"t": log}, most)):
+        found = ranges(at, end)
+        assert 0 < sum(map(len, found)) <= most
+        read += [(one.partition, offset) for one in found for offset in range(one.start, one.end)]
+        at = end
+    assert sorted(read) == [(p, o) for p, (start, count) in enumerate(partitions) for o in range(start, start + count)]
+    assert sum(counts) == len(read)
+
+
+@pytest.mark.parametrize(
+    ("logs", "message"),
+    [
+        ({}, "the topic t is gone"),
+        ({"t": Log("z", (0, 0), (9, 9))}, "was deleted and made again: its id is z, and a was read up to offsets 5, 7"),
+        ({"t": Log("a", (0,), (9,))}, "was deleted and made again"),
+        ({"t": Log("a", (8, 0), (9, 9))}, "3 records of t, partition 0, were deleted .* the next to read is 5\\."),
+        ({"t": Log("a", (8, 8), (9, 9))}, "the next to read is 5, and others in 1 more partitions"),
+        ({"t": Log("a", (0, 0), (9, 6))}, "t, partition 1, ends at offset 6, and went up to 7: its log was cut"),
+    ],
+)
+def test_what_is_lost(logs: dict[str, Log], message: str) -> None:
+    with pytest.raises(Lost, match=message):
+        verified(AT, **logs)
+
+
+def test_what_was_read_may_be_deleted() -> None:
+    verified(AT, t=Log("a", (5, 7), (5, 7)))
+    verify(AT, [], {"t": Log("a", (100, 100), (100, 100))})

@@ -1,0 +1,93 @@
+"""What the body of a delivery must be, and how it is stored."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helios.plan.typing.schema import from_ddl
+from helios.webhooks.bodies import line_of, verify
+from helios.webhooks.signatures import Refused
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = from_ddl(
+    "id bigint NOT NULL, name string, amount decimal(6,2), day date, at timestamp, ok boolean, tags array<int>, "
+    "more struct<a:int>, raw binary, ratio double",
+    None,
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": 1},
+        {"id": -(2**63), "name": None, "amount": 1234.56, "ratio": 1},
+        {"id": 1, "amount": -1, "day": "2026-01-01", "at": "2026-01-01T10:00:00Z", "ok": False},
+        {"id": 1, "tags": [1, None], "more": {"a": 2}, "raw": "aGk=", "name": {"any": "text"}},
+    ],
+)
+def test_what_fits(body: dict[str, Any]) -> None:
+    verify(json.dumps(body).encode(), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b'{"id": 1', "no JSON"),
+        (b'{"id": NaN}', "NaN is no number of JSON"),
+        (b'{"id": 1, "id": 2}', "the key 'id' comes twice"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[]", "must be a JSON object"),
+        (b"{}", "id is missing, or null"),
+        (b'{"id": null}', "id is missing, or null"),
+        (b'{"id": "1"}', 'id is no bigint: "1"'),
+        (b'{"id": true}', "id is no bigint: true"),
+        (b'{"id": 1.5}', "id is no bigint"),
+        (b'{"id": 9223372036854775808}', "id is no bigint"),
+        (b'{"id": 1, "amount": 0.001}', "amount is no decimal"),
+        (b'{"id": 1, "amount": 12345}', "amount is no decimal"),
+        (b'{"id": 1, "day": "01.01.2026"}', "day is no date"),
+        (b'{"id": 1, "at": 5}', "at is no timestamp"),
+        (b'{"id": 1, "tags": [1, "2"]}', "tags is no array<int>"),
+        (b'{"id": 1, "more": {"b": 1}}', "more is no struct<a:int>"),
+        (b'{"id": 1, "raw": "-"}', "raw is no binary"),
+        (b'{"id": 1, "nme": "x"}', "nme is not declared. Did you mean 'name'?"),
+        (b'{"id": 1, "_webhook_id": "x"}', "a name of Helios's own"),
+    ],
+)
+def test_what_does_not(body: bytes, reason: str) -> None:
+    with pytest.raises(Refused) as refused:
+        verify(body, SCHEMA)
+    assert refused.value.status == 422
+    assert reason in refused.value.reason
+
+
+def test_more_fields_where_they_are_allowed() -> None:
+    verify(b'{"id": 1, "new": 2}', SCHEMA, "add")
+    verify(b'{"id": 1, "new": 2, "more": {"b": 1}}', SCHEMA, "ignore")
+    with pytest.raises(Refused):  # Spark would leave it out
+        verify(b'{"id": 1, "more": {"b": 1}}', SCHEMA, "add")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.text(max_size=8), VALUES, max_size=4), st.sampled_from([None, 2]))
+def test_a_stored_delivery_is_what_came_on_one_line(body: dict[str, Any], indent: int | None) -> None:
+    sent = json.dumps(body, indent=indent).replace("\n", "\r\n").encode()
+    line = line_of("m", AT, sent, columns=True)
+    assert b"\n" not in line
+    assert b"\r" not in line
+    assert json.loads(line) == {"_webhook_id": "m", "_webhook_received_at": "2026-01-01T00:00:00.000000Z", **body}
+    assert json.loads(line_of("m", AT, sent, columns=False))["body"] == body
