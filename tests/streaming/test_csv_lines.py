@@ -8,6 +8,8 @@ import json
 import math
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -22,6 +24,19 @@ from tests.streaming.test_text_casts import CASES
 OPEN = "a quote is not closed on its line; fields with line breaks need .option(multiLine=True)"
 MAYBE = "it may belong to a quoted field that began on a line before"
 NUMBER = "it has another number of fields than the file has columns"
+
+
+@contextmanager
+def parts_of(world: Any, size: int) -> Iterator[None]:
+    """Tasks read parts of so many bytes."""
+    before = world.spark.conf.get("spark.sql.files.maxPartitionBytes")
+    world.spark.conf.set("spark.sql.files.maxPartitionBytes", str(size))
+    try:
+        yield
+    finally:
+        world.spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+
+
 QUOTES = {
     "a quote that is never closed": (
         'id,name\n1,"a\n2,b\n3,c\n',
@@ -62,13 +77,32 @@ def test_line_breaks_in_quotes_are_read_with_multi_line(world: Any) -> None:
 
 
 NUL = "it holds a NUL character, which Spark's parser may leave out"
+SPACES = "it holds spaces alone: a value of the only column, or no row"
 
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_signs_that_sparks_parser_leaves_out(world: Any, whole: bool) -> None:
     folder = land(world.folder / "in", "a.csv", "name\n\x01\x1f\nb\0\n \t \n\0c\0\nd\n")
     source = Files.source(str(folder), "csv", schema="name string").option(quote="", multiLine=whole)
-    assert read(world, source) == ({("\x01\x1f",): 1, ("d",): 1}, [("\0c\0", NUL), ("b\0", NUL)])
+    assert read(world, source) == (
+        {("\x01\x1f",): 1, ("d",): 1},
+        [("\0c\0", NUL), (" \t ", SPACES), ("b\0", NUL)],
+    )
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_line_of_spaces_may_be_a_value_of_the_only_column(world: Any, whole: bool) -> None:
+    folder = land(world.folder / "in", "a.csv", "name\na\n\n  \nb\n\t")
+    source = Files.source(str(folder), "csv", schema="name string").option(multiLine=whole)
+    assert read(world, source) == ({("a",): 1, ("b",): 1}, [("\t", SPACES), ("  ", SPACES)])
+
+
+def test_a_header_behind_a_part_of_comments(world: Any) -> None:
+    comments = "# " + "-" * 96 + "\n"
+    folder = land(world.folder / "in", "a.csv", comments * 25 + "id,name\n1,a\n" + comments * 25 + "2,b\n")
+    source = Files.source(str(folder), "csv", schema="id string, name string").option(comment="#")
+    with parts_of(world, 1000):
+        assert read(world, source) == ({("1", "a"): 1, ("2", "b"): 1}, [])
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -138,6 +172,14 @@ def test_utf16_needs_multi_line(world: Any) -> None:
     assert read(world, source.option(multiLine=True)) == ({(1, "größe"): 1}, [])
 
 
+@pytest.mark.parametrize(("format", "fix"), [("csv", "multiLine"), ("text", "wholetext")])
+def test_line_ends_that_no_reader_finds_are_told(world: Any, format: str, fix: str) -> None:
+    folder = land(world.folder / "in", f"a.{format}", "id\n1\n2\n".encode("cp037"))
+    source = Files.source(str(folder), format).option(encoding="IBM037")
+    with pytest.raises(InputError, match=rf"in IBM037 a line does not end with .*\.option\({fix}=True\)"):
+        world.run(source >> world.sink("a.fail"))
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_what_a_type_cannot_hold_is_a_bad_row(world: Any, kind: str) -> None:
     good, bad = CASES[kind]
@@ -168,8 +210,21 @@ WRITTEN: dict[str, tuple[dict[str, str], str, dict[str, str], tuple[str, ...]]] 
             "2026-01-01": "2025-12-31 23:00:00+00:00",
             "2026-01-01T12:30:00Z": "2026-01-01 12:30:00+00:00",
             "2026-01-01 12:30:00-05:00": "2026-01-01 17:30:00+00:00",
+            "2026-03-29 01:59:59.999999": "2026-03-29 00:59:59.999999+00:00",
+            "2026-03-29T03:00": "2026-03-29 01:00:00+00:00",
+            "2026-03-29T02:30:00Z": "2026-03-29 02:30:00+00:00",
+            "2026-10-25 02:30": "2026-10-25 00:30:00+00:00",
         },
-        ("12:30", "T12:30:00", "2026-01-01T12:30:00.1234567", "2026-01-01Tx", "2026-13-01", "noon"),
+        (
+            "2026-03-29 02:00",
+            "2026-03-29T02:59:59.999999",
+            "12:30",
+            "T12:30:00",
+            "2026-01-01T12:30:00.1234567",
+            "2026-01-01Tx",
+            "2026-13-01",
+            "noon",
+        ),
     ),
     "offset": ({"timeZone": "+02:00"}, "timestamp", {"2026-01-01 12:30": "2026-01-01 10:30:00+00:00"}, ("12:30",)),
     "date": (
@@ -218,25 +273,17 @@ def test_the_parts_of_a_large_file(world: Any) -> None:
     text = StringIO()
     csv.writer(text, lineterminator="\r\n").writerows([("id", "name", "id 2"), *rows])
     folder = land(world.folder / "in", "a.csv", "\ufeff" + text.getvalue())
-    before = world.spark.conf.get("spark.sql.files.maxPartitionBytes")
-    world.spark.conf.set("spark.sql.files.maxPartitionBytes", "3000")
-    try:
+    with parts_of(world, 3000):
         found, aside = read(world, Files.source(str(folder), "csv", schema="id string, name string, `id 2` string"))
-    finally:
-        world.spark.conf.set("spark.sql.files.maxPartitionBytes", before)
     assert aside == []
     assert found == Counter(rows)
 
 
 def cut(world: Any, size: int, source: FilesSource) -> tuple[Counter[tuple[Any, ...]], Counter[tuple[str, str]]]:
     """The rows of a source whose files are read in parts of so many bytes, and the bad ones."""
-    before = world.spark.conf.get("spark.sql.files.maxPartitionBytes")
-    world.spark.conf.set("spark.sql.files.maxPartitionBytes", str(size))
     table, aside = f"a.t{size}", f"a.q{size}"
-    try:
+    with parts_of(world, size):
         world.run(source.on_bad_row("quarantine") >> world.sink(table).quarantine(aside))
-    finally:
-        world.spark.conf.set("spark.sql.files.maxPartitionBytes", before)
     bad = ((json.loads(payload)["text"], why) for payload, why in world.rows(aside, "payload", "reason").elements())
     return world.rows(table), Counter(bad)
 

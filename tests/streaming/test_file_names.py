@@ -95,6 +95,39 @@ def test_a_column_of_a_file_stands_beside_that_of_its_folder(world: Any) -> None
     assert reason == "day is not as in the name of the file's folder"
 
 
+def test_a_folder_in_one_of_another_value_is_told(world: Any) -> None:
+    folder = land(world.folder / "in", {"k=1/a.csv": "id\n1\n", "k=1/x/K=2/b.csv": "id\n2\n"})
+    with pytest.raises(InputError, match=r"k=1/x/K=2/ gives a row two values of a column: k=1, K=2"):
+        world.run(Files.source(str(folder), "csv") >> world.sink("a.t"))
+
+
+def test_a_link_is_a_file_of_its_own(world: Any) -> None:
+    folder = land(world.folder / "in", {"a.csv": "id\n1\n"})
+    land(world.folder / "out", {"b.csv": "id\n2\n"})
+    (folder / "c.csv").symlink_to(world.folder / "out" / "b.csv")
+    (folder / "more").symlink_to(world.folder / "out")
+    (folder / "_hidden").symlink_to(world.folder / "nothing")
+    world.run(Files.source(str(folder), "csv", schema="id bigint") >> world.sink("a.t"))
+    assert world.ids("a.t") == [1, 2, 2]
+
+
+def test_a_link_to_nothing_is_told(world: Any) -> None:
+    folder = land(world.folder / "in", {"a.csv": "id\n1\n"})
+    (folder / "b.csv").symlink_to(world.folder / "gone.csv")
+    with pytest.raises(InputError, match=r"in/b\.csv is a symbolic link to .*/gone\.csv, which is not there"):
+        world.run(Files.source(str(folder), "csv", schema="id bigint") >> world.sink("a.t"))
+
+
+@pytest.mark.parametrize(("link", "target"), [("in/x/loop", "in"), ("in/x/loop", "in/x"), ("other/back", "in/x")])
+def test_a_link_to_a_folder_around_it_is_told(world: Any, link: str, target: str) -> None:
+    folder = land(world.folder / "in", {"x/a.csv": "id\n1\n"})
+    (world.folder / "other").mkdir()
+    (folder / "x" / "there").symlink_to(world.folder / "other")
+    (world.folder / link).symlink_to(world.folder / target)
+    with pytest.raises(InputError, match=rf"is a symbolic link to .*/{target}, a folder around it"):
+        world.run(Files.source(str(folder), "csv", schema="id bigint") >> world.sink("a.t"))
+
+
 def test_a_name_that_is_not_utf8_is_told(world: Any) -> None:
     folder = world.folder / "in"
     (folder / "deep").mkdir(parents=True)

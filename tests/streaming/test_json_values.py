@@ -54,6 +54,14 @@ def landed(world: Any, *lines: str | bytes) -> str:
     return str(land(world.folder / "in", "a.json", content))
 
 
+def test_a_text_keeps_the_leading_zeros_of_a_number(world: Any) -> None:
+    folder = land(
+        world.folder / "in", "a.json", '{"id":"1","n":007}\n{"id":-02,"n":[00.50,{"a":01}]}\n{"n":0,"id":10}\n'
+    )
+    made = Files.source(str(folder), "json", schema="id string, n string").option(allowNumericLeadingZeros=True)
+    assert read(world, made) == ({("1", "007"): 1, ("-02", '[00.50,{"a":01}]'): 1, ("10", "0"): 1}, [])
+
+
 VALUES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "decimal(10,2)": (
         ("1.25", "1.2500", '"1.25"', "-3", "12e-1", "null"),

@@ -41,6 +41,9 @@ public class CsvLine implements UDF3, UDF1 {
   private static final String NUL = "it holds a NUL character, which Spark's parser may leave out";
 
   private static final String BLANK = "it has spaces alone in quotes, which ignoreTrailingWhiteSpace cannot read";
+
+  private static final String SPACES = "it holds spaces alone: a value of the only column, or no row";
+
   private static final String LAST =
       "its last field ends with a quote, which Spark doubles beside a separator of several characters";
 
@@ -56,18 +59,19 @@ public class CsvLine implements UDF3, UDF1 {
   private final boolean lenient;
   private final boolean trimsEnds;
   private final int most;
+  private final boolean single;
 
   private transient String path;
   private transient long block;
   private transient boolean awaitsHeader;
+  private transient int within;
+
   /** Where the last field begins that `record` has come to. */
   private transient int last;
 
-  private transient int within;
-
   public CsvLine(SerializableConfiguration conf, String encoding, String lineEnd, String separator, String quote,
       String escape, String comment, Boolean header, Boolean trims, Boolean lenient,
-      Boolean trimsEnds, Integer most) {
+      Boolean trimsEnds, Integer most, Boolean single) {
     this.conf = conf;
     this.encoding = encoding;
     this.lineEnd = lineEnd;
@@ -80,6 +84,7 @@ public class CsvLine implements UDF3, UDF1 {
     this.lenient = lenient.booleanValue();
     this.trimsEnds = trimsEnds.booleanValue();
     this.most = most.intValue();
+    this.single = single.booleanValue();
   }
 
   public Object call(Object path, Object block, Object value) throws Exception {
@@ -88,11 +93,11 @@ public class CsvLine implements UDF3, UDF1 {
     if (begin != this.block || !path.equals(this.path)) {
       this.path = (String) path;
       this.block = begin;
-      this.awaitsHeader = header && begin == 0;
+      this.awaitsHeader = header && (begin == 0 || isBeforeHeader(this.path, begin));
       this.within = begin == 0 || quote.length() == 0 ? 0 : before(this.path, begin);
     }
     if (isNone(line, within)) {
-      return "";
+      return !awaitsHeader && isSpaces(line) ? SPACES : "";
     }
     if (awaitsHeader) {
       awaitsHeader = false;
@@ -124,14 +129,10 @@ public class CsvLine implements UDF3, UDF1 {
       boolean awaits = header && from == 0;
       int closed = 0;
       int open = from == 0 ? 0 : REACH;
-      LineRecordReader lines =
-          lineEnd.length() == 0 ? new LineRecordReader() : new LineRecordReader(lineEnd.getBytes("UTF-8"));
+      LineRecordReader lines = lines(file, from, begin);
       try {
-        lines.initialize(new FileSplit(file, from, begin - from, new String[0]),
-            new TaskAttemptContextImpl(conf.value(), new TaskAttemptID()));
         while (lines.nextKeyValue()) {
-          Text text = (Text) lines.getCurrentValue();
-          String line = new String(text.getBytes(), 0, text.getLength(), encoding);
+          String line = current(lines);
           if (awaits) {
             awaits = isNone(line, 0);
             continue;
@@ -146,6 +147,35 @@ public class CsvLine implements UDF3, UDF1 {
         return closed;
       }
     }
+  }
+
+  /** Whether the lines before a part are all none: then its first row is the header. */
+  private boolean isBeforeHeader(String path, long begin) throws Exception {
+    LineRecordReader lines = lines(new Path(new URI(path)), 0, begin);
+    try {
+      while (lines.nextKeyValue()) {
+        if (!isNone(current(lines), 0)) {
+          return false;
+        }
+      }
+    } finally {
+      lines.close();
+    }
+    return true;
+  }
+
+  /** The lines of a file that begin between two places, as Spark's reader finds them. */
+  private LineRecordReader lines(Path file, long from, long upto) throws Exception {
+    LineRecordReader lines =
+        lineEnd.length() == 0 ? new LineRecordReader() : new LineRecordReader(lineEnd.getBytes("UTF-8"));
+    lines.initialize(new FileSplit(file, from, upto - from, new String[0]),
+        new TaskAttemptContextImpl(conf.value(), new TaskAttemptID()));
+    return lines;
+  }
+
+  private String current(LineRecordReader lines) throws Exception {
+    Text text = (Text) lines.getCurrentValue();
+    return new String(text.getBytes(), 0, text.getLength(), encoding);
   }
 
   /** How many lines after a line may belong to an open quote, if it were so many at the line itself. */
@@ -165,6 +195,11 @@ public class CsvLine implements UDF3, UDF1 {
   /** Whether a line is no row and no part of one. */
   private boolean isNone(String line, int within) {
     return within == 0 && (isEmpty(line) || (comment.length() > 0 && line.startsWith(comment)));
+  }
+
+  /** Whether a line that is no row could be a value of the only column. */
+  private boolean isSpaces(String line) {
+    return single && !trims && !trimsEnds && line.length() > 0 && isEmpty(line);
   }
 
   /** Whether a line has more fields than Spark's parser takes. */
@@ -233,8 +268,8 @@ public class CsvLine implements UDF3, UDF1 {
     int upto = -1; // what begins before it, or there, may be a part of a field that was left open
     while (at < text.length()) {
       boolean maybe = at <= upto;
-      boolean single = at < upto || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
-      int end = single ? lineEnd(text, at) : record(text, at);
+      boolean line = at < upto || (!maybe && comment.length() > 0 && text.startsWith(comment, at));
+      int end = line ? lineEnd(text, at) : record(text, at);
       boolean open = end < 0;
       if (open) {
         upto = lineStart(text, at, -end - 1);
@@ -242,7 +277,10 @@ public class CsvLine implements UDF3, UDF1 {
       }
       String record = text.substring(at, end);
       at = end + lineBreak(text, end);
-      if (isEmpty(record) || (single && !maybe)) {
+      if (isEmpty(record) || (line && !maybe)) {
+        if (!awaits && isSpaces(record)) {
+          found.add(Arrays.asList(new String[] {record, SPACES}));
+        }
         continue;
       }
       if (awaits && !open) {

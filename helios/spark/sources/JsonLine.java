@@ -211,7 +211,9 @@ public class JsonLine implements UDF1 {
       parser.skipChildren();
       to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
     } else if (token.isNumeric() && (node.kind.equals("string") || texts.contains(node.kind))) {
-      to.writeString(parser.getText());
+      // Not the parser's text: it leaves out leading zeros.
+      int begin = (int) parser.currentTokenLocation().getCharOffset();
+      to.writeString(line.substring(begin, (int) parser.getCurrentLocation().getCharOffset()));
     } else {
       verbatim(parser, to, line);
     }

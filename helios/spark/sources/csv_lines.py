@@ -52,7 +52,7 @@ def read_csv(
     Returns:
         The columns, and the hidden ones: each row's file and line, and why the line does not parse; null if it does.
     """
-    whole, judged = source.flag("multiLine"), _csv_line(spark, source)
+    whole, judged = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
     if whole:
         found = records(spark, source, files, lambda text: judged([text], RECORDS))
     else:
@@ -73,7 +73,7 @@ def read_csv(
     return parsed.select(*fields, bad_rows.LINE, bad_rows.FILE, why)
 
 
-def _csv_line(spark: SparkSession, source: FilesSource) -> Callable[[Sequence[Column], DataType], Column]:
+def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
     """What a line of a csv file is, or the records of a whole one; see CsvLine.java."""
     options, jvm = source.reader_options(), classes()
     given = options.get("sep", options.get("delimiter", ","))
@@ -84,7 +84,7 @@ def _csv_line(spark: SparkSession, source: FilesSource) -> Callable[[Sequence[Co
     flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
     flags += [source.flag("ignoreTrailingWhiteSpace")]
     most = int(options.get("maxColumns", MOST_COLUMNS))
-    settings = [encoding_of(options), options.get("lineSep", ""), separator, *texts, *flags, most]
+    settings = [encoding_of(options), options.get("lineSep", ""), separator, *texts, *flags, most, width == 1]
     conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
 
     def judged(columns: Sequence[Column], gives: DataType) -> Column:

@@ -107,10 +107,10 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
 
 
 def _refuse_names(path: str, globbing: bool) -> None:
-    """Refuses names at a local path, or below it, whose bytes are no text: Java does not see such files.
+    """Refuses what at a local path, or below it, Java does not see, or does not see once.
 
     Raises:
-        InputError: There is one.
+        InputError: There is a name whose bytes are no text, a link to nothing, or one to a folder around it.
     """
     root, rest = rooted(path) if globbing else (path, "")
     top = local(root)
@@ -122,17 +122,58 @@ def _refuse_names(path: str, globbing: bool) -> None:
     def is_read(parts: list[str]) -> bool:  # what a glob matches is read with all that is below it
         return not rest or any(glob.fullmatch("/".join(parts[:n])) for n in range(1, len(parts) + 1))
 
-    for place, folders, names in os.walk(top) if top is not None else ():
-        above = os.path.relpath(place, top).split(os.sep) if place != top else []
-        for name in (*folders, *names):
-            found = "/".join([*above, name])
-            if not found.isascii() and UNDECODED.search(found) and is_read([*above, name]):
-                shown = os.path.join(place, name).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    folders: list[tuple[str, list[str], tuple[str, ...]]] = [(top, [], ())] if top is not None else []
+    while folders:
+        place, above, linked = folders.pop()
+        for entry in _entries(place):
+            parts, around = [*above, entry.name], linked
+            found = "/".join(parts)
+            if not found.isascii() and UNDECODED.search(found) and is_read(parts):
+                shown = entry.path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
                 raise InputError(
                     f"{shown}: the name is not UTF-8, and Java does not see the file.", fix="give it another name."
                 )
-        if rest and len(above) >= rest.count("/"):
-            folders[:] = [name for name in folders if is_read([*above, name])]
+            if entry.is_symlink() and is_data(entry.name) and is_read(parts):
+                around = (*linked, os.path.realpath(place))
+                _refuse_link(entry.path, around)
+            is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+            is_open = not rest or len(above) < rest.count("/") or is_read(parts)
+            if is_folder and is_open and not is_hidden(entry.name):
+                folders.append((entry.path, parts, around))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:  # a file, a folder that has gone, or one that Hadoop says it cannot list
+        return []
+
+
+def _refuse_link(path: str, around: Sequence[str]) -> None:
+    """Refuses a symbolic link that no reader follows to an end.
+
+    Args:
+        path: The link.
+        around: Its folder, and those of the links that led there.
+
+    Raises:
+        InputError: It is one to nothing, or to a folder around it.
+    """
+    try:
+        target = os.path.realpath(path, strict=True)
+    except OSError as error:
+        if not os.path.islink(path):
+            return  # gone since
+        raise InputError(
+            f"{path} is a symbolic link to {os.readlink(path)}, which is not there: Java passes over it.",
+            fix="remove the link, or put the file there.",
+        ) from error
+    if any(os.path.commonpath([target, folder]) == target for folder in around):
+        raise InputError(
+            f"{path} is a symbolic link to {target}, a folder around it: its files would be read again and again.",
+            fix="remove the link.",
+        )
 
 
 def looked_at(spark: SparkSession, paths: Sequence[str]) -> Listed:

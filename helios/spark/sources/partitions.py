@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from helios.errors import InputError
 from helios.files.names import encoded
 from helios.spark.sources import bad_rows
 from helios.spark.sources.file_types import by_name, united
@@ -45,10 +46,20 @@ def columns(path: str, files: Iterable[str]) -> StructType:
     Args:
         path: The path of the source; folders of the path itself are no columns, but those that a glob stands for are.
         files: The paths of the files.
+
+    Raises:
+        InputError: A folder lies in one of another value of its column.
     """
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
-        for name, value in pairs(path, folder):
+        found = pairs(path, folder)
+        names = [name.lower() for name, _ in found]
+        if len(names) > len(set(names)):
+            raise InputError(
+                f"{folder} gives a row two values of a column: {', '.join('='.join(pair) for pair in found)}.",
+                fix="rename one of the folders, or name its parent as the source's path.",
+            )
+        for name, value in found:
             values.setdefault(name.lower(), (name, set()))[1].add(value)
     return StructType([StructField(name, _kind(found)) for name, found in values.values()])
 

@@ -60,10 +60,11 @@ def refuse_encoding(source: FilesSource) -> None:
     """
     encoding = encoding_of(source.reader_options())
     whole = source.flag("multiLine") or source.flag("wholetext")
-    if encoding.lower().startswith(("utf-16", "utf-32", "utf16", "utf32")) and not whole:
+    line_end = classes().java.nio.charset.Charset.forName(encoding).encode("\n")
+    if not whole and (line_end.remaining() != 1 or line_end.get() != ord("\n")):
         option = "wholetext" if source.format == "text" else "multiLine"
         raise InputError(
-            f"{source.label()}: in {encoding} the bytes of a line's end stand inside other characters too.",
+            f"{source.label()}: in {encoding} a line does not end with the byte at which Spark's readers cut lines.",
             where=source.origin,
             fix=f"write .option({option}=True), or convert the files to UTF-8.",
         )

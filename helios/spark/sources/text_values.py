@@ -108,7 +108,7 @@ def _is_written(kind: DataType, source: FilesSource) -> bool:
 
 
 def _zoned(value: Column, zone: str) -> Column:
-    """A time with the zone that it is meant in."""
+    """A time with the zone that it is meant in; one that its clocks leave out in spring is no time."""
     clean = F.regexp_replace(value, r"^[\x00-\x20]+|[\x00-\x20]+$", "")
     # Behind a zone's name Spark's cast wants all of the time.
     whole = (
@@ -116,7 +116,11 @@ def _zoned(value: Column, zone: str) -> Column:
         .when(clean.rlike(r"^\S+[T ]\d+:\d+$"), F.concat(clean, F.lit(":00")))
         .otherwise(clean)
     )
-    return F.when(value.rlike(ZONE), value).otherwise(F.concat(whole, F.lit(f" {zone}")))
+    # The session is in UTC, where a time without a zone keeps its hours.
+    local = F.try_to_timestamp(whole)
+    skipped = F.from_utc_timestamp(F.to_utc_timestamp(local, zone), zone) != local
+    none = F.concat(F.lit(f"no time in {zone}: "), value)
+    return F.when(value.rlike(ZONE), value).when(skipped, none).otherwise(F.concat(whole, F.lit(f" {zone}")))
 
 
 def _decimal(value: Column, locale: str) -> Column:
