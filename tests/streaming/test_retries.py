@@ -109,11 +109,13 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("version", "mode"), [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (3, "copy-on-write")]
+)
 def test_a_merge_runs_once_beside_appends_of_other_keys(
-    world: Any, monkeypatch: pytest.MonkeyPatch, version: int
+    world: Any, monkeypatch: pytest.MonkeyPatch, version: int, mode: Any
 ) -> None:
-    sink = world.sink("a.t").upsert("id").format_version(version)
+    sink = world.sink("a.t").upsert("id").format_version(version).write_mode(mode)
     world.run(Memory.source([{"id": i, "v": "old"} for i in (1, 2, 500)]) >> sink)
     rows, ran = other_writer(world, monkeypatch, times=3), merges(monkeypatch)
     # the other rows lie between its keys, so that bounds do not tell
@@ -125,8 +127,11 @@ def test_a_merge_runs_once_beside_appends_of_other_keys(
     assert world.rows("a.t", "id", "v") == Counter(expected)
 
 
-def test_a_merge_runs_again_for_a_key_that_was_appended_meanwhile(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = world.sink("a.t").upsert("id").format_version(2)
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_a_merge_runs_again_for_a_key_that_was_appended_meanwhile(
+    world: Any, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    sink = world.sink("a.t").upsert("id").format_version(2).write_mode(mode)
     world.run(Memory.source([{"id": i, "v": "old"} for i in (1, 500)]) >> sink)
     rows, ran = other_writer(world, monkeypatch, times=2), merges(monkeypatch)
     world.run(Memory.source([{"id": i, "v": "new"} for i in (1, 101)]) >> sink)
@@ -135,8 +140,11 @@ def test_a_merge_runs_again_for_a_key_that_was_appended_meanwhile(world: Any, mo
     assert world.rows("a.t", "id", "v") == Counter([(1, "new"), (500, "old"), (100, None), (101, "new")])
 
 
-def test_a_merge_runs_again_when_rows_of_its_keys_were_changed(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = world.sink("a.t").upsert("id").format_version(2)
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_a_merge_runs_again_when_rows_of_its_keys_were_changed(
+    world: Any, monkeypatch: pytest.MonkeyPatch, mode: Any
+) -> None:
+    sink = world.sink("a.t").upsert("id").format_version(2).write_mode(mode)
     world.run(Memory.source([{"id": i, "v": 1} for i in (1, 2)]) >> sink)
 
     def change() -> None:

@@ -24,7 +24,7 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
-from helios.spark.jvm.types.updates import JavaRowDelta
+from helios.spark.jvm.types.updates import JavaRowChange
 
 FEW_FILES = 32
 """The most files that the driver reads one after the other; Spark's tasks are faster with more."""
@@ -33,13 +33,13 @@ SMALL_BYTES = 32 << 20
 
 
 class Rebase:
-    """Moves the row deltas of a MERGE onto commits that hold no key of its batch.
+    """Moves the row changes of a MERGE onto commits that hold no key of its batch.
 
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
         base: The snapshot that the MERGE has read.
-        deltas: The row deltas.
+        changes: Its row deltas, or overwrites of files.
         narrow: Keeps the rows of a DataFrame whose key is in the batch.
         keys: The batch's keys.
     """
@@ -49,7 +49,7 @@ class Rebase:
         spark: SparkSession,
         table: JavaTable,
         base: JavaSnapshot,
-        deltas: Sequence[JavaRowDelta],
+        changes: Sequence[JavaRowChange],
         *,
         narrow: Callable[[DataFrame], DataFrame],
         keys: BatchKeys,
@@ -59,18 +59,18 @@ class Rebase:
         self._checked = base
         self._narrow = narrow
         self._keys = keys
-        self._deltas = deltas
+        self._changes = changes
         self._met = False
-        for delta in deltas:
-            delta.conflictDetectionFilter(keys.within)
+        for change in changes:
+            change.conflictDetectionFilter(keys.within)
 
     def onto(self, head: JavaSnapshot | None) -> bool:
-        """Validates the row deltas from a head on, if the commits up to it only append other keys.
+        """Validates the row changes from a head on, if the commits up to it only append other keys.
 
         Otherwise Iceberg refuses them, and the MERGE must run again.
 
         Returns:
-            Whether the row deltas were moved.
+            Whether the row changes were moved.
         """
         if self._met or head is None or head.snapshotId() == self._checked.snapshotId():
             return False
@@ -80,8 +80,8 @@ class Rebase:
             self._met = True
         if self._met:
             return False
-        for delta in self._deltas:
-            delta.validateFromSnapshot(int(head.snapshotId()))
+        for change in self._changes:
+            change.validateFromSnapshot(int(head.snapshotId()))
         self._checked = head
         return True
 

@@ -174,13 +174,13 @@ class Transaction:
         target = self.read()
         same = self._same_columns(target, scope.bounds)
         self._written.within = within = self._within(same, scope.bounds)
-        self._written.before_delta = self._without_merging
+        self._written.before_change = self._without_merging
         self._spread(target, scope.rows)
         scan_metrics.record_command(self._run(self._narrowed(plan, scope.narrow)))
-        if self._base is not None and self._written.deltas:
+        if self._base is not None and (changes := self._written.row_changes):
             columns = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
             keys = BatchKeys(columns, scope.keys, within)
-            rebase = Rebase(self.spark, self.table, self._base, self._written.deltas, narrow=scope.narrow, keys=keys)
+            rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
             self._operations.look = lambda: rebase.onto(_head_of(self.table, self.branch))
 
     # the commit

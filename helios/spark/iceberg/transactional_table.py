@@ -13,7 +13,7 @@ from typing import TypeVar
 from helios.spark.jvm.types.files import JavaExpression, JavaTableScan
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.jvm.types.updates import JavaDeleteFiles, JavaRowDelta, JavaSnapshotUpdate, JavaTransaction
+from helios.spark.jvm.types.updates import JavaDeleteFiles, JavaRowChange, JavaSnapshotUpdate, JavaTransaction
 
 Update = TypeVar("Update", bound=JavaSnapshotUpdate)
 
@@ -30,8 +30,8 @@ class TransactionalTable:
 
     Attributes:
         within: Files that cannot meet this expression are not read; None for all files.
-        deltas: The row deltas that were begun.
-        before_delta: Gives the transaction of a row delta that is about to begin; None for the one there is.
+        row_changes: The row deltas and overwrites that were begun.
+        before_change: Gives the transaction of one that is about to begin; None for the one there is.
     """
 
     _name = "a table of a batch that has ended"  # which a plan that outlives the batch may still be asked for
@@ -51,8 +51,8 @@ class TransactionalTable:
         self._properties = properties
         self._name = str(table.name())
         self.within: JavaExpression | None = None
-        self.deltas: list[JavaRowDelta] = []
-        self.before_delta: Callable[[], JavaTransaction] | None = None
+        self.row_changes: list[JavaRowChange] = []
+        self.before_change: Callable[[], JavaTransaction] | None = None
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
@@ -80,17 +80,20 @@ class TransactionalTable:
     def newFastAppend(self) -> JavaSnapshotUpdate:
         return self._prepared(self._transaction.newFastAppend())
 
-    def newOverwrite(self) -> JavaSnapshotUpdate:
-        return self._prepared(self._transaction.newOverwrite())
+    def newOverwrite(self) -> JavaRowChange:
+        return self._row_change(lambda transaction: transaction.newOverwrite())
 
     def newReplacePartitions(self) -> JavaSnapshotUpdate:
         return self._prepared(self._transaction.newReplacePartitions())
 
-    def newRowDelta(self) -> JavaRowDelta:
-        if self.before_delta is not None:
-            self._transaction = self.before_delta()
-        self.deltas.append(self._prepared(self._transaction.newRowDelta()))
-        return self.deltas[-1]
+    def newRowDelta(self) -> JavaRowChange:
+        return self._row_change(lambda transaction: transaction.newRowDelta())
+
+    def _row_change(self, begin: Callable[[JavaTransaction], JavaRowChange]) -> JavaRowChange:
+        if self.before_change is not None:
+            self._transaction = self.before_change()
+        self.row_changes.append(self._prepared(begin(self._transaction)))
+        return self.row_changes[-1]
 
     def newDelete(self) -> JavaDeleteFiles:
         return self._prepared(self._transaction.newDelete())
