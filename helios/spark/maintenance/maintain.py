@@ -335,26 +335,30 @@ class Maintainer:
     # tasks
 
     def _compact(self) -> Compaction | None:
-        assert self.settings.compact is not None
-        table = opened(self.spark, self.table)
-        head = head_of(table, self.branch)
-        if head is None:
+        size = self.settings.compact
+        if size is None or not self._has_grown(size):
             return None
-        counts = ("total-data-files", "total-delete-files", "total-files-size")
-        files, deletes, size = (int(head.summary().get(key) or 0) for key in counts)
-        wanted = max(1, size // target_size(table, self.settings.compact))
-        now = {"files": files, "deletes": deletes}
-        # Another process may have compacted meanwhile: count from its result.
-        self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
-        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
-        if files - self._left["files"] < enough and deletes - self._left["deletes"] < enough:
-            return None
-        done = compact(self.spark, self.table, self.settings.compact, branch=self.branch, most=MOST_BYTES)
+        done = compact(self.spark, self.table, size, branch=self.branch, most=MOST_BYTES)
         after = head_of(opened(self.spark, self.table), self.branch)
         left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
         # A compaction that hit its limit continues after the next batch.
         self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
         return done if done.rewritten or done.deletes or done.gave_up else None
+
+    def _has_grown(self, size: int) -> bool:
+        """Whether there are files enough for a compaction; the table's metadata is let go before it begins."""
+        table = opened(self.spark, self.table)
+        head = head_of(table, self.branch)
+        if head is None:
+            return False
+        counts = ("total-data-files", "total-delete-files", "total-files-size")
+        files, deletes, total = (int(head.summary().get(key) or 0) for key in counts)
+        wanted = max(1, total // target_size(table, size))
+        now = {"files": files, "deletes": deletes}
+        # Another process may have compacted meanwhile: count from its result.
+        self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
+        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
+        return files - self._left["files"] >= enough or deletes - self._left["deletes"] >= enough
 
     def _expire(self) -> Expired | None:
         loaded = self.table.catalog.load(self.table.within)
