@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from helios import Catalog, Files, Iceberg, Pipeline
-from helios.errors import HeliosError
+from helios.errors import HeliosError, NotFound
 from helios.spark.sinks.ledger import Transaction
 
 FORMATS = ("csv", "json", "parquet")
@@ -241,7 +241,12 @@ def one_round(folder: Path, seed: int, spark: SparkSession | None = None) -> tup
             account.land(inbox, step)
         when = rng.choice((None, None, "before", "after"))
         account.counted["deaths"] += when is not None
-        dropped += drained(pipeline, when, spark)
+        try:
+            dropped += drained(pipeline, when, spark)
+        except NotFound:
+            if account.fresh or account.landed:
+                raise
+            account.counted["refused starts"] += 1  # no file that is there tells columns
         account.landed, account.fresh = account.landed + account.fresh, []
     for path in sorted(account.pending):
         account.mend(path)
