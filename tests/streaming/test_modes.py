@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from helios import Memory, aggregate, bucket, expect, with_columns
+from helios import Files, Memory, aggregate, bucket, expect, with_columns
 from helios.errors import CheckFailed, RunError
+from tests.streaming.landing import land
 
 
 def rows(*ids: int, **columns: Any) -> Any:
@@ -208,6 +209,32 @@ def test_delete_by_key(world: Any) -> None:
     requests = Memory.source([{"id": 2, "asked": "today"}, {"id": 2, "asked": "again"}, {"id": 8, "asked": "now"}])
     world.run((requests >> world.sink("a.t").delete("id")).named("erase"))
     assert world.ids("a.t") == [1, 3]
+
+
+INTO_COPY_ON_WRITE: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
+    "upsert": (lambda sink: sink.upsert("id"), [(1, "new"), (2, "b"), (3, "c")]),
+    "order": (lambda sink: sink.upsert("id", order_by="v", delete_when="v = 'new'"), [(2, "b"), (3, "c")]),
+    "delete": (lambda sink: sink.delete("id"), [(2, "b")]),
+    "merge_sql": (
+        lambda sink: sink.merge_sql(
+            "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN UPDATE SET v = batch.v"
+        ),
+        [(1, "new"), (2, "b")],
+    ),
+}
+
+
+@pytest.mark.parametrize("which", INTO_COPY_ON_WRITE)
+def test_rows_that_are_judged_as_they_are_read_reach_a_copy_on_write_table(world: Any, which: str) -> None:
+    """Spark reads the source of such a command twice, and refuses one that might not give the same rows."""
+    write, expected = INTO_COPY_ON_WRITE[which]
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.t (id bigint, v string) USING iceberg")
+    world.sql("INSERT INTO local.a.t VALUES (1, 'a'), (2, 'b')")
+    folder = land(world.folder / "in", "a.csv", "id,v\n1,new\n3,c\n")
+    source = Files.source(str(folder), "csv", schema="id bigint, v string").on_bad_row("quarantine")
+    world.run(source >> write(world.sink("a.t")).quarantine("a.q"))
+    assert world.rows("a.t", "id", "v") == Counter(expected)
 
 
 def test_merge_sql(world: Any) -> None:

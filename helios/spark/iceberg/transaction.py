@@ -165,7 +165,8 @@ class Transaction:
         """
         plans: dict[str, JavaLogicalPlan] = {"target": self._relation()}
         if batch is not None:
-            plans["batch"] = _plan(batch)
+            # As it is persisted: of a copy-on-write command Spark wants a source that gives the same rows twice.
+            plans["batch"] = batch._jdf.queryExecution().withCachedData()
         plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
         if scope is None:
             scan_metrics.record_command(self._run(plan))

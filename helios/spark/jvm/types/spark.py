@@ -194,6 +194,9 @@ class JavaQueryExecution(JavaObject, Protocol):
 
     def analyzed(self) -> JavaLogicalPlan: ...
 
+    def withCachedData(self) -> JavaLogicalPlan:
+        """The plan, in which what is persisted is a leaf."""
+
     def executedPlan(self) -> JavaSparkPlan: ...
 
 
