@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,9 @@ import pytest
 
 from helios import Webhook
 from helios.errors import InputError
+from helios.model.webhook import ID, RECEIVED
 from helios.webhooks import receiving
+from helios.webhooks.segments import Segments
 from tests.suite.deaths import dies_before_commit
 from tests.unit.webhooks.test_receiver import SECRET, post
 
@@ -66,6 +69,31 @@ def test_what_waits_is_drained_once_and_deleted_after_the_next_batch(world: Any)
         world.run(pipeline)
         assert waiting(world)  # of the last batch: a crash may read it once more
     assert world.rows("a.t", "id", "_webhook_id") == Counter((n, f"m{n}") for n in range(30))
+    assert len(waiting(world)) == 1
+
+
+def store(world: Any, ids: range) -> None:
+    """Segments of one delivery each."""
+    segments = Segments(world.folder / "segments")
+    segments.open()
+    for n in ids:
+        line = {ID: f"m{n}", RECEIVED: "2026-01-01T00:00:00Z", "id": n}
+        segments.append([(f"m{n}", json.dumps(line).encode())])
+        segments.seal()
+    segments.close()
+
+
+def test_the_log_of_segments_that_are_gone_stays_small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helios.spark.sources.webhook.FANOUT", 4)
+    pipeline = hook(world).incremental(max_files=1) >> world.sink("a.t")
+    log = Path(world.checkpoint(pipeline)) / "helios" / "files" / "0"
+    for ids in (range(9), range(9, 14)):
+        store(world, ids)
+        world.run(pipeline)
+        entries = sorted(int(file.name.partition(".")[0]) for file in log.iterdir() if not file.name.startswith("."))
+        assert len(entries) <= 5, entries  # fourteen without it
+        assert entries[-1] == ids.stop
+    assert world.rows("a.t", "id") == Counter((n,) for n in range(14))
     assert len(waiting(world)) == 1
 
 
