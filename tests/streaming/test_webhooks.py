@@ -14,10 +14,13 @@ import pytest
 from helios import Webhook
 from helios.errors import InputError
 from helios.model.webhook import ID, RECEIVED
+from helios.script import load_script
 from helios.webhooks import receiving
 from helios.webhooks.segments import Segments
 from tests.suite.deaths import dies_before_commit
 from tests.unit.webhooks.test_receiver import SECRET, post
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "webhooks.py"
 
 
 def hook(world: Any, **options: Any) -> Any:
@@ -112,3 +115,23 @@ def test_new_fields_become_columns(world: Any) -> None:
         assert post(url, b'{"id": 2, "age": 7}', "m2")[0] == 200
     world.run(pipeline)
     assert world.rows("a.t", "id", "name", "age") == Counter([(1, None, None), (2, None, 7)])
+
+
+def test_the_example(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_SECRET", SECRET)
+    given = {"listen": "127.0.0.1:0", "segments": str(world.folder / "segments")}
+    received, orders = load_script(EXAMPLE, given).choose(None)
+    for hour, statuses in enumerate((("open", "open", "lost"), ("paid", "cancelled", "open"), ("open",))):
+        with receiving([received.stream.source]) as (url,):
+            for id, status in enumerate(statuses, 1):
+                at = f"2026-01-01T{9 - hour if hour == 2 else 10 + hour:02}:00:00Z"  # the last one is late
+                body = {"id": id, "status": status, "amount": 2.5, "changed_at": at}
+                assert post(url, json.dumps(body).encode(), f"m{hour}-{id}")[0] == 200
+                assert post(url, json.dumps(body).encode(), f"m{hour}-{id}")[0] == 200  # sent again
+        world.run(received)
+        world.run(orders)
+    assert world.rows("shop.deliveries", "id", "status") == Counter(
+        {(1, "open"): 2, (2, "open"): 1, (1, "paid"): 1, (2, "cancelled"): 1, (3, "open"): 1}
+    )
+    assert sum(world.rows("shop.odd_deliveries", "reason").values()) == 1
+    assert world.rows("shop.orders", "id", "status") == Counter({(1, "paid"): 1, (3, "open"): 1})
