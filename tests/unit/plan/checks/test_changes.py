@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from helios import Cdc, Iceberg, Kafka, Memory, Pipeline, aggregate, expect, join, select, union, where
+from helios import Cdc, Console, Iceberg, Kafka, Memory, Pipeline, aggregate, expect, join, select, union, where
 from helios.errors import DeclarationError, InputError
 from helios.plan import Plan, ReadPath
 from helios.spark.replay.replay import Replay
@@ -64,6 +64,11 @@ def test_wrong_declarations(declare: Callable[[], object], message: str) -> None
         (Cdc.debezium(Kafka.source("a")) >> SINK.upsert(), "names no broker"),
         (LOG >> SINK.upsert(), "upsert needs key columns, each once"),
         (LOG >> SINK, r"append\(\) would keep what is gone"),
+        (
+            LOG >> Kafka.sink("x").servers("b:1"),
+            r"and updates, which Kafka.sink\(x\) cannot apply",
+        ),
+        (CHANGES >> Console.sink(), r"which Console.sink\(\) cannot apply"),
         (LOG >> SINK.upsert("op"), "no column 'op' in the stream"),
         (Cdc.json(ROWS, op="kind") >> SINK.upsert("id"), r"op\(kind\): no column 'kind'"),
         (Cdc.json(ROWS, op="meta.kind") >> SINK.upsert("id"), "no field 'kind' in 'meta'"),
