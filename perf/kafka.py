@@ -182,13 +182,16 @@ class Killing:
         at = {round(self.kills * (n + 1) / (self.restarts + 1)): n for n in range(self.restarts)}
         with ThreadPoolExecutor(2) as pool:
             writing = pool.submit(self._write)
-            for number in range(1, self.kills + 1):
-                restarting = pool.submit(self._restart, at[number]) if number in at else None
-                state = run_and_kill(folder, self._random)
-                told = f", and the broker was {restarting.result()}" if restarting is not None else ""
-                print(f"kill {number}/{self.kills}: {state}{told}", flush=True)
-                self._look(writing)
-                self._shares.release()
+            try:
+                for number in range(1, self.kills + 1):
+                    restarting = pool.submit(self._restart, at[number]) if number in at else None
+                    state = run_and_kill(folder, self._random)
+                    told = f", and the broker was {restarting.result()}" if restarting is not None else ""
+                    print(f"kill {number}/{self.kills}: {state}{told}", flush=True)
+                    self._look(writing)
+                    self._shares.release()
+            finally:
+                self._shares.release(self.kills)  # whatever happened, the writer must come to its end
             writing.result()
         subprocess.run([sys.executable, "-m", "helios", "run", "pipeline.py", "--once"], cwd=folder, check=True)
         lost, twice = track.differ("killed")

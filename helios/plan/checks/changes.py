@@ -15,6 +15,7 @@ from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.expression import label
 from helios.plan.typing.infer import typed
 from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import SparkType
 
 ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that keep the order and the deletes of changes."""
@@ -148,7 +149,7 @@ def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list
         columns: The columns of its records; None where they are known only at run.
     """
     problems: list[HeliosError] = []
-    kinds = {}
+    kinds: dict[str, SparkType] = {}
     for name, expression in (("op", source.op), ("order", source.order)):
         if expression is not None:
             kinds[name], found = typed(expression, label(name, expression), columns, source.origin)
