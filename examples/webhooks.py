@@ -8,7 +8,7 @@ two runs.
 import os
 from pathlib import Path
 
-from helios import Iceberg, Webhook, day, expect, param
+from helios import Iceberg, Webhook, day, expect, param, with_columns
 
 SEGMENTS = param("segments", str(Path(__file__).parent / "data" / "orders"))
 

@@ -99,7 +99,7 @@ BAD = (
     ({"op": "d", "id": "x"}, "id does not fit bigint"),
     ({"op": "u", "id": 1, "other": 1}, "fields that the schema lacks: other"),
     ({"op": "u", "id": 1, "name": "unordered"}, "version is null: the change has no order"),
-    (b"[]", "the value is JSON, and no object"),
+    (b"[1]", "the value is JSON, and no object"),
 )
 
 

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 HOUR = timedelta(hours=1)
 
 
+@pytest.mark.slow
 def test_clicks_and_their_hours_are_right(world: Any, topics: Topics) -> None:
     name = topics.make(partitions=2)
     given = {"topic": name, "servers": topics.broker.servers}

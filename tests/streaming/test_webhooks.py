@@ -87,16 +87,16 @@ def store(world: Any, ids: range) -> None:
 
 
 def test_the_log_of_segments_that_are_gone_stays_small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helios.spark.sources.webhook.FANOUT", 4)
+    monkeypatch.setattr("helios.spark.sources.webhook.FANOUT", 2)
     pipeline = hook(world).incremental(max_files=1) >> world.sink("a.t")
     log = Path(world.checkpoint(pipeline)) / "helios" / "files" / "0"
-    for ids in (range(9), range(9, 14)):
+    for ids in (range(5), range(5, 8)):
         store(world, ids)
         world.run(pipeline)
         entries = sorted(int(file.name.partition(".")[0]) for file in log.iterdir() if not file.name.startswith("."))
-        assert len(entries) <= 5, entries  # fourteen without it
+        assert len(entries) <= 3, entries  # eight without it
         assert entries[-1] == ids.stop
-    assert world.rows("a.t", "id") == Counter((n,) for n in range(14))
+    assert world.rows("a.t", "id") == Counter((n,) for n in range(8))
     assert len(waiting(world)) == 1
 
 

@@ -117,7 +117,7 @@ class WebhookReader(FilesReader):
         for file in before:
             with suppress(FileNotFoundError):
                 os.unlink(file.path.removeprefix("file:"))
-            self._known.pop(file.path, None)  # its name never comes again
+        self._unlist(before)  # their names never come again
         if forgets:
             sync_folder(self._webhook.folder)  # a segment that came back after the log forgot it would be read again
             self._our_log.forget(at)
