@@ -28,7 +28,6 @@ received = (
 # One pipeline reads a webhook; others follow its table.
 orders = (
     Iceberg.source("shop.deliveries").incremental(poll="5s")
-    >> Iceberg.sink("shop.orders")
-    .upsert("id", order_by="changed_at", delete_when="status = 'cancelled'")
-    .exactly_once()
+    >> with_columns(gone="status = 'cancelled'")
+    >> Iceberg.sink("shop.orders").upsert("id", order_by="changed_at", delete_when="gone")
 )

@@ -46,7 +46,7 @@ SIZE = 500
 PARTITIONS = 4
 SCHEMA = "id bigint, customer int, amount double, at timestamp, note string"
 CONTENDERS = ["docs", "helios"]
-BATCHES = 8
+BATCHES = 4
 """Batches of a share of the records, of which there is one for each kill."""
 PARTS = 4
 """Times at which a share is written, a second apart."""
