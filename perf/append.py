@@ -282,7 +282,7 @@ def race(track: Race, warm_up: int, rounds: int, contenders: list[str]) -> int:
 
 
 def shown(rate: float) -> str:
-    return f"{rate / 1e6:.2f} M rows/s"
+    return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate / 1e3:.1f} k rows/s"
 
 
 def against(rates: dict[str, list[float]], name: str, rounds: slice) -> str:
