@@ -7,6 +7,7 @@ import nox
 SPARKS = ["4.0.5", "4.1.4"]
 LOCK = "requirements-dev.lock"
 NOT_SLOW = "not slow"
+CDC = [f"tests/kafka/test_{name}.py" for name in ("change_log", "debezium", "postgres")]
 
 nox.options.sessions = ["lint", "types", "unit", "docs"]
 nox.options.error_on_external_run = True
@@ -108,7 +109,15 @@ def kafka(session: nox.Session) -> None:
     """Topics of a real broker: values, registries, kills, brokers that are away."""
     _install(session)
     session.run("python", "-m", "tests.services", "install", "kafka", success_codes=[0, 1])
-    session.run("pytest", "tests/kafka", *session.posargs)
+    session.run("pytest", "tests/kafka", *(f"--ignore={file}" for file in CDC), *session.posargs)
+
+
+@nox.session
+def cdc(session: nox.Session) -> None:
+    """Changes of databases, from a real broker, and from PostgreSQL by Debezium."""
+    _install(session)
+    session.run("python", "-m", "tests.services", "install", "kafka", "postgres", "debezium", success_codes=[0, 1])
+    session.run("pytest", *CDC, *session.posargs)
 
 
 @nox.session

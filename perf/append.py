@@ -41,7 +41,7 @@ from pyarrow.fs import FileSystem
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from helios import Catalog, Iceberg, where
+from helios import Catalog, Iceberg, Pipeline, where
 from helios.catalog.conf import spark_conf
 from helios.config import load
 from helios.engine import runnable
@@ -71,6 +71,8 @@ def rows(ids: DataFrame) -> DataFrame:
 class Race:
     """The session, the source, and the contenders: methods that write the filtered source into a table."""
 
+    jars: tuple[str, ...] = ("iceberg", "sqlite")
+
     def __init__(self, folder: Path, rows: int, cores: int, level: int) -> None:
         self.folder = folder
         self.source = f"source_{rows}"
@@ -82,7 +84,7 @@ class Race:
             self.catalog.create_namespace("perf")
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # for Spark's workers, which have no pyarrow otherwise
         self.config = replace(load(folder), master=f"local[{cores}]", spark_conf={"spark.driver.memory": "8g"})
-        self.spark = session.start(self.config, ("iceberg", "sqlite"))
+        self.spark = session.start(self.config, self.jars)
         for key, value in spark_conf(self.catalog).items():
             self.spark.conf.set(key, value)
         self.batches = Batches()
@@ -94,6 +96,12 @@ class Race:
             df = rows(self.spark.range(0, self.rows, 1, FILES))
             df.writeTo(f"local.perf.{self.source}").using("iceberg").create()
 
+    def expected(self) -> tuple[int, int]:
+        """What every target must hold."""
+        found = self.content(self.source, FILTER)
+        print(f"{self.rows:,} rows in {self.files(self.source)}; {found[0]:,} are kept", flush=True)
+        return found
+
     def create(self, target: str) -> None:
         writer = rows(self.spark.range(0)).writeTo(f"local.perf.{target}").using("iceberg")
         for key, value in self.properties.items():
@@ -102,7 +110,10 @@ class Race:
 
     def helios(self, target: str) -> None:
         source = Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental()
-        pipeline = source >> where(FILTER) >> Iceberg.sink(f"perf.{target}", catalog=self.catalog)
+        self.drained(source >> where(FILTER) >> Iceberg.sink(f"perf.{target}", catalog=self.catalog))
+
+    def drained(self, pipeline: Pipeline) -> None:
+        """Runs a pipeline of Helios once, as `helios run --once` does in a session of its own."""
         context = Context(config=self.config, catalogs={"local": self.catalog})
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         cloned = session.clone(self.spark, [plan])
@@ -110,7 +121,10 @@ class Race:
         PipelineRun(plan, cloned, once=True).start().await_termination()
 
     def docs(self, target: str) -> None:
-        stream = self.spark.readStream.format("iceberg").load(f"local.perf.{self.source}").where(FILTER)
+        self.streamed(self.spark.readStream.format("iceberg").load(f"local.perf.{self.source}").where(FILTER), target)
+
+    def streamed(self, stream: DataFrame, target: str) -> None:
+        """Runs a stream of Spark's into a table, until it has read what is there."""
         checkpoint = self.folder / "checkpoints" / target
         writer = stream.writeStream.format("iceberg").option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).toTable(f"local.perf.{target}").awaitTermination()
@@ -159,8 +173,7 @@ class Race:
 
     def content(self, table: str, condition: str = "true") -> tuple[int, int]:
         """The number of rows of a table, and a sum over all that they hold."""
-        df = self.spark.read.table(f"local.perf.{table}").where(condition)
-        return tuple(df.agg(F.count("*"), F.sum(F.xxhash64(*df.columns).cast("decimal(38,0)"))).collect()[0])
+        return summed(self.spark.read.table(f"local.perf.{table}").where(condition))
 
     def files(self, table: str) -> str:
         summary = self.catalog.load(f"perf.{table}").snapshots()[-1].summary
@@ -168,6 +181,11 @@ class Race:
 
     def drop(self, table: str) -> None:
         self.spark.sql(f"DROP TABLE local.perf.{table} PURGE")
+
+
+def summed(df: DataFrame) -> tuple[int, int]:
+    """The number of rows, and a sum over all that they hold."""
+    return tuple(df.agg(F.count("*"), F.sum(F.xxhash64(*df.columns).cast("decimal(38,0)"))).collect()[0])
 
 
 def copier(
@@ -231,8 +249,7 @@ def main() -> int:
 
 def race(track: Race, warm_up: int, rounds: int, contenders: list[str]) -> int:
     track.prepare()
-    expected = track.content(track.source, FILTER)
-    print(f"{track.rows:,} rows in {track.files(track.source)}; {expected[0]:,} are kept", flush=True)
+    expected = track.expected()
     wholes: dict[str, list[float]] = {name: [] for name in contenders}
     batches: dict[str, list[float]] = {name: [] for name in contenders}
     written: dict[str, str] = {}
@@ -265,7 +282,7 @@ def race(track: Race, warm_up: int, rounds: int, contenders: list[str]) -> int:
 
 
 def shown(rate: float) -> str:
-    return f"{rate / 1e6:.2f} M rows/s"
+    return f"{rate / 1e6:.2f} M rows/s" if rate >= 1e6 else f"{rate / 1e3:.1f} k rows/s"
 
 
 def against(rates: dict[str, list[float]], name: str, rounds: slice) -> str:

@@ -3,9 +3,10 @@
     python perf/webhooks.py --deliveries 100000 --connections 50 --kills 10
 
 `helios webhook` receives and `helios run` follows; both are killed with `kill -9` at random moments and started again.
-Each sender repeats a delivery, with its id, until it is answered with 200; one in fifty is sent once more after that.
-Beside them come unsigned, forged and stale deliveries. At the end every id is counted in the table: each that was
-answered with 200 must be there once, and no other.
+Each sender repeats a delivery, with its id, until it is answered with 200. One in fifty is sent once more after that,
+and one in fifty is replayed as it was, byte by byte. Beside them come deliveries that must be refused, one in twenty:
+unsigned, forged, stale, of the future, and replayed under another id. At the end every id is counted in the table: each
+that was answered with 200 must be there once, and no other.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,17 +50,52 @@ class Sent:
     numbers: Iterator[int]
     accepted: set[int] = field(default_factory=set)
     answers: Counter[str] = field(default_factory=Counter)
+    bad: dict[str, Counter[str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self) -> int | None:
         with self.lock:
             return next(self.numbers, None)
 
-    def note(self, answer: str, accepted: int | None = None) -> None:
+    def note(self, answer: str, kind: str | None) -> None:
         with self.lock:
-            self.answers[answer] += 1
-            if accepted is not None:
-                self.accepted.add(accepted)
+            (self.answers if kind is None else self.bad.setdefault(kind, Counter()))[answer] += 1
+
+    def accept(self, number: int) -> None:
+        with self.lock:
+            self.accepted.add(number)
+
+
+def signed(number: int, body: bytes, key: bytes = KEY, age: int = 0) -> dict[str, str]:
+    """The headers of a delivery."""
+    at = int(time.time()) - age
+    digest = hmac.digest(key, f"d{number}.{at}.".encode() + body, hashlib.sha256)
+    return {
+        "content-type": "application/json",
+        "webhook-id": f"d{number}",
+        "webhook-timestamp": str(at),
+        "webhook-signature": "v1," + base64.b64encode(digest).decode(),
+    }
+
+
+def unsigned(number: int, body: bytes) -> dict[str, str]:
+    headers = signed(number, body)
+    del headers["webhook-signature"]
+    return headers
+
+
+def under_another_id(number: int, body: bytes) -> dict[str, str]:
+    return {**signed(-number, body), "webhook-id": f"d{number}"}
+
+
+BAD: dict[str, Callable[[int, bytes], dict[str, str]]] = {
+    "unsigned": unsigned,
+    "forged": lambda number, body: signed(number, body, key=b"forged"),
+    "stale": lambda number, body: signed(number, body, age=400),
+    "of the future": lambda number, body: signed(number, body, age=-400),
+    "under another id": under_another_id,
+}
+"""What must be refused: the headers of a delivery."""
 
 
 class Sender:
@@ -81,43 +117,38 @@ class Sender:
         """Sends until no number is left."""
         while (number := self._sent.next()) is not None:
             body = json.dumps({"id": number, "text": "x" * self._random.randrange(400)}).encode()
-            if self._random.random() < 0.02:
-                self._bad(number, body)
-            while self._post(number, body, KEY, 0) != 200:
+            if self._random.random() < 0.05:
+                self._bad(-1 - number)
+            headers = signed(number, body)
+            while self._post(body, headers) != 200:
                 time.sleep(0.05)
+                headers = signed(number, body)
+            self._sent.accept(number)
             if self._random.random() < 0.02:
-                self._post(number, body, KEY, 0)
+                self._post(body, signed(number, body))
+            if self._random.random() < 0.02:
+                self._post(body, headers)
 
-    def _bad(self, number: int, body: bytes) -> None:
+    def _bad(self, number: int) -> None:
         """A delivery that must be refused, under a number that no good one has."""
-        bad = body.replace(b'"id": ', b'"id": -1')
-        key, age = self._random.choice([(b"forged", 0), (KEY, 400)])
-        status = self._post(-1 - number, bad, key, age)
-        if status == 200:
-            self._sent.note("accepted though bad", -1 - number)
+        body = json.dumps({"id": number, "text": "bad"}).encode()
+        kind = self._random.choice(list(BAD))
+        self._post(body, BAD[kind](number, body), kind)
 
-    def _post(self, number: int, body: bytes, key: bytes, age: int) -> int | None:
+    def _post(self, body: bytes, headers: Mapping[str, str], kind: str | None = None) -> int | None:
         """The status; None if the connection broke."""
-        at = int(time.time()) - age
-        digest = hmac.digest(key, f"d{number}.{at}.".encode() + body, hashlib.sha256)
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": f"d{number}",
-            "webhook-timestamp": str(at),
-            "webhook-signature": "v1," + base64.b64encode(digest).decode(),
-        }
         try:
             self._connection = self._connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
-            self._connection.request("POST", "/orders", body, headers)
+            self._connection.request("POST", "/orders", body, dict(headers))
             answer = self._connection.getresponse()
             status = json.loads(answer.read()).get("status", "")
         except (OSError, http.client.HTTPException, ValueError) as error:
-            self._sent.note(type(error).__name__)
+            self._sent.note(type(error).__name__, kind)
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
             return None
-        self._sent.note(f"{answer.status} {status}".strip(), number if answer.status == 200 and number >= 0 else None)
+        self._sent.note(f"{answer.status} {status}".strip(), kind)
         return answer.status
 
 
@@ -166,8 +197,10 @@ def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: i
         "lost": len(sent.accepted - set(found)),
         "doubled": sum(1 for times in found.values() if times > 1),
         "not_accepted": len(set(found) - sent.accepted),
+        "bad_accepted": sum(n for answers in sent.bad.values() for what, n in answers.items() if what.startswith("2")),
         "per_second": round(deliveries / seconds),
         "answers": dict(sent.answers.most_common()),
+        "bad": {kind: dict(answers) for kind, answers in sorted(sent.bad.items())},
         "statuses": statuses,
     }
 
@@ -195,7 +228,7 @@ def main() -> None:
         folder = given.folder or Path(temporary)
         told = measure(folder, given.deliveries, given.connections, given.kills, given.seed)
     print(json.dumps(told))
-    sys.exit(bool(told["lost"] or told["doubled"] or told["not_accepted"]))
+    sys.exit(any(told[what] for what in ("lost", "doubled", "not_accepted", "bad_accepted")))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
   7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
+  6.80cd5b1f77e9.forgotten  entry 6 and those before it are deleted: their files are gone and never come again
 
 An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
 so that a place proves every entry up to it: a log that was cut, torn or edited is refused. Names carry the hash, so
@@ -30,6 +31,7 @@ FANOUT = 32
 NAME = re.compile(r"(\d+)(?:-(\d+))?\.([0-9a-f]{12})")
 SKIPPED = ".skipped"
 UNREAD = ".unread"
+FORGOTTEN = ".forgotten"
 
 Known = dict[str, tuple[int, int]]
 """Size and modification time of every file that was read, by its path."""
@@ -151,6 +153,8 @@ class FileLog:
     def _copied(self, at: Place, other: FileLog) -> Known:
         known = other.load(at)
         whole = [entry for name, found in reversed(list(other._chain(at))) for entry in found]
+        if whole[0].previous:
+            self._note_forgotten(whole[0])
         name = f"{whole[0].number}-{at.entry}.{at.hash[:12]}"
         self._store.write(f"{self._folder}/{name}", "".join(entry.text for entry in whole))
         for entry in whole:
@@ -182,7 +186,7 @@ class FileLog:
         """The files of the log up to a place, newest first, each with its entries up to there."""
         names = self._store.names(self._folder)
         number, digest = at.entry, at.hash
-        while digest:
+        while digest and not self._is_forgotten(names, number, digest):
             name, found = self._part(names, number, digest, at)
             yield name, found
             number, digest = found[0].number - 1, found[0].previous
@@ -276,6 +280,33 @@ class FileLog:
         for name in names:
             found += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
         return {path: (size, modified) for path, size, modified, *_ in found}
+
+    def forget(self, at: Place) -> None:
+        """Deletes entries before one, whose files are gone and never come again: else a log would grow for ever.
+
+        Args:
+            at: The place of that entry, which is kept, as are those that are in one file with it.
+        """
+        _, found = next(self._chain(at))
+        oldest = found[0]
+        if not oldest.previous:
+            return
+        self._note_forgotten(oldest)  # first: it ends the chain, and a crash leaves files that nobody needs
+        kept = f"{oldest.number - 1}.{oldest.previous[:12]}{FORGOTTEN}"
+        for name in self._store.names(self._folder):
+            last = name.partition(".")[0].rpartition("-")[2]
+            if last.isdigit() and int(last) < oldest.number and name != kept:
+                self._store.delete(f"{self._folder}/{name}")
+        self._parts = [part for part in self._parts if part.last >= oldest.number]
+
+    def _note_forgotten(self, oldest: Entry) -> None:
+        """Notes that an entry is the oldest one that is kept."""
+        name = f"{oldest.number - 1}.{oldest.previous[:12]}{FORGOTTEN}"
+        self._store.write(f"{self._folder}/{name}", json.dumps({"v": 1, "hash": oldest.previous}))
+
+    def _is_forgotten(self, names: Iterable[str], number: int, digest: str) -> bool:
+        name = f"{number}.{digest[:12]}{FORGOTTEN}"
+        return name in names and f'"{digest}"' in (self._store.read(f"{self._folder}/{name}") or "")
 
     def _write(self, entry: Entry) -> None:
         name = f"{entry.number}.{entry.hash[:12]}"

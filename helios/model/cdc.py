@@ -1,17 +1,17 @@
-"""`Cdc.debezium(...)`: the changes of a database's table, as Debezium writes them to Kafka."""
+"""`Cdc.debezium(...)` and `Cdc.json(...)`: the changes of a database's table, as they are written to Kafka."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from helios.errors import DeclarationError
 from helios.model.arguments import columns_ddl, key_columns, one_of
-from helios.model.flow import Source
+from helios.model.change_log import ChangeLogSource, Operation, change_log
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import EXTRA, Extra
+from helios.model.topic_changes import TopicChanges, topic_source
 from helios.model.values import caller
 
 Unit: TypeAlias = Literal["millis", "micros", "nanos"]
@@ -20,58 +20,27 @@ Decimals: TypeAlias = Literal["precise", "string"]
 UNITS = ("millis", "micros", "nanos")
 DECIMALS = ("precise", "string")
 
-LOG, GONE = "__helios_log", "__helios_gone"
-"""Hidden columns of changes: the position in the database's log, and whether the row is deleted."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class CdcSource(Source):
-    """The changes of a table. Created by `Cdc.debezium`.
+class CdcSource(TopicChanges):
+    """The changes of a table, from envelopes. Created by `Cdc.debezium`.
 
     Attributes:
-        kafka: The topic that has them.
-        key: The key columns; empty where they are those of the records' own keys.
         extra: What happens to columns of a record that the declared schema lacks.
         time: The unit of times that are numbers, in records without a schema.
         decimals: How decimals are written in records without a schema.
     """
 
     kind: ClassVar[str] = "debezium"
+    call: ClassVar[str] = "Cdc.debezium"
 
-    kafka: KafkaSource
-    key: tuple[str, ...] = ()
     extra: str = "fail"
     time: str | None = None
     decimals: str | None = None
 
-    def incremental(self, poll: float | str | timedelta = 60, *, max_rows: int | None = None) -> Self:
-        """Follows the topic, as `KafkaSource.incremental` does."""
-        followed = self.kafka.incremental(poll, max_rows=max_rows)
-        return replace(self, kafka=followed, poll=followed.poll, max_rows=followed.max_rows)
-
     @property
-    def carries_order(self) -> bool:
-        return True
-
-    @property
-    def carried_keys(self) -> tuple[str, ...]:
-        return self.key
-
-    @property
-    def quarantining(self) -> tuple[str, ...]:
-        return self.kafka.quarantining
-
-    @property
-    def beginning(self) -> Any:
-        return self.kafka.beginning
-
-    @property
-    def ledger_name(self) -> str:
-        return self.kafka.ledger_name
-
-    @property
-    def service(self) -> str | None:
-        return self.kafka.service
+    def carried_keys(self) -> tuple[str, ...] | None:
+        return self.key or None
 
     @property
     def step_texts(self) -> tuple[str, ...]:
@@ -87,9 +56,6 @@ class CdcSource(Source):
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {**self.kafka.as_json(found), "value": "debezium", "key": list(self.key)}
-
-    def label(self) -> str:
-        return f"Cdc.debezium({self.kafka.label()})"
 
 
 class Cdc:
@@ -142,15 +108,46 @@ class Cdc:
             max_rows=source.max_rows,
         )
 
+    @staticmethod
+    def json(
+        source: KafkaSource,
+        op: str = "op",
+        *,
+        key: str | Sequence[str] | None = None,
+        order: str | None = None,
+        operations: Mapping[str, Operation] | None = None,
+    ) -> ChangeLogSource:
+        """The rows of a table, from records that are rows in JSON, with a column that says what happened to them.
+
+        The stream carries its own order and deletes: `.upsert("id")` after it needs neither `order_by` nor
+        `delete_when`. The column of the operation is not among the stream's columns.
+
+        Args:
+            source: The topic of the table. `.value("json", schema=...)` declares its columns, by default they are
+                inferred; `.metadata(...)` adds what else a record has.
+            op: The column that says what a change does, or an SQL expression such as "metadata.operation". A value
+                that `operations` lacks makes a bad record.
+            key: The key columns; by default those of the upsert.
+            order: The column whose largest value marks the newest change of a key, or an SQL expression; ties go to
+                the later offset. By default changes go by their position in the partition: then all changes of a key
+                must be in one partition, as they are where the key is the record's key.
+            operations: What the values of `op` mean, without regard to case: "insert", "update", "delete", or "ignore"
+                for records that are left out. By default "c", "r", "i", "insert"; "u", "update"; "d", "delete".
+
+        Raises:
+            DeclarationError: The source is no Kafka source of JSON, or `operations` cannot be told apart.
+
+        Examples:
+            >>> from helios.model.kafka import Kafka
+            >>> Cdc.json(Kafka.source("orders").value("json", schema="op string, id bigint")).label()
+            'Cdc.json(Kafka.source(orders))'
+        """
+        return change_log(source, op, key, order, operations)
+
 
 def _refuse_columns(source: KafkaSource) -> None:
     """Refuses what is no topic, or one whose columns are said already."""
-    if not isinstance(source, KafkaSource):
-        raise DeclarationError(
-            f"Cdc.debezium() takes a source of Kafka, not {type(source).__name__}.",
-            where=caller(),
-            fix='write Cdc.debezium(Kafka.source("shop.public.orders").servers("broker:9092")).',
-        )
+    topic_source(source, "Cdc.debezium")
     if source.values.format != "bytes" or source.carried:
         said = f".value({source.values.format!r})" if source.values.format != "bytes" else ".metadata()"
         raise DeclarationError(

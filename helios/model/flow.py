@@ -185,8 +185,8 @@ class Source(Flow):
         return False
 
     @property
-    def carried_keys(self) -> tuple[str, ...]:
-        """The declared key columns of rows that carry their order; empty where the rows themselves name them."""
+    def carried_keys(self) -> tuple[str, ...] | None:
+        """The declared key columns of rows that carry their order; None where the rows themselves name them."""
         return ()
 
     @property

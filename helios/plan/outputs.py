@@ -50,6 +50,12 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
     if isinstance(sink, KafkaSink):
         yield from connection_problems(sink, sink.label())
     inner = list(flows(pipeline.stream))
+    for changes in [flow.source for flow in inner if flow.source.carries_order]:
+        yield DeclarationError(
+            f"{changes.label()} are changes, with deletes and updates, which {sink.label()} cannot apply.",
+            where=sink.origin,
+            fix="upsert them into a table and follow that, or read the records themselves: Kafka.source(...).",
+        )
     steps = [step for flow in inner for step in flow.steps]
     found = [(step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"]
     found += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]

@@ -9,6 +9,7 @@ from helios.catalog.conf import hadoop_uri
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.cdc import CdcSource
+from helios.model.change_log import ChangeLogSource
 from helios.model.files import FilesSource
 from helios.model.flow import Source
 from helios.model.kafka import KafkaSource
@@ -16,6 +17,7 @@ from helios.model.memory import MemorySource
 from helios.model.source import IcebergSource
 from helios.model.webhook import ID, RECEIVED, WebhookSource
 from helios.plan import iceberg_source
+from helios.plan.checks.changes import change_log_problems, one_table
 from helios.plan.checks.topics import topic_problems
 from helios.plan.context import Context, Surroundings
 from helios.plan.folders import nothing_at, parquet_columns
@@ -113,15 +115,15 @@ def _kafka(source: KafkaSource, around: Surroundings) -> Described:
 def _debezium(source: CdcSource, around: Surroundings) -> Described:
     schema = _declared(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
-    if len(source.kafka.topics) != 1:
-        problems.append(
-            DeclarationError(
-                f"{source.label()}: several topics are several tables, and would be mixed in one.",
-                where=source.origin,
-                fix="write a pipeline for each: Kafka.source(topic).",
-            )
-        )
-    return ReadPlan(source=source, schema=schema), problems
+    return ReadPlan(source=source, schema=schema), [*problems, *one_table(source)]
+
+
+def _change_log(source: ChangeLogSource, around: Surroundings) -> Described:
+    columns = _declared(source.kafka)
+    problems = [*topic_problems(source.kafka, columns), *one_table(source), *change_log_problems(source, columns)]
+    if columns is not None:
+        columns = Schema(tuple(one for one in columns.columns if one.name.lower() != source.op_column.lower()))
+    return ReadPlan(source=source, schema=columns), problems
 
 
 def _webhook(source: WebhookSource, around: Surroundings) -> Described:
@@ -158,6 +160,15 @@ SOURCES: dict[type[Source], SourceRow] = {
         reader="helios.spark.sources.debezium:DebeziumReader",
         describe=_debezium,
         jars=("kafka",),
+        looks="helios.spark.sources.looks:changes",
+        why="stateless over topics: each batch reads its range of offsets as a batch",
+        units="records",
+    ),
+    ChangeLogSource: SourceRow(
+        reader="helios.spark.sources.change_log:ChangeLogReader",
+        describe=_change_log,
+        jars=("kafka",),
+        looks="helios.spark.sources.looks:changes",
         why="stateless over topics: each batch reads its range of offsets as a batch",
         units="records",
     ),

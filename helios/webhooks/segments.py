@@ -21,6 +21,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from helios.errors import RunError
+from helios.files.durable import sync_folder
 from helios.model.webhook import ID
 
 OPEN, IDS, LOCK = ".open-", ".ids", ".lock"
@@ -136,7 +137,7 @@ class Segments:
             self._name = f"{time.time_ns() // 1_000_000:013d}-{os.urandom(4).hex()}"
             path = self._folder / f"{OPEN}{self._name}.json"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
             self._size, self._began, self._ids = 0, time.monotonic(), []
         return self._file
 
@@ -170,9 +171,9 @@ class Segments:
             file.writelines(f"{json.dumps(one)}\n" for one in ids)
             file.flush()
             os.fsync(file.fileno())
-        _sync_folder(self._folder / IDS)
+        sync_folder(self._folder / IDS)
         path.rename(self._folder / name)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
     def _remembered(self) -> list[tuple[Path, float]]:
         return [(file, file.stat().st_mtime) for file in sorted((self._folder / IDS).iterdir())]
@@ -199,15 +200,6 @@ def _write_all(file: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(file, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _size_of(file: Path) -> int | None:

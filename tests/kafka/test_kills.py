@@ -1,7 +1,8 @@
-"""`helios run` of a topic, killed again and again."""
+"""`helios run` of a topic, killed again and again, and its broker: the short forms of `perf/kafka.py`."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from tests.kafka.conftest import Topics, numbered
 
 pytestmark = pytest.mark.jars("kafka")
 
+COMMAND = Path(__file__).parents[2] / "perf" / "kafka.py"
 RECORDS = 400
 KILLS = 3
 
@@ -29,6 +31,14 @@ def rows(folder: Path) -> Counter[tuple[Any, ...]]:
         return Counter()
     found = catalog.load("a.t").iceberg.scan().to_arrow()
     return Counter(zip(found["partition"].to_pylist(), found["offset"].to_pylist(), strict=True))
+
+
+def await_more(folder: Path, run: subprocess.Popen[bytes]) -> None:
+    """Waits until a run has written more."""
+    before, until = sum(rows(folder).values()), time.monotonic() + 120
+    while sum(rows(folder).values()) <= before and run.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert run.poll() is None
 
 
 def test_killed_runs_lose_no_record_and_double_none(topics: Topics, tmp_path: Path) -> None:
@@ -51,15 +61,34 @@ def test_killed_runs_lose_no_record_and_double_none(topics: Topics, tmp_path: Pa
         """)
     )
     command = [sys.executable, "-m", "helios", "run", "pipeline.py"]
-    for _ in range(KILLS):
-        before = sum(rows(tmp_path).values())
+    for kill in range(KILLS):
         run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
-        until = time.monotonic() + 120
-        while sum(rows(tmp_path).values()) <= before and run.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
-        assert run.poll() is None
+        await_more(tmp_path, run)
+        if kill == 1:  # the broker too
+            topics.broker.kill()
+            topics.broker.start()
+            await_more(tmp_path, run)
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()
     done = subprocess.run([*command, "--once"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert rows(tmp_path) == Counter((partition, offset) for partition in (0, 1) for offset in range(RECORDS))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_records_that_arrive_while_run_and_broker_are_killed(tmp_path: Path) -> None:
+    given = ["--records", "20000", "--kills", "3", "--restarts", "2", "--folder", str(tmp_path)]
+    done = subprocess.run([sys.executable, str(COMMAND), *given], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["records"], told["kills"], told["lost"], told["twice"]) == (20_000, 3, 0, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_race_beside_the_job_by_hand_holds_the_same_rows(tmp_path: Path) -> None:
+    given = ["--speed", "--records", "20000", "--rounds", "1", "--folder", str(tmp_path)]
+    done = subprocess.run([sys.executable, str(COMMAND), *given], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "in every round all targets held the same 20,000 rows" in done.stdout

@@ -21,4 +21,6 @@ def test_every_accepted_delivery_once_after_kills(tmp_path: Path) -> None:
     told = json.loads(done.stdout.splitlines()[-1])
     assert (told["accepted"], told["lost"], told["doubled"], told["not_accepted"]) == (3000, 0, 0, 0)
     assert told["answers"]["200 accepted"] <= 3000 <= told["answers"]["200 accepted"] + told["answers"]["200 duplicate"]
-    assert told["answers"]["401"] > 0
+    assert told["bad_accepted"] == 0
+    assert set(told["bad"]) == {"forged", "of the future", "stale", "under another id", "unsigned"}
+    assert all(answers["401"] > 0 for answers in told["bad"].values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,14 @@ import pytest
 
 from helios import Webhook
 from helios.errors import InputError
+from helios.model.webhook import ID, RECEIVED
+from helios.script import load_script
 from helios.webhooks import receiving
+from helios.webhooks.segments import Segments
 from tests.suite.deaths import dies_before_commit
 from tests.unit.webhooks.test_receiver import SECRET, post
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "webhooks.py"
 
 
 def hook(world: Any, **options: Any) -> Any:
@@ -69,6 +75,31 @@ def test_what_waits_is_drained_once_and_deleted_after_the_next_batch(world: Any)
     assert len(waiting(world)) == 1
 
 
+def store(world: Any, ids: range) -> None:
+    """Segments of one delivery each."""
+    segments = Segments(world.folder / "segments")
+    segments.open()
+    for n in ids:
+        line = {ID: f"m{n}", RECEIVED: "2026-01-01T00:00:00Z", "id": n}
+        segments.append([(f"m{n}", json.dumps(line).encode())])
+        segments.seal()
+    segments.close()
+
+
+def test_the_log_of_segments_that_are_gone_stays_small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helios.spark.sources.webhook.FANOUT", 2)
+    pipeline = hook(world).incremental(max_files=1) >> world.sink("a.t")
+    log = Path(world.checkpoint(pipeline)) / "helios" / "files" / "0"
+    for ids in (range(5), range(5, 8)):
+        store(world, ids)
+        world.run(pipeline)
+        entries = sorted(int(file.name.partition(".")[0]) for file in log.iterdir() if not file.name.startswith("."))
+        assert len(entries) <= 3, entries  # eight without it
+        assert entries[-1] == ids.stop
+    assert world.rows("a.t", "id") == Counter((n,) for n in range(8))
+    assert len(waiting(world)) == 1
+
+
 def test_deliveries_have_one_reader(world: Any) -> None:
     with receiving([hook(world)]) as (url,):
         deliver(url, range(3))
@@ -84,3 +115,23 @@ def test_new_fields_become_columns(world: Any) -> None:
         assert post(url, b'{"id": 2, "age": 7}', "m2")[0] == 200
     world.run(pipeline)
     assert world.rows("a.t", "id", "name", "age") == Counter([(1, None, None), (2, None, 7)])
+
+
+def test_the_example(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_SECRET", SECRET)
+    given = {"listen": "127.0.0.1:0", "segments": str(world.folder / "segments")}
+    received, orders = load_script(EXAMPLE, given).choose(None)
+    for hour, statuses in enumerate((("open", "open", "lost"), ("paid", "cancelled", "open"), ("open",))):
+        with receiving([received.stream.source]) as (url,):
+            for id, status in enumerate(statuses, 1):
+                at = f"2026-01-01T{9 - hour if hour == 2 else 10 + hour:02}:00:00Z"  # the last one is late
+                body = {"id": id, "status": status, "amount": 2.5, "changed_at": at}
+                assert post(url, json.dumps(body).encode(), f"m{hour}-{id}")[0] == 200
+                assert post(url, json.dumps(body).encode(), f"m{hour}-{id}")[0] == 200  # sent again
+        world.run(received)
+        world.run(orders)
+    assert world.rows("shop.deliveries", "id", "status") == Counter(
+        {(1, "open"): 2, (2, "open"): 1, (1, "paid"): 1, (2, "cancelled"): 1, (3, "open"): 1}
+    )
+    assert sum(world.rows("shop.odd_deliveries", "reason").values()) == 1
+    assert world.rows("shop.orders", "id", "status") == Counter({(1, "paid"): 1, (3, "open"): 1})

@@ -29,7 +29,7 @@ LAW: dict[str, tuple[str, ...]] = {
     "plan.typing": ("errors", "model", "catalog"),
     "plan.evolution": ("errors", "model", "plan.typing"),
     "plan": ("errors", "environment", "model", "catalog", "config", "table", "plan.typing", "plan.evolution"),
-    "webhooks": ("errors", "model", "plan.typing"),
+    "webhooks": ("errors", "model", "files", "plan.typing"),
     "script": ("errors", "model", "catalog"),
     "spark.jvm": ("errors",),
     "spark.observer": (),

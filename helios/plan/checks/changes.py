@@ -6,8 +6,16 @@ from collections.abc import Iterable, Sequence
 
 from helios.errors import DeclarationError, HeliosError
 from helios.model import steps as s
+from helios.model.change_log import ChangeLogSource
 from helios.model.flow import Pipeline, Source, Step, flows
 from helios.model.sink import IcebergSink
+from helios.model.topic_changes import TopicChanges
+from helios.plan.checks.sinks import UNORDERED
+from helios.plan.typing.determinism import nondeterministic_part
+from helios.plan.typing.expression import label
+from helios.plan.typing.infer import typed
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import SparkType
 
 ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that keep the order and the deletes of changes."""
@@ -27,7 +35,8 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
         ]
     if not source.carries_order:
         return [_no_keys(sink)] if mode.traits.upserts and not mode.keys else []
-    return [*_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
+    unnamed = sink.mode.traits.upserts and not sink.mode.keys and source.carried_keys == ()
+    return [*([_no_keys(sink)] if unnamed else []), *_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
 
 
 def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
@@ -69,7 +78,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
             DeclarationError(
                 f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep what is gone.",
                 where=sink.origin,
-                fix='write .upsert(), or read the records themselves: Kafka.source(...).value("string").',
+                fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
             )
         ]
     said = next((n for n in ("order_by", "delete_when") if getattr(mode, n)), "history" if mode.history else None)
@@ -89,7 +98,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
                 fix="write one table, partitioned by the expression.",
             )
         ]
-    keys = renamed(source.carried_keys, steps)
+    keys = renamed(source.carried_keys or (), steps)
     if keys and mode.keys and {k.lower() for k in keys} != {k.lower() for k in mode.keys}:
         return [
             DeclarationError(
@@ -113,3 +122,52 @@ def _steps(pipeline: Pipeline) -> list[HeliosError]:
             "with_columns, rename, drop, cast and expect may stand before the upsert.",
         )
     ]
+
+
+def one_table(source: TopicChanges) -> list[HeliosError]:
+    """The problem of changes of several tables in one source.
+
+    Args:
+        source: The changes.
+    """
+    if len(source.kafka.topics) == 1:
+        return []
+    return [
+        DeclarationError(
+            f"{source.label()}: several topics are several tables, and would be mixed in one.",
+            where=source.origin,
+            fix="write a pipeline for each: Kafka.source(topic).",
+        )
+    ]
+
+
+def change_log_problems(source: ChangeLogSource, columns: Schema | None) -> list[HeliosError]:
+    """The problems of the operation and the order of a change log.
+
+    Args:
+        source: The source.
+        columns: The columns of its records; None where they are known only at run.
+    """
+    problems: list[HeliosError] = []
+    kinds: dict[str, SparkType] = {}
+    for name, expression in (("op", source.op), ("order", source.order)):
+        if expression is not None:
+            kinds[name], found = typed(expression, label(name, expression), columns, source.origin)
+            problems += found
+    if "order" in kinds and kinds["order"].name in UNORDERED:
+        problems.append(
+            DeclarationError(
+                f"{label('order', str(source.order))}: {kinds['order']} has no order.",
+                where=source.origin,
+                fix='name a column such as order="version"; several as order="struct(day, sequence)".',
+            )
+        )
+    if (part := nondeterministic_part((source.op, source.order or ""))) is not None:
+        problems.append(
+            DeclarationError(
+                f"{source.label()}: {part} gives other values when a batch is run again.",
+                where=source.origin,
+                fix="name columns of the records.",
+            )
+        )
+    return problems

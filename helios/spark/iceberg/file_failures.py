@@ -80,7 +80,7 @@ def _bad_row(text: str, plan: Plan) -> RunError | None:
 def _place(row: dict[str, str]) -> tuple[str, str]:
     """Where a bad row is, and what to do about it."""
     if "file" not in row:
-        return row["at"], 'say what happens to such records: .on_bad_row("quarantine") or "drop".'
+        return row["at"], row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or "drop".')
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     fix = 'mend the file, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'

@@ -101,6 +101,8 @@ class Replay:
             why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
         elif mode.traits.erases:
             why = f"its mode is {mode.text()}: the rows would replace the existing ones"
+        elif any(read.source.carries_order for read in plan.reads):
+            why = "its rows are changes, and a quarantined one has no order any more: it could replace a newer one"
         elif plan.streaming and keeps_state(self._as_stream()):
             why = "a callable keeps state between batches, which a replay does not have"
         if why is not None:

@@ -9,8 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.errors import CheckFailed, CheckpointError, InputError
-from helios.model.cdc import GONE, LOG
 from helios.model.modes import Groups
+from helios.model.topic_changes import GONE, LOG
 from helios.plan.checks.changes import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath

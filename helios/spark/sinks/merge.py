@@ -25,6 +25,7 @@ from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.transaction import Bound, MergeScope
+from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
 
 HELPERS = (ORDER, DELETED)
@@ -53,12 +54,50 @@ EPOCH = "epoch"
 """The field of a change's order that says which snapshot of the table went before it."""
 
 
-def in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Changes of a batch, each in the epoch of the last snapshot of its row that Kafka has before it."""
+PLACE = ("offset", "partition")
+"""The fields of an order that is the place in a partition, and nothing else."""
+
+
+def in_log_order(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Changes of a batch whose orders can be compared."""
+    fields = _fields_of(rows)
+    if EPOCH in fields:
+        return _in_epochs(rows, keys)
+    return _in_one_partition(rows, keys) if fields == PLACE else rows
+
+
+def _fields_of(rows: DataFrame) -> tuple[str, ...]:
+    kind = rows.schema[ORDER].dataType
+    return tuple(kind.names) if isinstance(kind, StructType) else ()
+
+
+def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Changes of a database, each in the epoch of the last snapshot of its row that Kafka has before it."""
     order = F.col(ORDER)
     before = Window.partitionBy(*map(quoted, keys), order["partition"]).orderBy(order["offset"])
     epoch = F.max(order[EPOCH]).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
+
+
+def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Changes whose order is their place: those of a key must be in one partition."""
+    each, partition = Window.partitionBy(*map(quoted, keys)), F.col(ORDER)["partition"]
+    least, most = F.min(partition).over(each), F.max(partition).over(each)
+    return rows.withColumn(ORDER, F.when(least != most, _scattered(least, most, keys)).otherwise(F.col(ORDER)))
+
+
+def _scattered(one: Column, other: Column, keys: tuple[str, ...]) -> Column:
+    """The error of a key whose changes are in two partitions."""
+    told = F.struct(
+        F.concat(F.lit("partitions "), one.cast("string"), F.lit(" and "), other.cast("string")).alias("at"),
+        F.lit("both have changes of one key, and nothing says which are newer").alias("why"),
+        F.to_json(F.struct(*map(quoted, keys))).alias("text"),
+        F.lit(
+            'say what orders them, Cdc.json(..., order="version"), or write the changes of a key into one partition, '
+            "by the key of the record, and fill the table anew from there."
+        ).alias("fix"),
+    )
+    return F.raise_error(F.concat(F.lit(BAD_ROW), F.to_json(told)))
 
 
 def marked(df: DataFrame, mode: Mode) -> DataFrame:
@@ -230,7 +269,8 @@ def drop_late(
         upsert_state: The stored orders.
         batch: The batch.
         keys: The key columns.
-        changes: Whether they are changes of a database: one without a snapshot in its batch is in the stored epoch.
+        changes: Whether they are changes in the order of their log: one without a snapshot in its batch is in the
+            stored epoch, and one that goes by its place in the partition of those before.
     """
     known = upsert_state.load(df.sparkSession, batch, keys)
     if known is None:
@@ -244,7 +284,12 @@ def drop_late(
     for i, key in enumerate(keys):
         same = same & (df[quoted(key)] == before[f"__helios_key_{i}"])
     joined = df.join(before, same, "left")
-    if changes:
+    fields = _fields_of(df) if changes else ()
+    if fields == PLACE:
+        one, other = F.col("__helios_seen")["partition"], F.col(ORDER)["partition"]
+        moved = F.when(one != other, _scattered(one, other, keys))
+        joined = joined.withColumn(ORDER, moved.otherwise(F.col(ORDER)))
+    if EPOCH in fields:
         epoch = F.coalesce(F.col(ORDER)[EPOCH], F.col("__helios_seen")[EPOCH])
         joined = joined.withColumn(ORDER, F.col(ORDER).withField(EPOCH, epoch))
     late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from helios.errors import Origin, RunError
-from helios.model.cdc import LOG
 from helios.model.modes import (
     VALID_FROM,
     VALID_TO,
@@ -27,6 +26,7 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.model.source import POSITION
+from helios.model.topic_changes import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.transaction import MergeScope, Transaction
 from helios.spark.jvm.sql import quoted
@@ -179,7 +179,7 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
     keys = mode.keys
     rows = merge.marked(batch.df, mode)
     if mode.order_by == LOG:
-        rows = merge.in_epochs(rows, keys)
+        rows = merge.in_log_order(rows, keys)
     if mode.order_by:
         rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
     rows = rows.drop(POSITION)

@@ -9,8 +9,9 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import NotFound
-from helios.model.cdc import LOG, CdcSource
+from helios.model.cdc import CdcSource
 from helios.model.kafka import KafkaSource
+from helios.model.topic_changes import LOG
 from helios.plan.checks.changes import former_names
 from helios.spark.sources import debezium_rows
 from helios.spark.sources.context import SourceContext

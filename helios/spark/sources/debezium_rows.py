@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import InputError
-from helios.model.cdc import GONE, LOG, CdcSource
+from helios.model.cdc import CdcSource
+from helios.model.topic_changes import GONE, LOG
 from helios.spark.sources import bad_rows, connect_types
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.connect_types import Kind

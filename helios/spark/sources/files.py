@@ -283,13 +283,15 @@ class FilesReader(SpanSource):
             at = Place.of(span.end)
             if at is not None:
                 self._our_log.skip(at, [file.path for file in gone])
-            # The listing of a moment ago must not plan them at once again.
-            kept = [one[0] for one in (self._frozen, self._listed) if one is not None]
-            for listed in (self._known, *kept):
-                for file in gone:
-                    listed.pop(file.path, None)
+            self._unlist(gone)
             self._tell(gone)
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
+
+    def _unlist(self, gone: Sequence[File]) -> None:
+        """Files that are gone are not known any more; the listing of a moment ago must not plan them again."""
+        for listed in (self._known, *(one[0] for one in (self._frozen, self._listed) if one is not None)):
+            for file in gone:
+                listed.pop(file.path, None)
 
     def _tell(self, gone: Sequence[File]) -> None:
         if gone:

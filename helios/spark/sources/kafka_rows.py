@@ -53,7 +53,14 @@ FIELDS = {
 """What a record has, by Spark's names of the columns."""
 
 
-def rows(df: DataFrame, source: KafkaSource, aside: Aside, *, positioned: bool) -> DataFrame:
+def rows(
+    df: DataFrame,
+    source: KafkaSource,
+    aside: Aside,
+    *,
+    positioned: bool,
+    also: Callable[[DataFrame], DataFrame] = lambda df: df,
+) -> DataFrame:
     """The rows of records.
 
     Args:
@@ -61,6 +68,7 @@ def rows(df: DataFrame, source: KafkaSource, aside: Aside, *, positioned: bool) 
         source: The source, whose columns are known.
         aside: Collects records that are kept out.
         positioned: Whether each row carries its position, which orders the records of a partition.
+        also: What is made of rows with `RECORD` and `WHY` before bad ones are kept out; of values with fields.
     """
     record = F.struct(*[F.col(name) for name in df.columns])
     columns, why = VALUES[source.values.format](source)
@@ -72,7 +80,7 @@ def rows(df: DataFrame, source: KafkaSource, aside: Aside, *, positioned: bool) 
         df = READERS[source.values.format](df, source)
     # The record is a column beside those of the value, whose names may be the same.
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
-    return bad_rows.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
+    return bad_rows.judged(also(df), verdict(source, f"{source.label()}.on_bad_row"), aside)
 
 
 def value_columns(source: KafkaSource) -> StructType:

@@ -9,6 +9,7 @@ from functools import partial
 from helios.catalog.probe import reach
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import Registry
+from helios.model.topic_changes import TopicChanges
 from helios.spark.sources.kafka_cluster import Cluster
 from helios.table.registry import asked, latest
 
@@ -52,6 +53,15 @@ def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
     if source.pattern is not None:
         return without, [Look(f"topics /{source.pattern}/", partial(_matching, quick))]
     return without, [Look(f"topic {topic}", partial(_topic, quick, topic)) for topic in source.topics]
+
+
+def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
+    """The looks at the topic of changes, as those of `kafka`.
+
+    Args:
+        source: The changes.
+    """
+    return kafka(source.kafka)
 
 
 def _reached(address: str) -> str:

@@ -10,7 +10,9 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import InputError
+from helios.files.durable import sync_folder
 from helios.files.entry import File
+from helios.files.log import FANOUT
 from helios.files.place import Place
 from helios.files.settling import Settling
 from helios.model.files import FilesSource
@@ -98,12 +100,16 @@ class WebhookReader(FilesReader):
 
     @override
     def committed(self, position: Position) -> None:
-        """Deletes the segments of the batches before; those of the last one may be read once more after a crash."""
+        """Deletes the segments of the batches before; those of the last one may be read once more after a crash.
+
+        Now and then it also deletes what the log has of them.
+        """
         at = Place.of(position)
         if at is None or (self._last is not None and self._last[0] == at.entry):
             return
         last = self._our_log.files(at.entry - 1, at)
-        if self._last is None:
+        forgets = self._last is None or at.entry % FANOUT == 0
+        if self._last is None or forgets:
             kept = {file.path for file in last}
             before = [file for file in self._our_log.files(-1, at) if file.path not in kept]
         else:
@@ -111,5 +117,8 @@ class WebhookReader(FilesReader):
         for file in before:
             with suppress(FileNotFoundError):
                 os.unlink(file.path.removeprefix("file:"))
-            self._known.pop(file.path, None)  # its name never comes again
+        self._unlist(before)  # their names never come again
+        if forgets:
+            sync_folder(self._webhook.folder)  # a segment that came back after the log forgot it would be read again
+            self._our_log.forget(at)
         self._last = at.entry, last

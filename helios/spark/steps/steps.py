@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
-from helios.model.cdc import GONE, LOG
 from helios.model.flow import Call, Flow, Step
 from helios.model.source import POSITION
+from helios.model.topic_changes import GONE, LOG
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal

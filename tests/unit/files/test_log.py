@@ -183,3 +183,54 @@ def test_files_that_were_set_aside_are_known_with_their_cause(disk: Disk) -> Non
     (folder / f"2.{places[2].hash[:12]}.unread").write_text('[["file:/in/\u00fc 2.csv", 2, 1002]]')
     assert log.unread_of(places[2]) == {}
     assert log.unread() == known(2)
+
+
+def test_a_log_whose_files_are_gone_stays_small(disk: Disk) -> None:
+    """As segments of webhooks go once they are committed."""
+    log = log_of(disk)
+    place, sizes = Place(log=log.location), []
+    for number in range(1, 2_001):
+        place = log.append(place, [file(number)])
+        if number % FANOUT == 0:
+            log.forget(place)
+        sizes.append(sum(path.stat().st_size for path in parts(disk)))
+    assert max(sizes) < 2 * max(sizes[: FANOUT + 1])
+    assert len(parts(disk)) <= FANOUT + 2
+    assert place.read == 2_000
+    oldest = 2_000 // FANOUT * FANOUT
+    restarted = log_of(disk)
+    assert list(restarted.load(place)) == [file(number).path for number in range(oldest, 2_001)]
+    later = restarted.append(place, [file(2_001)])
+    assert log_of(disk).files(place.entry, later) == [file(2_001)]
+    new = Disk(disk.root / "new")
+    assert list(log_of(new).load(later, log_of(disk))) == [file(number).path for number in range(oldest, 2_002)]
+    assert log_of(new).files(-1, later) == log_of(disk).files(-1, later)
+
+
+def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
+    log = log_of(disk)
+    place = written(disk, 3)[-1]
+    log.load(place)
+    log.forget(place)
+    assert [path.name.partition(".")[0] for path in parts(disk)] == ["2", "3"]
+    assert log_of(disk).load(place) == {file(3).path: (3, 1_003)}
+    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+        log_of(disk).load(Place(log=place.log, entry=2, hash="0" * 32))
+    parts(disk)[0].write_text("{")
+    with pytest.raises(CheckpointError, match=r"does not have its entry 2\b"):
+        log_of(disk).load(place)
+
+
+def test_a_driver_that_died_while_it_forgot(disk: Disk) -> None:
+    places = written(disk, 5)
+    kept = {path.name: path.read_text() for path in parts(disk)}
+    log = log_of(disk)
+    log.load(places[5])
+    log.forget(places[5])
+    for name, text in kept.items():  # the note was written, and nothing deleted yet
+        disk.write(f"helios/files/0/{name}", text)
+    log = log_of(disk)
+    assert list(log.load(places[5])) == [file(5).path]
+    place = log.append(places[5], [file(6)])
+    log.forget(place)
+    assert len(parts(disk)) == 2

@@ -98,8 +98,7 @@ def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
     assert plans == []
     told = " ".join(map(str, problems))
     assert (
-        "Counter is no kind of source that Helios knows. Fix: use one of debezium, files, iceberg, kafka, memory, "
-        in told
+        "Counter is no kind of source that Helios knows. Fix: use one of change_log, debezium, files, iceberg, " in told
     )
     assert "catalog 'nope' is not declared" in told
     with pytest.raises(DeclarationError, match="Counter is no kind of source"):

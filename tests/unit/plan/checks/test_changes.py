@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pyspark.sql import SparkSession
 
-from helios import Cdc, Iceberg, Kafka, Memory, Pipeline, aggregate, join, select, union, where
-from helios.errors import DeclarationError
+from helios import Cdc, Console, Iceberg, Kafka, Memory, Pipeline, aggregate, expect, join, select, union, where
+from helios.errors import DeclarationError, InputError
 from helios.plan import Plan, ReadPath
+from helios.spark.replay.replay import Replay
 from tests.suite.pages import blocks
 
 TOPIC = Kafka.source("shop.public.orders").servers("broker:9092")
 CHANGES = Cdc.debezium(TOPIC.incremental(poll=5))
+ROWS = TOPIC.value("json", schema="op string, id bigint, at map<string,int>, meta struct<op: string>")
+LOG = Cdc.json(ROWS.incremental(poll=5))
 SINK = Iceberg.sink("a.t")
 
 
@@ -29,6 +33,12 @@ SINK = Iceberg.sink("a.t")
         (lambda: Cdc.debezium(TOPIC, schema="id int", decimals="exact"), "decimals"),
         (lambda: Cdc.debezium(TOPIC, schema="id int", extra="add"), "extra"),
         (lambda: Cdc.debezium(TOPIC, key=["id", "ID"]), "key needs key columns, each once"),
+        (lambda: Cdc.json(Iceberg.source("a.b")), r"Cdc.json\(\) takes a source of Kafka, not IcebergSource"),
+        (lambda: Cdc.json(TOPIC.value("string")), r"reads JSON, and the source says .value\('string'\)"),
+        (lambda: Cdc.json(TOPIC, op=""), "op= takes text"),
+        (lambda: Cdc.json(TOPIC, operations={"X": "remove"}), r"operations\('remove'\) is unknown"),
+        (lambda: Cdc.json(TOPIC, operations={"a": "insert", "A": "delete"}), "'A' means both insert and delete"),
+        (lambda: Cdc.json(TOPIC, operations={"a": "delete"}), "no value for an insert or an update"),
     ],
 )
 def test_wrong_declarations(declare: Callable[[], object], message: str) -> None:
@@ -52,6 +62,20 @@ def test_wrong_declarations(declare: Callable[[], object], message: str) -> None
         (Cdc.debezium(TOPIC, key="id") >> SINK.upsert("name"), "the source's key is id, and the upsert is by name"),
         (Cdc.debezium(Kafka.source("a", "b").servers("b:1")) >> SINK.upsert(), "several topics are several tables"),
         (Cdc.debezium(Kafka.source("a")) >> SINK.upsert(), "names no broker"),
+        (LOG >> SINK.upsert(), "upsert needs key columns, each once"),
+        (LOG >> SINK, r"append\(\) would keep what is gone"),
+        (
+            LOG >> Kafka.sink("x").servers("b:1"),
+            r"and updates, which Kafka.sink\(x\) cannot apply",
+        ),
+        (CHANGES >> Console.sink(), r"which Console.sink\(\) cannot apply"),
+        (LOG >> SINK.upsert("op"), "no column 'op' in the stream"),
+        (Cdc.json(ROWS, op="kind") >> SINK.upsert("id"), r"op\(kind\): no column 'kind'"),
+        (Cdc.json(ROWS, op="meta.kind") >> SINK.upsert("id"), "no field 'kind' in 'meta'"),
+        (Cdc.json(ROWS, order="version") >> SINK.upsert("id"), r"order\(version\): no column 'version'"),
+        (Cdc.json(ROWS, order="at") >> SINK.upsert("id"), "map<string,int> has no order"),
+        (Cdc.json(ROWS, order="rand()") >> SINK.upsert("id"), "gives other values when a batch is run again"),
+        (Cdc.json(Kafka.source("a", "b").servers("b:1")) >> SINK.upsert("id"), "several topics are several tables"),
     ],
 )
 def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeline, message: str) -> None:
@@ -74,10 +98,36 @@ def test_the_plan_of_changes(planned: Callable[[Any], Plan]) -> None:
     assert named.fingerprint != planned(Cdc.debezium(TOPIC) >> SINK.upsert()).fingerprint
 
 
+def test_the_plan_of_a_change_log(planned: Callable[[Any], Plan]) -> None:
+    plan = planned(LOG >> SINK.upsert("id").exactly_once())
+    assert plan.path is ReadPath.RANGES
+    assert [column.name for column in plan.schema.columns] == ["id", "at", "meta"]
+    for line in (
+        "Cdc.json(Kafka.source(shop.public.orders).incremental(poll=5 s))",
+        "changes by op: insert: c, r, i, insert; update: u, update; delete: d, delete",
+        "ordered by the offset in the key's own partition",
+    ):
+        assert line in str(plan), plan
+    given = Cdc.json(ROWS, "meta.op", key="id", order="id + 1", operations={"X": "delete", "A": "insert"})
+    named = planned(given >> SINK.upsert())
+    assert [column.name for column in named.schema.columns] == ["op", "id", "at", "meta"]
+    for line in ("changes by meta.op: delete: x; insert: a", "ordered by id + 1, then offset", "keys: id"):
+        assert line in str(named), named
+    assert named.as_json()["sources"][0]["order"] == "id + 1"
+    assert named.fingerprint != planned(Cdc.json(ROWS, "meta.op", key="id") >> SINK.upsert()).fingerprint
+
+
+@pytest.mark.parametrize("changes", [CHANGES, LOG])
+def test_a_quarantine_of_changes_is_not_replayed(planned: Callable[[Any], Plan], changes: Any) -> None:
+    pipeline = changes >> expect({"good": "id > 0"}, on_fail="quarantine") >> SINK.upsert("id").quarantine("a.q")
+    with pytest.raises(InputError, match="a quarantined one has no order any more"):
+        Replay(planned(pipeline), cast(SparkSession, None))
+
+
 def test_the_examples_of_the_page_compile(problems: Callable[..., list[str]]) -> None:
     found: dict[str, Any] = {}
     for text in blocks("docs/cdc.md"):
         exec(text, found)
     pipelines = [value for value in found.values() if isinstance(value, Pipeline)]
-    assert len(pipelines) == 2
+    assert len(pipelines) == 3
     assert problems(*pipelines) == []
