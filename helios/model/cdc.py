@@ -37,6 +37,7 @@ class CdcSource(Source):
     """
 
     kind: ClassVar[str] = "debezium"
+    names_tables: ClassVar[bool] = True
 
     kafka: KafkaSource
     key: tuple[str, ...] = ()
@@ -108,6 +109,7 @@ class Cdc:
         """The rows of a table, from the envelopes that Debezium writes: inserts, updates, deletes and snapshots.
 
         The stream carries its own order and deletes: `.upsert()` after it needs neither `order_by` nor `delete_when`.
+        The tables of several topics go, each with its own columns and key, to `Iceberg.mirror("catalog.namespace")`.
 
         Args:
             source: The topic of the table, without `.value` and `.metadata`.

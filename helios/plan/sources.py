@@ -113,12 +113,12 @@ def _kafka(source: KafkaSource, around: Surroundings) -> Described:
 def _debezium(source: CdcSource, around: Surroundings) -> Described:
     schema = _declared(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
-    if len(source.kafka.topics) != 1:
+    if len(source.kafka.topics) != 1 and not around.mirrored:
         problems.append(
             DeclarationError(
                 f"{source.label()}: several topics are several tables, and would be mixed in one.",
                 where=source.origin,
-                fix="write a pipeline for each: Kafka.source(topic).",
+                fix='mirror them: Iceberg.mirror("catalog.namespace"); or write a pipeline for each.',
             )
         )
     return ReadPlan(source=source, schema=schema), problems

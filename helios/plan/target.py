@@ -77,8 +77,8 @@ def plan_write(
                 fix='give rejected rows a table of their own: quarantine("ns.rejected").',
             )
         )
-    # Routed tables are named by values, which are known only at run.
-    if not offline and sink.routing is None:
+    # Routed and mirrored tables are named by rows, which are known only at run.
+    if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
             write, found = existing(write, stream)
             return write, problems + found

@@ -8,6 +8,7 @@ from helios.errors import DeclarationError, HeliosError
 from helios.model import steps as s
 from helios.model.flow import Pipeline, Source, Step, flows
 from helios.model.sink import IcebergSink
+from helios.plan.checks.mirrors import mirror_problems
 
 ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
 """Steps that keep the order and the deletes of changes."""
@@ -16,6 +17,8 @@ ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expe
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
     source, mode = pipeline.stream.source, sink.mode
+    if sink.mirrors:
+        return list(mirror_problems(pipeline, sink))
     inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
     if inner:
         return [
