@@ -98,7 +98,7 @@ class Database:
             key: The row's key.
             values: Arguments of `event`, with the operation under `op`.
         """
-        topic = f"{self.prefix}.{table}"
+        topic = f"{self.prefix}.{table}".replace(" ", "_")
         if topic not in self._made:
             self.topics.make(name=topic)
             self._made.add(topic)
