@@ -291,7 +291,7 @@ class Run:
 
 
 def followed(
-    stack: ExitStack, postgres: Postgres, topics: Topics, prefix: str, tables: str, first: str = "orders"
+    stack: ExitStack, postgres: Postgres, topics: Topics, prefix: str, tables: str, *, first: str = "orders"
 ) -> Debezium:
     """A server of Debezium that has sent a first record of a table: a topic without any says no columns."""
     settings = {"slot.max.retries": "30"}
@@ -306,7 +306,6 @@ def stop_and_go(
     rng: random.Random,
     run: Run,
     debezium: Debezium,
-    postgres: Postgres,
     tables: list[Table],
     events: Mapping[int, Callable[[], object]],
 ) -> None:
@@ -316,7 +315,7 @@ def stop_and_go(
     while number < ROUNDS or run.kills < KILLS:
         assert time.monotonic() < begun + MOST_SECONDS, run.log[-3000:]
         events.get(number, lambda: None)()
-        postgres.sql(changes(rng, *tables))
+        debezium.postgres.sql(changes(rng, *tables))
         run.kill_at_work(committed(run.folder, tables))
         if number in (ROUNDS // 3, ROUNDS * 2 // 3):
             debezium.kill()
@@ -359,7 +358,7 @@ def test_a_table_equals_its_source_through_kills(postgres: Postgres, topics: Top
     with ExitStack() as stack:
         debezium = followed(stack, postgres, topics, "one", r"public\.orders")
         stack.callback(run.kill)
-        stop_and_go(rng, run, debezium, postgres, [table], {ROUNDS // 2: lambda: postgres.sql(table.grow())})
+        stop_and_go(rng, run, debezium, [table], {ROUNDS // 2: lambda: postgres.sql(table.grow())})
         drained(run, postgres, [table])
     rows = sum(of_postgres(postgres, table).values())
     assert rows > 10
@@ -400,7 +399,7 @@ def test_a_database_equals_its_mirror_through_kills(postgres: Postgres, topics: 
     with ExitStack() as stack:
         debezium = followed(stack, postgres, topics, "two", r"public\.m_.*", first="m_orders")
         stack.callback(run.kill)
-        stop_and_go(rng, run, debezium, postgres, tables, events)
+        stop_and_go(rng, run, debezium, tables, events)
         drained(run, postgres, tables)
     rows = {table.name: sum(of_postgres(postgres, table).values()) for table in tables}
     assert len(rows) == 6
