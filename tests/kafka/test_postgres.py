@@ -276,12 +276,13 @@ class Run:
         if self._process is not None:
             self._process.wait()
 
-    def kill_at_work(self, commits: int) -> None:
+    def kill_at_work(self, tables: Iterable[Table]) -> None:
         """Kills it, and starts it again, if it has committed since it was started."""
         assert self._process is not None
         assert self._process.poll() is None, self.log[-3000:]  # it must not end by itself
-        if commits > self._commits:
-            self._commits = commits
+        if committed(self.folder, tables) > self._commits:
+            self.kill()
+            self._commits = committed(self.folder, tables)
             self.kills += 1
             self.start()
 
@@ -316,7 +317,7 @@ def stop_and_go(
         assert time.monotonic() < begun + MOST_SECONDS, run.log[-3000:]
         events.get(number, lambda: None)()
         debezium.postgres.sql(changes(rng, *tables))
-        run.kill_at_work(committed(run.folder, tables))
+        run.kill_at_work(tables)
         if number in (ROUNDS // 3, ROUNDS * 2 // 3):
             debezium.kill()
             debezium.start()
