@@ -129,7 +129,8 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
     if isinstance(sink, MirrorSink):
         named = sink.names.replace("{", "<").replace("}", ">")
-        yield "mirror", f"each table of the database, to {write.table.text}.{named}"
+        together = ", all of a batch in one commit" if sink.atomic else ""
+        yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}"
     if write.quarantine is not None:
         yield "failed", f"rows go to {write.quarantine.text}"
     for name, condition in sink.audits:

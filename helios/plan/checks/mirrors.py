@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline
 from helios.model.mirror import MirrorSink
@@ -13,12 +15,6 @@ from helios.model.sink import IcebergSink
 def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosError]:
     """The problems of a mirror's source and steps."""
     source, steps = pipeline.stream.source, pipeline.stream.steps
-    if isinstance(sink, MirrorSink) and sink.atomic:
-        yield DeclarationError(
-            f"{sink.label()}: atomic=True is not there yet: each table of a batch is committed by itself.",
-            where=sink.origin,
-            fix="leave it out; a batch that is half written is completed by the next start.",
-        )
     if not source.names_tables:
         yield DeclarationError(
             f"{sink.label()} takes the changes of Cdc.debezium(), which name their tables; the rows of "
@@ -40,4 +36,18 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
             where=steps[0].origin,
             fix="leave it out, or give that table a pipeline of its own: "
             "Cdc.debezium(...) >> where(...) >> Iceberg.sink(...).upsert().",
+        )
+
+
+def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
+    """The problem of tables that are to change together, in a catalog that cannot do that."""
+    row = CATALOGS[catalog.type]
+    if isinstance(sink, MirrorSink) and sink.atomic and row.move is None:
+        able = ", ".join(name for name, one in CATALOGS.items() if one.move is not None)
+        yield DeclarationError(
+            f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "
+            f"{catalog.name!r} is of the type {catalog.type}: {row.apart}.",
+            where=sink.origin,
+            fix=f"leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog "
+            f"of the type {able}.",
         )

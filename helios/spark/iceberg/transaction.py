@@ -207,12 +207,12 @@ class Transaction:
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
-        """Commits the batch.
-
-        Raises:
-            Py4JJavaError: The commit was refused, or its outcome is unknown.
-        """
+        """Commits the batch; a `Py4JJavaError` says that it was refused, or that its outcome is unknown."""
         commit.commit(self.table, self._transaction, self._operations, self._retries)
+
+    def hold(self) -> commit.Held:
+        """The metadata that a commit of the batch would give the table, for who commits several tables at once."""
+        return commit.hold(self.table, self._transaction, self._operations)
 
     def _head(self) -> JavaSnapshot | None:
         return _head_of(self._transaction.table(), self.branch)

@@ -21,10 +21,10 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
+from helios.spark.sinks.atomic_mirror import mirror_sink
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.mirror import MirrorSink
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
@@ -301,7 +301,7 @@ class StartupValidator:
 
     def _placed(self, context: SinkContext, planned: int) -> Sink:
         """The sink of batches that go to no one table."""
-        sink = MirrorSink(context) if self.plan.write.sink.mirrors else RoutedSink(context)
+        sink = mirror_sink(context) if self.plan.write.sink.mirrors else RoutedSink(context)
         sink.verify()
         return sink
 

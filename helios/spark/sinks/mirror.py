@@ -31,6 +31,9 @@ from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
+CONTROL = "helios_mirror"
+"""What the names of control tables begin with (see `atomic_mirror.py`)."""
+
 NAME = re.compile(r"[\w-]+")
 """A name that every catalog and storage takes; some take lower case alone, and say so."""
 
@@ -78,7 +81,7 @@ class MirrorSink(ManyTables):
     def _known(self) -> dict[str, TableName]:
         begin = f"{self.context.plan.write.table.text}."
         names = [text.removeprefix(begin) for text in self.context.checkpoint.tables()]
-        return {name: self._name(name) for name in names}
+        return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
 
     @override
     def _name(self, value: str) -> TableName:
@@ -166,11 +169,14 @@ class MirrorSink(ManyTables):
     def _refuse_taken(self, name: str, table: SourceTable, taken: Mapping[str, SourceTable]) -> None:
         """Raises if a name is another table's: some catalogs tell names by case, and some do not."""
         quarantine = self.context.plan.write.quarantine
-        if quarantine is not None and quarantine.text.lower() == self._name(name).text.lower():
+        rejected = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
+        if rejected or name.lower().startswith(CONTROL):
             raise InputError(
-                f"{table} would be the table {quarantine.text}, which is the quarantine; nothing was written.",
+                f"{table} would be the table {self._name(name).text}, which is Helios's own; nothing was written.",
                 where=self._declared.origin,
-                fix="give rejected rows a table of another name, or in another namespace.",
+                fix="give rejected rows another table."
+                if rejected
+                else 'call tables otherwise: names="{schema}_{table}".',
             )
         other = next((t for n, t in taken.items() if n.lower() == name.lower() and t != table), None)
         if other is not None:
