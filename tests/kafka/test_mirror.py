@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 from helios import Cdc, Iceberg, Pipeline
 from helios.errors import CheckpointError, HeliosError, InputError, RunError
 from helios.model.mirror import MirrorSink
-from helios.spark.sinks import many_tables
+from helios.spark.iceberg import moves
+from helios.spark.sinks import joint, many_tables
 from helios.spark.sinks.protocol import Outcome, Partial
 from helios.spark.sinks.table import TableSink
 from tests.kafka.changes import ID, NAME, Database
@@ -154,6 +157,63 @@ def test_two_tables_of_one_name_stop_the_run(world: Any, database: Database) -> 
     other = Iceberg.mirror("both", catalog=world.catalog, names="{schema}_{table}")
     world.run(Cdc.debezium(database.source()) >> other)
     assert (world.ids("both.public_orders"), world.ids("both.archive_Orders")) == ([1], [9])
+
+
+def pointers(world: Any) -> dict[str, str]:
+    """The metadata of each table, as one look at the catalog shows them."""
+    with closing(sqlite3.connect(world.folder / ".helios/catalog.db")) as db:
+        rows = db.execute("SELECT table_name, metadata_location FROM iceberg_tables WHERE table_namespace = 'shop'")
+        return dict(rows.fetchall())
+
+
+def control(world: Any) -> tuple[int, dict[str, int]]:
+    """The batch and the snapshots that the control table names."""
+    [row] = world.load("shop.helios_mirror").iceberg.scan().to_arrow().to_pylist()
+    return row["batch"], dict(row["tables"])
+
+
+def test_tables_that_change_together(
+    world: Any, database: Database, monkeypatch: pytest.MonkeyPatch, forget_commit: Callable[[Path, int], None]
+) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world, atomic=True).exactly_once()
+    database.send("public.a", {"id": 1}, created(1, "a"))
+    database.send("public.b", {"id": 1}, created(1, "b"), created(1, "c"))
+    moved = moves.move
+    seen: list[dict[str, str]] = []
+
+    def dies(wanted: Any) -> bool:
+        seen.append(pointers(world))
+        raise RuntimeError("the driver died")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(joint, "move", dies)
+        with pytest.raises(HeliosError, match="the driver died"):
+            world.run(pipeline)
+    assert pointers(world) == seen[0]
+    assert (world.ids("shop.a"), world.ids("shop.b")) == ([], [])
+
+    def beside_another(wanted: Any) -> bool:
+        if not world.rows("shop.a", "name"):  # another writer comes before the first try
+            world.sql("INSERT INTO local.shop.a VALUES (7, 'other')")
+        return moved(wanted)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(joint, "move", beside_another)
+        run = world.run(pipeline)
+    assert (world.ids("shop.a"), world.rows("shop.b", "name")) == ([1, 7], Counter([("c",)]))
+    assert run.metrics().commit_retries == 1
+    first = control(world)
+    assert first == (0, {f"local.shop.{name}": world.load(f"shop.{name}").current_snapshot().id for name in "ab"})
+    forget_commit(world.checkpoint(pipeline), 0)
+    world.run(pipeline)
+    assert world.kinds().count("skipped") == 1
+    database.send("public.b", {"id": 1}, {"op": "d", "before": {"id": 1}}, None)
+    before = pointers(world)
+    world.run(pipeline)
+    assert (world.ids("shop.a"), world.ids("shop.b")) == ([1, 7], [])
+    after = pointers(world)
+    assert {name for name in after if after[name] != before[name]} == {"b", "helios_mirror"}
+    assert control(world)[1]["local.shop.a"] == first[1]["local.shop.a"]
 
 
 @pytest.mark.slow

@@ -78,6 +78,27 @@ def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeli
     assert any(re.search(message, one, re.DOTALL) for one in problems(pipeline)), problems(pipeline)
 
 
+@pytest.mark.parametrize(
+    ("catalog", "why"),
+    [
+        (Catalog.rest("c", uri="http://localhost:1"), "no server that was tried here applies it as one"),
+        (
+            Catalog.hive("c", uri="thrift://localhost:1", warehouse="s3://b/w"),
+            "a metastore changes one table at a time",
+        ),
+        (Catalog.glue("c", warehouse="s3://b/w"), "Glue changes one table at a time"),
+        (Catalog.nessie("c", uri="http://localhost:1"), "does not use its commits of several tables yet"),
+    ],
+)
+def test_tables_that_change_together_need_a_catalog_that_can(
+    problems: Callable[..., list[str]], catalog: Catalog, why: str
+) -> None:
+    sink = Iceberg.mirror("shop", catalog=catalog, atomic=True).checkpoint("/tmp/checkpoint")
+    [problem] = [one for one in problems(CHANGES >> sink) if "atomic=True" in one]
+    assert why in problem
+    assert "of the type local, memory" in problem
+
+
 def test_two_mirrors_of_one_namespace_need_names(problems: Callable[..., list[str]]) -> None:
     other = Cdc.debezium(Kafka.source("b").servers("broker:9092")) >> SINK
     assert any("two pipelines write local.shop" in one for one in problems(CHANGES >> SINK, other))
@@ -100,6 +121,11 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
         assert line in str(plan), str(plan)
     target = plan.as_json()["target"]
     assert (target["table"], target["mirrors"], target["routed_by"]) == ("local.shop", True, None)
+
+
+def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan]) -> None:
+    plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
+    assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:
