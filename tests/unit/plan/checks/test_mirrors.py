@@ -83,7 +83,7 @@ def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeli
     [
         (Catalog.rest("c", uri="http://localhost:1"), "no server that was tried here applies it as one"),
         (
-            Catalog.hive("c", uri="thrift://localhost:1", warehouse="s3://b/w"),
+            Catalog.hive("c", uri="thrift://h:1", warehouse="s3://b/w"),
             "a metastore changes one table at a time",
         ),
         (Catalog.glue("c", warehouse="s3://b/w"), "Glue changes one table at a time"),
