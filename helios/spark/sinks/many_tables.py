@@ -7,6 +7,7 @@ commit. A batch that a driver left between two tables is completed by the next o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from helios.catalog.names import TableName
@@ -18,6 +19,7 @@ from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
 from helios.spark.sinks.table import TableSink
+from helios.spark.steps.build import Built
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span
 
@@ -50,6 +52,10 @@ class ManyTables:
     def _context_of(self, value: str) -> SinkContext:
         """What the sink of one table gets."""
         return self._each
+
+    def stage(self, batch: Batch, rows: Built) -> AbstractContextManager[Staged]:
+        """Stages the rows of a batch for the tables that they name."""
+        raise NotImplementedError
 
     def maintain(self) -> list[Upkeep]:
         sinks = {**self._found_tables, **self._tables}

@@ -98,6 +98,7 @@ class MirrorSink(ManyTables):
 
     # staging
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         aside = Aside()

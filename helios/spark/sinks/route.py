@@ -57,6 +57,7 @@ class RoutedSink(ManyTables):
 
     # staging
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         mode = self.context.plan.write.mode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
@@ -75,7 +75,7 @@ class ChangesByTable:
         self._source = source
         self._aside = aside
         self._changes = _named(debezium_rows.events(records)).persist()
-        grouped: dict[SourceTable | None, list[debezium_rows.Row]] = {}
+        grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.kinds(self._changes, TABLE):
             grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
         self.found: dict[SourceTable | None, Found] = {
