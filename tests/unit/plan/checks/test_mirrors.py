@@ -87,7 +87,10 @@ def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeli
             "a metastore changes one table at a time",
         ),
         (Catalog.glue("c", warehouse="s3://b/w"), "Glue changes one table at a time"),
-        (Catalog.nessie("c", uri="http://localhost:1"), "does not use its commits of several tables yet"),
+        (
+            Catalog.nessie("c", uri="http://localhost:1", warehouse="s3://b/w"),
+            "does not use its commits of several tables yet",
+        ),
     ],
 )
 def test_tables_that_change_together_need_a_catalog_that_can(
