@@ -46,6 +46,7 @@ def event(
     fields: Iterable[Mapping[str, Any]] | None = (ID, NAME),
     source: Mapping[str, Any] | None = None,
     table: str = "public.t",
+    base: Mapping[str, Any] = SOURCE,
 ) -> dict[str, Any]:
     """The value of a record; without fields it has no schema part."""
     lsn = next(_LSN) if lsn is None else lsn
@@ -54,7 +55,7 @@ def event(
     payload = {
         "before": before,
         "after": after,
-        "source": source or {**SOURCE, **at},
+        "source": source or {**base, **at},
         "transaction": None,
         "op": op,
         "ts_ms": 1,
@@ -103,7 +104,8 @@ class Database:
             self.topics.make(name=topic)
             self._made.add(topic)
         wrapped = {"schema": {"type": "struct", "fields": [], "optional": False, "name": "Key"}, "payload": key}
-        events = [event(**{"table": table, **value}) if value is not None else None for value in values]
+        source = {**SOURCE, "name": self.prefix}
+        events = [event(**{"table": table, "base": source, **value}) if value else None for value in values]
         self.topics.send(topic, events, 0, key=json.dumps(wrapped).encode() if key is not None else None)
 
     def source(self) -> KafkaSource:
