@@ -130,6 +130,7 @@ def test_records_that_are_of_no_table_are_quarantined(world: Any, database: Data
     assert run.metrics().records_failed == len(expected)
 
 
+@pytest.mark.slow
 def test_a_bad_record_stops_the_run_before_any_table_is_written(world: Any, database: Database) -> None:
     database.send("public.a", {"id": 1}, created(1, "good"))
     database.send("public.b", {"id": 1}, created(1, "good"))
@@ -142,6 +143,7 @@ def test_a_bad_record_stops_the_run_before_any_table_is_written(world: Any, data
     assert (world.ids("shop.a"), world.ids("shop.b")) == ([1], [1])
 
 
+@pytest.mark.slow
 def test_two_tables_of_one_name_stop_the_run(world: Any, database: Database) -> None:
     database.send("public.orders", {"id": 1}, created(1, "a"))
     pipeline = Cdc.debezium(database.source()) >> mirror(world)
