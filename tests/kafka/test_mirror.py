@@ -242,7 +242,7 @@ def test_tables_that_are_not_the_mirrors_are_refused(world: Any, database: Datab
 
 def swap(world: Any, one: str, other: str) -> None:
     for before, after in ((one, "swapped"), (other, one), ("swapped", other)):
-        world.sql(f"ALTER TABLE local.shop.{before} RENAME TO local.shop.{after}")
+        world.sql(f"ALTER TABLE local.shop.{before} RENAME TO shop.{after}")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ class IdempotentTableOperations:
         look: Looks at what others have committed; None where nobody does. Returns whether it has found any: more may
             have come while it looked, and a try that begins behind them would lose.
         refreshed: Called with the state that a transaction is about to be applied to.
-        holds: Whether a commit is only held: its base and its metadata are kept in `held`, for who commits it.
+        holds: Whether a commit is only held: its base and its metadata are kept, for who commits it.
 
     Args:
         operations: The table's own operations.
@@ -88,7 +88,7 @@ class IdempotentTableOperations:
         self.look: Callable[[], bool] | None = None
         self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
         self.holds = False
-        self.held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
+        self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
         self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -116,12 +116,17 @@ class IdempotentTableOperations:
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
         """Commits; keeps a refusal from Iceberg, which would clean up what may have landed."""
         if self.holds:
-            self.held = base, metadata
+            self._held = base, metadata
             return
         try:
             self._own.commit(base, metadata)
         except Py4JJavaError as error:
             self._refused = error
+
+    def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
+        """The base and the metadata of the commit that is held."""
+        assert self._held is not None  # a transaction that changes nothing is not committed
+        return self._held
 
     def refused(self) -> Py4JJavaError | None:
         """Why the last commit was refused; None when it went through. Asked once per commit."""
@@ -188,13 +193,12 @@ def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentT
     Raises:
         Py4JJavaError: It conflicts with what others have committed.
     """
-    operations.holds, operations.held = True, None
+    operations.holds = True
     try:
         transaction.commitTransaction()
     except Py4JError as error:
         raise operations.error or error from None
-    assert operations.held is not None  # a transaction that changes nothing is not held
-    return Held(table, *operations.held)
+    return Held(table, *operations.held())
 
 
 def commit(

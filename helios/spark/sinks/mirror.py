@@ -73,6 +73,8 @@ class MirrorSink(ManyTables):
     @override
     def verify(self) -> None:
         self._mirrored.verify(self._known())
+        for name, table in self._sources().items():
+            self._named(table, name)
         super().verify()
 
     # the tables
