@@ -227,7 +227,8 @@ def test_tables_that_are_not_the_mirrors_are_refused(world: Any, database: Datab
     with pytest.raises(InputError, match=r"local\.shop\.a has rows that local\.shop did not write"):
         world.run(pipeline)
     world.sql("DROP TABLE local.shop.a")
-    world.sql("CREATE TABLE local.shop.a (id int, name string) USING iceberg PARTITIONED BY (bucket(2, id))")
+    changed = "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
+    world.sql(f"CREATE TABLE local.shop.a (id int, name string) USING iceberg PARTITIONED BY (bucket(2, id)) {changed}")
     world.run(pipeline)
     assert (world.ids("shop.a"), world.ids("shop.b")) == ([1], [2])
     assert len(world.load("shop.a").iceberg.spec().fields) == 1

@@ -18,7 +18,7 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
-        return list(mirror_problems(pipeline, sink))
+        return [*mirror_problems(pipeline, sink), *_rewritten(source, sink)]
     inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
     if inner:
         return [
@@ -30,7 +30,7 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
         ]
     if not source.carries_order:
         return [_no_keys(sink)] if mode.traits.upserts and not mode.keys else []
-    return [*_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
+    return [*_written(source, pipeline.stream.steps, sink), *_rewritten(source, sink), *_steps(pipeline)]
 
 
 def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
@@ -102,6 +102,19 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
             )
         ]
     return []
+
+
+def _rewritten(source: Source, sink: IcebergSink) -> list[HeliosError]:
+    if sink.row_changes != "copy-on-write":
+        return []
+    return [
+        DeclarationError(
+            f'write_mode("copy-on-write"): Spark\'s MERGE of that kind does not take the changes of {source.label()}, '
+            "whose records are judged as they are read.",
+            where=sink.origin,
+            fix="leave it out: rows are then changed merge-on-read, and .maintain(compact=True) rewrites files.",
+        )
+    ]
 
 
 def _steps(pipeline: Pipeline) -> list[HeliosError]:

@@ -173,11 +173,6 @@ def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
         yield lambda pending: pending.sql(batch.mode.query, rows)
 
 
-GROUP_FILTER = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
-"""Spark's filter of the files that a copy-on-write MERGE rewrites: a subquery, which refuses records that are judged as
-they are read, since `raise_error` is not deterministic."""
-
-
 @contextmanager
 def _upsert(batch: ModeBatch) -> Iterator[Write]:
     mode = batch.mode
@@ -185,7 +180,6 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
     rows = merge.marked(batch.df, mode)
     if mode.order_by == LOG:
         rows = merge.in_epochs(rows, keys)
-        rows.sparkSession.conf.set(GROUP_FILTER, "false")
     if mode.order_by:
         rows = merge.newest(rows, keys, *([ORDER] if mode.history else []))
     rows = rows.drop(POSITION)

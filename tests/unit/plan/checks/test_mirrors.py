@@ -72,6 +72,7 @@ def test_a_name_of_a_namespace_is_validated() -> None:
         (Cdc.debezium(TOPICS.on_bad_row("quarantine")) >> SINK, "has no quarantine for rejected rows"),
         (Cdc.debezium(Kafka.source("a", "b")) >> SINK, "names no broker"),
         (CHANGES >> SINK.compression("brotli"), "brotli"),
+        (CHANGES >> SINK.write_mode("copy-on-write"), "does not take the changes of Cdc.debezium"),
     ],
 )
 def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeline, message: str) -> None:
