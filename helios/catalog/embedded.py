@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.home import STATE_FOLDER
 from helios.catalog.keys import Key, Value
-from helios.catalog.rows import CatalogRow
+from helios.catalog.rows import CatalogRow, Moved
 from helios.catalog.storages import STORAGES, file_uri
 from helios.errors import EnvironmentProblem
 
@@ -104,6 +104,32 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
         ) from error
 
 
+def _mover(folder: Callable[[Catalog], Path]) -> Callable[[Catalog, Sequence[Moved]], bool]:
+    """What moves tables to other metadata: conditional updates, as Iceberg's for one table, in one transaction."""
+
+    def move(catalog: Catalog, tables: Sequence[Moved]) -> bool:
+        import sqlite3
+
+        with closing(sqlite3.connect(folder(catalog) / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:
+            db.execute("BEGIN IMMEDIATE")
+            for one in tables:
+                at = (catalog.name, ".".join(one.namespace), one.table, one.before)
+                if db.execute(_MOVE, (one.after, one.before, *at)).rowcount != 1:
+                    db.execute("ROLLBACK")
+                    return False
+            db.execute("COMMIT")
+            return True
+
+    return move
+
+
+_MOVE = (
+    "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? WHERE catalog_name = ? AND "
+    "table_namespace = ? AND table_name = ? AND metadata_location = ? AND (iceberg_type = 'TABLE' OR iceberg_type IS "
+    "NULL)"
+)
+
+
 def _prepare_memory(catalog: Catalog) -> None:
     folder = _memory_folder(catalog)
     if not folder.exists():
@@ -135,6 +161,7 @@ LOCAL = CatalogRow(
     storages=("local", "s3", "adls", "gcs"),
     prepare=lambda catalog: _prepare(catalog, _declared_folder(catalog)),
     database=lambda catalog: _declared_folder(catalog) / "catalog.db",
+    move=_mover(_declared_folder),
     placed=True,
     gaps=(
         "on a cluster, every machine must see the path",
@@ -150,6 +177,7 @@ MEMORY = CatalogRow(
     components=("iceberg", "sqlite"),
     prepare=_prepare_memory,
     database=lambda catalog: _memory_folder(catalog) / "catalog.db",
+    move=_mover(_memory_folder),
     temporary=True,
     gaps=(
         "lives in a temporary folder of the process, so that Spark and PyIceberg see the same tables; a killed "

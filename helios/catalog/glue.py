@@ -87,6 +87,7 @@ GLUE = CatalogRow(
     fault=_fault,
     java=_java,
     placed=True,
+    apart="Glue changes one table at a time",
     client="helios.catalog.clients.glue:GlueCatalog",
     extra="glue",
     gaps=(

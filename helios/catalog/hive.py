@@ -55,6 +55,7 @@ HIVE = CatalogRow(
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     placed=True,
+    apart="a metastore changes one table at a time",
     client="helios.catalog.clients.hive:HiveCatalog",
     extra="hive",
     gaps=(

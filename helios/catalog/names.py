@@ -52,6 +52,25 @@ class Address(TableName):
         return f"{'.'.join(self.namespace)}:{self.table}"
 
 
+@dataclass(frozen=True)
+class Namespace(TableName):
+    """The tables of a namespace, as one target; the name of the table itself says nothing.
+
+    Examples:
+        >>> tables = Namespace(Catalog.memory("m"), ("shop", "eu"), "*")
+        >>> tables.text, tables.of("orders").text
+        ('m.shop.eu', 'm.shop.eu.orders')
+    """
+
+    @property
+    def text(self) -> str:
+        return f"{self.catalog.name}.{Identifier(self.namespace)}"
+
+    def of(self, name: str) -> TableName:
+        """One of the tables."""
+        return TableName(self.catalog, self.namespace, name)
+
+
 def file_name(text: str, also: str = "") -> str:
     """A name of a file or folder made of a table's or a pipeline's.
 

@@ -83,6 +83,7 @@ REST = CatalogRow(
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     fault=_fault,
+    apart="Helios does not use the endpoint for several tables yet: no server that was tried here applies it as one",
     client="helios.catalog.clients.rest:RestCatalog",
     gaps=(
         "with a warehouse that is only a name, `.checkpoint(...)` must be given, and `storage=` says which jars are "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import SplitResult
@@ -26,6 +26,22 @@ def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
     return None if uri.netloc else "names no bucket"
 
 
+class Moved(NamedTuple):
+    """A table that gets other metadata: what it is now, and what it becomes.
+
+    Attributes:
+        namespace: The parts of its namespace.
+        table: Its name.
+        before: The metadata file that it has.
+        after: The metadata file that it gets.
+    """
+
+    namespace: tuple[str, ...]
+    table: str
+    before: str
+    after: str
+
+
 class CatalogRow(NamedTuple):
     """All that Helios knows of one type of catalog.
 
@@ -40,6 +56,9 @@ class CatalogRow(NamedTuple):
         java: Java system properties of the driver that it needs, where its client takes no other setting.
         prepare: Creates what a writer needs, such as a folder; idempotent.
         database: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
+        move: Gives several tables their metadata, all or none; returns whether each had the metadata that it is said to
+            have. None where the catalog, or Helios, cannot.
+        apart: Why it cannot, where it cannot.
         client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
         placed: Whether its warehouse must be a URI on its storage.
         temporary: Whether it, and the checkpoints of its pipelines, are removed when the process ends.
@@ -57,6 +76,8 @@ class CatalogRow(NamedTuple):
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
+    move: Callable[[Catalog, Sequence[Moved]], bool] | None = None
+    apart: str = ""
     client: str | None = None
     placed: bool = False
     temporary: bool = False

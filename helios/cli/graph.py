@@ -126,7 +126,7 @@ class _Drawing:
     def link_tables(self) -> None:
         for table, sink in self.written:
             for name, source in self.read:
-                if name == table:
+                if name == table or (table.endswith(".*") and name.startswith(table[:-1])):  # one of a mirror's
                     self.graph.connect(sink, source, dashed=True)
 
 

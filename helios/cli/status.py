@@ -100,18 +100,19 @@ def _of_plan(plan: Plan, view: Any) -> list[Status]:
 
 
 def _targets(plan: Plan) -> Iterator[Table]:
-    """The target, or the tables of a routed sink, and the quarantine."""
+    """The target, or the tables of a routed sink or a mirror, and the quarantine."""
     quarantine = plan.write.quarantine
     if quarantine is not None and quarantine.catalog.exists(quarantine.within):
         yield quarantine.catalog.load(quarantine.within)
     catalog, within = plan.write.table.catalog, plan.write.table.within
-    if plan.write.sink.routing is None:
+    if not plan.write.sink.many_tables:
         if catalog.exists(within):
             yield catalog.load(within)
         return
     namespace = within.rpartition(".")[0]
+    begin = f"{namespace}." if plan.write.sink.mirrors else f"{within}_"
     if namespace in catalog.namespaces():
-        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(f"{within}_"))
+        yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(begin))
 
 
 def _of_catalogs(profile: str | None) -> tuple[list[Status], list[HeliosError]]:

@@ -33,6 +33,7 @@ class CdcSource(TopicChanges):
 
     kind: ClassVar[str] = "debezium"
     call: ClassVar[str] = "Cdc.debezium"
+    names_tables: ClassVar[bool] = True
 
     extra: str = "fail"
     time: str | None = None
@@ -74,6 +75,7 @@ class Cdc:
         """The rows of a table, from the envelopes that Debezium writes: inserts, updates, deletes and snapshots.
 
         The stream carries its own order and deletes: `.upsert()` after it needs neither `order_by` nor `delete_when`.
+        The tables of several topics go, each with its own columns and key, to `Iceberg.mirror("catalog.namespace")`.
 
         Args:
             source: The topic of the table, without `.value` and `.metadata`.

@@ -139,6 +139,7 @@ class Source(Flow):
     Attributes:
         kind: The name of its kind, in plans and stamps.
         comparable: Whether two equal declarations read the same rows; rows in memory may not even be comparable.
+        names_tables: Whether its rows may be changes of several tables, and name them.
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: About how many rows a batch reads at most.
         max_files: How many files a batch reads at most.
@@ -148,6 +149,7 @@ class Source(Flow):
 
     kind: ClassVar[str] = ""
     comparable: ClassVar[bool] = True
+    names_tables: ClassVar[bool] = False
 
     poll: float | None = None
     max_rows: int | None = None

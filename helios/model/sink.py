@@ -288,6 +288,16 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # derived from several calls
 
     @property
+    def mirrors(self) -> bool:
+        """Whether it writes the tables of a database, as `Iceberg.mirror` declares it."""
+        return False
+
+    @property
+    def many_tables(self) -> bool:
+        """Whether its rows name the tables that they go to."""
+        return self.routing is not None or self.mirrors
+
+    @property
     def new_format(self) -> int:
         """The format version of a table that this sink creates."""
         said = dict(self.properties).get(FORMAT_PROPERTY, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from helios.catalog.conf import checkpoint_components, components, object_components, warehouse
-from helios.catalog.names import TableName
+from helios.catalog.names import Namespace, TableName
 from helios.errors import InputError
 from helios.model.flow import Pipeline, Sink, Source, flows
 from helios.model.output import Output
@@ -25,8 +25,9 @@ def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:
 
 
 def target_of(sink: IcebergSink, context: Context) -> TableName:
-    """The table that a sink writes."""
-    return context.resolve(sink.table, sink.catalog, sink.origin)
+    """The table that a sink writes, or the namespace of a mirror's tables."""
+    found = context.resolve(sink.table, sink.catalog, sink.origin)
+    return Namespace(found.catalog, found.namespace, found.table) if sink.mirrors else found
 
 
 def components_ahead(pipelines: Sequence[Pipeline], context: Context) -> tuple[str, ...]:

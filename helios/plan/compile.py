@@ -23,6 +23,7 @@ from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step
 from helios.model.kafka_sink import KafkaSink
+from helios.model.mirror import MirrorSink
 from helios.model.output import ConsoleSink, MemorySink, Output
 from helios.model.sink import IcebergSink
 from helios.model.steps import Join, Union
@@ -153,7 +154,7 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
 
 @dataclass(frozen=True)
 class _Produced:
-    """The tables that the pipelines of a call write; of routed ones only the beginning of the name is known."""
+    """The tables that the pipelines of a call write; of routed and mirrored ones the beginning of the name is known."""
 
     tables: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -168,7 +169,7 @@ class _Produced:
                 tables += [target, quarantine_of(sink, context)]
             except HeliosError:
                 continue  # reported where the pipeline itself is compiled
-            prefixes += [f"{target.text}_"] if sink.routing is not None else []
+            prefixes += [target.text + ("." if sink.mirrors else "_")] if sink.many_tables else []
         return cls(frozenset(table.text for table in tables if table is not None), tuple(prefixes))
 
     def __contains__(self, table: object) -> bool:
@@ -259,7 +260,8 @@ class _Lowering:
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
             row = row_of(flow.source)
-            read, problems = row.describe(flow.source, Surroundings(self.context, self.produced))
+            mirrored = self.pipeline is not None and isinstance(self.pipeline.sink, MirrorSink)
+            read, problems = row.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
             read = replace(read, place=row.place(flow.source, self.context))
         except InputError as problem:
             read, problems = ReadPlan(source=flow.source), [problem]
@@ -362,6 +364,7 @@ class _Lowering:
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
     IcebergSink: _Lowering.iceberg_sink,
+    MirrorSink: _Lowering.iceberg_sink,
     MemorySink: _Lowering.output_sink,
     ConsoleSink: _Lowering.output_sink,
     KafkaSink: _Lowering.output_sink,

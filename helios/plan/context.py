@@ -47,7 +47,9 @@ class Surroundings:
     Attributes:
         context: The configuration and the catalogs.
         produced: The tables that pipelines of the same call write, which may not exist yet.
+        mirrored: Whether the rows may be changes of several tables, which go to tables of their own.
     """
 
     context: Context
     produced: Container[TableName] = frozenset()
+    mirrored: bool = False

@@ -191,7 +191,7 @@ class WritePlan:
     """The target, and how rows are written to it.
 
     Attributes:
-        table: The resolved table; with `.route` the name that the routed tables begin with.
+        table: The resolved table; with `.route` the name that the routed tables begin with, of a mirror its namespace.
         sink: The declared sink.
         exists: Whether the table exists; None when the catalog was not read.
         uuid: The UUID of an existing table.
@@ -232,7 +232,7 @@ class WritePlan:
     @property
     def makes_tables(self) -> bool:
         """Whether the run may create a table: it is missing, was not looked up, or is named by values."""
-        return not self.exists or self.sink.routing is not None
+        return not self.exists or self.sink.many_tables
 
     @property
     def unreadable_by(self) -> tuple[str, ...]:
@@ -351,6 +351,7 @@ class Plan:
                 "changes": list(write.changes),
                 "left_out": list(write.left_out),
                 "routed_by": write.sink.routing,
+                "mirrors": write.sink.mirrors,
                 "quarantine": write.quarantine.text if write.quarantine else None,
                 "audits": dict(write.sink.audits),
                 "maintenance": asdict(write.sink.maintenance) if write.sink.maintenance else None,

@@ -115,7 +115,7 @@ def _kafka(source: KafkaSource, around: Surroundings) -> Described:
 def _debezium(source: CdcSource, around: Surroundings) -> Described:
     schema = _declared(source)
     problems = topic_problems(source.kafka, schema or Schema(()))
-    return ReadPlan(source=source, schema=schema), [*problems, *one_table(source)]
+    return ReadPlan(source=source, schema=schema), [*problems, *([] if around.mirrored else one_table(source))]
 
 
 def _change_log(source: ChangeLogSource, around: Surroundings) -> Described:

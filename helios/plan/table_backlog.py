@@ -73,7 +73,7 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
             continue
         if offset is not None:
             return offset
-    if not plan.write.exists or plan.write.sink.routing is not None:
+    if not plan.write.exists or plan.write.sink.many_tables:
         return None
     target = plan.write.table.catalog.load(plan.write.table.within)
     found = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)

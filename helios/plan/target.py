@@ -11,6 +11,7 @@ from helios.catalog.operations import missing_table
 from helios.errors import DeclarationError, HeliosError
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
+from helios.plan.checks.mirrors import atomic_problems
 from helios.plan.checks.pipeline import partition_problems, show_fields, spec_fields
 from helios.plan.checks.sinks import (
     contradictions,
@@ -68,7 +69,7 @@ def plan_write(
         quarantine=quarantine,
     )
     write = replace(write, pipelines=tuple(filter(None, (name or write.identity, was))))
-    problems = [*contradictions(sink), *stream_problems(sink, stream)]
+    problems = [*contradictions(sink), *stream_problems(sink, stream), *atomic_problems(sink, table.catalog)]
     if quarantine is not None and quarantine.text == table.text:
         problems.append(
             DeclarationError(
@@ -77,8 +78,8 @@ def plan_write(
                 fix='give rejected rows a table of their own: quarantine("ns.rejected").',
             )
         )
-    # Routed tables are named by values, which are known only at run.
-    if not offline and sink.routing is None:
+    # Routed and mirrored tables are named by rows, which are known only at run.
+    if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
             write, found = existing(write, stream)
             return write, problems + found

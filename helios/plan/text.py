@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helios.model.maintenance import Maintenance
+from helios.model.mirror import MirrorSink
 from helios.model.sink import IcebergSink, Retry
 from helios.model.values import show_seconds
 from helios.plan.formats import show_format
@@ -33,7 +34,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "step", step.text()
     yield from _write(plan.write)
     known = plan.schema.columns if plan.schema is not None else None
-    yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else KNOWN_AT_RUN
+    unknown = "each table's own" if plan.write.sink.mirrors else KNOWN_AT_RUN
+    yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else unknown
     if plan.trigger is not None:
         yield "trigger", f"every {show_seconds(plan.trigger.every)} ({plan.trigger.why}){_bounds(plan)}"
         yield from _history(plan)
@@ -125,6 +127,10 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         )
     if sink.routing is not None:
         yield "route", f"by {sink.routing}, to {write.table.text}_<value>"
+    if isinstance(sink, MirrorSink):
+        named = sink.names.replace("{", "<").replace("}", ">")
+        together = ", all of a batch in one commit" if sink.atomic else ""
+        yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}"
     if write.quarantine is not None:
         yield "failed", f"rows go to {write.quarantine.text}"
     for name, condition in sink.audits:
@@ -146,22 +152,23 @@ def _history(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _found(write: WritePlan) -> str:
-    if write.sink.routing is not None:
-        return "tables are created as their values come" if write.sink.creates else "tables that are there"
+    if write.sink.many_tables:
+        named = "first changes" if write.sink.mirrors else "values"
+        return f"tables are created as their {named} come" if write.sink.creates else "tables that are there"
     missing = "will be created" if write.sink.creates else "is missing"
     return {True: "exists", False: missing, None: "not looked up"}[write.exists]
 
 
 def _format(write: WritePlan) -> str:
     found = show_format(write.format_version)
-    if write.sink.routing is not None:
+    if write.sink.many_tables:
         return f"new ones of {found}"
     return found if write.exists is not None else f"{found} if it is created"
 
 
 def _partitioning(write: WritePlan) -> str:
     fields = write.partitioning
-    if not fields and write.exists is None and write.sink.routing is None:
+    if not fields and write.exists is None and not write.sink.many_tables:
         return "partitioned as the table is"
     return "partitioned by " + ", ".join(str(f) for f in fields) if fields else "unpartitioned"
 
@@ -173,7 +180,7 @@ def _files(write: WritePlan) -> Iterator[str]:
     if size is not None:
         said = "target_file_size()" if sink.file_size else f"tune({sink.tuning})"
         yield f"{write.file_format} files of about {show_bytes(size)} ({said})"
-    elif write.exists is False or sink.routing is not None:
+    elif write.exists is False or sink.many_tables:
         made = int(created(sink)["write.target-file-size-bytes"])
         yield f"{write.file_format} files of about {show_bytes(made)}"
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 from helios import Cdc
 from helios.model.cdc import CdcSource
+from helios.model.kafka import KafkaSource
 from tests.kafka.conftest import Topics
 
 SOURCE = {"version": "3.6.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 0, "db": "postgres"}
@@ -16,6 +17,7 @@ ID = {"type": "int32", "optional": False, "field": "id"}
 NAME = {"type": "string", "optional": True, "field": "name"}
 MANY_PARTITIONS = 3
 _LSN = count(1000)
+_DATABASES = count()
 
 
 def schema(*fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,14 +45,17 @@ def event(
     snapshot: str = "false",
     fields: Iterable[Mapping[str, Any]] | None = (ID, NAME),
     source: Mapping[str, Any] | None = None,
+    table: str = "public.t",
+    base: Mapping[str, Any] = SOURCE,
 ) -> dict[str, Any]:
     """The value of a record; without fields it has no schema part."""
     lsn = next(_LSN) if lsn is None else lsn
-    at = {"snapshot": snapshot, "lsn": lsn, "sequence": f'[null,"{lsn}"]', "schema": "public", "table": "t"}
+    named = dict(zip(("schema", "table"), table.split(".", maxsplit=1), strict=True))
+    at = {"snapshot": snapshot, "lsn": lsn, "sequence": f'[null,"{lsn}"]', **named}
     payload = {
         "before": before,
         "after": after,
-        "source": source or {**SOURCE, **at},
+        "source": source or {**base, **at},
         "transaction": None,
         "op": op,
         "ts_ms": 1,
@@ -76,3 +81,32 @@ class Table:
 
     def source(self, **options: Any) -> CdcSource:
         return Cdc.debezium(self.topics.source(self.name), **options).incremental()
+
+
+class Database:
+    """Topics with the changes of the tables of a database, as Debezium names them."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics = topics
+        self.prefix = f"db{next(_DATABASES)}"
+        self._made: set[str] = set()
+
+    def send(self, table: str, key: Mapping[str, Any] | None, *values: Mapping[str, Any] | None) -> None:
+        """Sends changes of a row: None is a tombstone.
+
+        Args:
+            table: The table, with its schema.
+            key: The row's key.
+            values: Arguments of `event`, with the operation under `op`.
+        """
+        topic = f"{self.prefix}.{table}".replace(" ", "_")
+        if topic not in self._made:
+            self.topics.make(name=topic)
+            self._made.add(topic)
+        wrapped = {"schema": {"type": "struct", "fields": [], "optional": False, "name": "Key"}, "payload": key}
+        source = {**SOURCE, "name": self.prefix}
+        events = [event(**{"table": table, "base": source, **value}) if value else None for value in values]
+        self.topics.send(topic, events, 0, key=json.dumps(wrapped).encode() if key is not None else None)
+
+    def source(self) -> KafkaSource:
+        return self.topics.source(pattern=rf"{self.prefix}\..*").incremental()

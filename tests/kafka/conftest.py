@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -82,6 +83,17 @@ class Topics:
         name_of_class = "z:org.apache.kafka.clients.admin.RecordsToDelete"  # its methods of this name confuse py4j
         to = JavaMember("beforeOffset", None, name_of_class, SparkContext._gateway._gateway_client)(before)
         self._admin.deleteRecords(self._map({self._partition(name, partition): to})).all().get()
+
+    def await_record(self, name: str, seconds: float = 120) -> None:
+        """Waits until a topic has a record."""
+        admin = self._jvm.org.apache.kafka.clients.admin
+        described = self._admin.describeTopics(self._list(name)).allTopicNames().get().get(name)
+        partitions = [self._partition(name, number) for number in range(described.partitions().size())]
+        wanted = self._map(dict.fromkeys(partitions, admin.OffsetSpec.latest()))
+        until = time.monotonic() + seconds
+        while not any(one.offset() for one in self._admin.listOffsets(wanted).all().get().values()):
+            assert time.monotonic() < until, f"{name} has no record"
+            time.sleep(0.2)
 
     # records
 

@@ -1,4 +1,4 @@
-"""A table of PostgreSQL, followed by Debezium and Helios: random changes, and kills of both."""
+"""Tables of PostgreSQL, followed by Debezium and Helios: random changes, and kills of both."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -30,9 +31,9 @@ from tests.services.postgres import Postgres
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.slow, pytest.mark.timeout(1800)]
 
 IDS = range(1, 40)
-ROUNDS = 60
+ROUNDS = int(os.environ.get("HELIOS_ROUNDS", "60"))
 KILLS = 2
-MOST_SECONDS = 400
+MOST_SECONDS = 900
 
 WORDS = ("a", "", "é 雪", "it''s", "back\\slash", "{1,2}", 'quo"te', "null")
 
@@ -115,60 +116,96 @@ def assigned(rng: random.Random, columns: Mapping[str, Any]) -> dict[str, str]:
     return {name: rng.choice(("NULL", made(rng), made(rng))) for name, (_, made, _) in columns.items()}
 
 
-def change(rng: random.Random, table: str, columns: Mapping[str, Any]) -> str:
-    """A random change of a table, of its rows `IDS`."""
-    id, other = rng.choice(IDS), rng.choice(IDS)
-    kind = rng.choice(("insert", "insert", "update", "update", "some", "delete", "key", "all"))
-    row = assigned(rng, columns)
-    if kind == "insert":
+@dataclass
+class Table:
+    """A table, whose columns grow.
+
+    Attributes:
+        name: Its name.
+        columns: Its columns beside the key, as in `COLUMNS`.
+        key: The columns of its key: `id`, and perhaps `part`.
+    """
+
+    name: str
+    columns: dict[str, Any]
+    key: tuple[str, ...] = ("id",)
+
+    @property
+    def declared(self) -> str:
+        columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in self.columns.items())
+        part = "part text, " if "part" in self.key else ""
+        # With FULL the log has large values that an update leaves as they are.
         return (
-            f"INSERT INTO {table} (id, {', '.join(row)}) VALUES ({id}, {', '.join(row.values())}) "
-            "ON CONFLICT (id) DO NOTHING;"
+            f"CREATE TABLE {self.name} (id int, {part}{columns}, PRIMARY KEY ({', '.join(self.key)})); "
+            f"ALTER TABLE {self.name} REPLICA IDENTITY FULL;"
         )
-    if kind == "delete":
-        return f"DELETE FROM {table} WHERE id = {id};"
-    if kind == "key":
-        return (
-            f"UPDATE {table} SET id = {other} WHERE id = {id} AND NOT EXISTS (SELECT FROM {table} WHERE id = {other});"
-        )
-    if kind == "all":
-        return f"UPDATE {table} SET s = {rng.randint(0, 9)} WHERE id % 5 = {rng.randint(0, 4)};"
-    some = row if kind == "update" else dict(rng.sample(sorted(row.items()), 2))
-    return f"UPDATE {table} SET {', '.join(f'{n} = {v}' for n, v in some.items())} WHERE id = {id};"
+
+    def grow(self) -> str:
+        """Adds the columns that come later."""
+        self.columns |= LATER
+        return "".join(f"ALTER TABLE {self.name} ADD COLUMN {name} {kind};" for name, (kind, _, _) in LATER.items())
+
+    def change(self, rng: random.Random) -> str:
+        """A random change of its rows `IDS`."""
+        id, other = rng.choice(IDS), rng.choice(IDS)
+        kind = rng.choice(("insert", "insert", "update", "update", "some", "delete", "key", "all"))
+        row = assigned(rng, self.columns)
+        if kind == "insert":
+            keys = {"id": str(id), "part": rng.choice(("'a'", "'b'"))}
+            values = {**{name: keys[name] for name in self.key}, **row}
+            into = f"INSERT INTO {self.name} ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+            return f"{into} ON CONFLICT ({', '.join(self.key)}) DO NOTHING;"
+        if kind == "delete":
+            return f"DELETE FROM {self.name} WHERE id = {id};"
+        if kind == "key":
+            free = f"NOT EXISTS (SELECT FROM {self.name} WHERE id = {other})"
+            return f"UPDATE {self.name} SET id = {other} WHERE id = {id} AND {free};"
+        if kind == "all":
+            return f"UPDATE {self.name} SET s = {rng.randint(0, 9)} WHERE id % 5 = {rng.randint(0, 4)};"
+        some = row if kind == "update" else dict(rng.sample(sorted(row.items()), 2))
+        return f"UPDATE {self.name} SET {', '.join(f'{n} = {v}' for n, v in some.items())} WHERE id = {id};"
 
 
-def changes(rng: random.Random, table: str, columns: Mapping[str, Any]) -> str:
+def changes(rng: random.Random, *tables: Table) -> str:
     """Some changes, one by one, in one transaction, or in one that is given up."""
-    some = "\n".join(change(rng, table, columns) for _ in range(rng.randint(1, 8)))
+    some = "\n".join(rng.choice(tables).change(rng) for _ in range(rng.randint(1, 8)))
     return rng.choice(("{}", "BEGIN; {} COMMIT;", "BEGIN; {} ROLLBACK;")).format(some)
 
 
-def declared(table: str) -> str:
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in COLUMNS.items())
-    # With FULL the log has large values that an update leaves as they are.
-    return f"CREATE TABLE {table} (id int PRIMARY KEY, {columns}); ALTER TABLE {table} REPLICA IDENTITY FULL;"
-
-
-def of_postgres(server: Postgres, table: str, columns: Mapping[str, Any]) -> Counter[str]:
+def of_postgres(server: Postgres, table: Table) -> Counter[str]:
     """The rows of a table, as texts."""
-    pairs = ", ".join(f"'{name}', {shown.format(name)}" for name, (_, _, shown) in columns.items())
+    shown = {name: name for name in table.key} | {n: how.format(n) for n, (_, _, how) in table.columns.items()}
+    pairs = ", ".join(f"'{name}', {how}" for name, how in shown.items())
     # More than a hundred arguments are too many for a function.
-    printed = server.sql(f"SELECT jsonb_build_object('id', id, {pairs}) FROM {table};")
+    printed = server.sql(f"SELECT jsonb_build_object({pairs}) FROM {table.name};")
     return Counter(as_text(json.loads(line)) for line in printed.splitlines())
 
 
-def of_iceberg(folder: Path, table: str, columns: Mapping[str, Any]) -> Counter[str]:
+def of_iceberg(folder: Path, table: Table) -> Counter[str]:
     catalog = Catalog.local(path=folder / ".helios")
-    if not catalog.exists(table):
+    if not catalog.exists(f"a.{table.name}"):
         return Counter()
-    rows = catalog.load(table).iceberg.scan().to_arrow().to_pylist()
-    return Counter(as_text({name: plain(row.get(name), name) for name in ("id", *columns)}) for row in rows)
+    found = catalog.load(f"a.{table.name}").iceberg.scan().to_arrow()
+    assert set(found.column_names) <= {*table.key, *table.columns}
+    names = (*table.key, *table.columns)
+    return Counter(as_text({name: plain(row.get(name), name) for name in names}) for row in found.to_pylist())
 
 
-def committed(folder: Path, table: str) -> int:
-    """How many snapshots a table has."""
+def unequal(server: Postgres, folder: Path, tables: Iterable[Table]) -> dict[str, str]:
+    """The tables that differ, and the first rows that do."""
+    found: dict[str, str] = {}
+    for table in tables:
+        expected, has = of_postgres(server, table), of_iceberg(folder, table)
+        if expected != has:
+            found[table.name] = f"lacks {list(expected - has)[:2]}, has {list(has - expected)[:2]}"
+    return found
+
+
+def committed(folder: Path, tables: Iterable[Table]) -> int:
+    """How many snapshots some tables have."""
     catalog = Catalog.local(path=folder / ".helios")
-    return len(catalog.load(table).snapshots()) if catalog.exists(table) else 0
+    there = [f"a.{table.name}" for table in tables if catalog.exists(f"a.{table.name}")]
+    return sum(len(catalog.load(name).snapshots()) for name in there)
 
 
 def as_text(row: Mapping[str, Any]) -> str:
@@ -209,12 +246,22 @@ def postgres() -> Iterator[Postgres]:
 
 
 class Run:
-    """A `helios run` of a script, which is killed and started again."""
+    """A `helios run` of a script, which is killed and started again.
+
+    Attributes:
+        kills: How often it was killed after it had committed something.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.command = [sys.executable, "-m", "helios", "run", "pipeline.py"]
+        self.kills = 0
+        self._commits = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "run.log").read_text()
 
     def start(self) -> None:
         self.kill()
@@ -229,16 +276,76 @@ class Run:
         if self._process is not None:
             self._process.wait()
 
+    def kill_at_work(self, tables: Iterable[Table]) -> None:
+        """Kills it, and starts it again, if it has committed since it was started."""
+        assert self._process is not None
+        assert self._process.poll() is None, self.log[-3000:]  # it must not end by itself
+        if committed(self.folder, tables) > self._commits:
+            self.kill()
+            self._commits = committed(self.folder, tables)
+            self.kills += 1
+            self.start()
+
     def once(self) -> subprocess.CompletedProcess[str]:
         self.kill()
         return subprocess.run([*self.command, "--once"], cwd=self.folder, capture_output=True, text=True, check=False)
 
 
+def followed(
+    stack: ExitStack, postgres: Postgres, topics: Topics, prefix: str, tables: str, *, first: str = "orders"
+) -> Debezium:
+    """A server of Debezium that has sent a first record of a table: a topic without any says no columns."""
+    settings = {"slot.max.retries": "30"}
+    with named_skip():
+        debezium = Debezium(postgres, topics.broker, tables=tables, prefix=prefix, settings=settings)
+        stack.enter_context(debezium)
+    topics.await_record(f"{prefix}.public.{first}")
+    return debezium
+
+
+def stop_and_go(
+    rng: random.Random,
+    run: Run,
+    debezium: Debezium,
+    tables: list[Table],
+    events: Mapping[int, Callable[[], object]],
+) -> None:
+    """Changes tables at random, and kills Debezium and Helios: Helios as soon as it has committed something."""
+    run.start()
+    number, begun = 0, time.monotonic()
+    while number < ROUNDS or run.kills < KILLS:
+        assert time.monotonic() < begun + MOST_SECONDS, run.log[-3000:]
+        events.get(number, lambda: None)()
+        debezium.postgres.sql(changes(rng, *tables))
+        run.kill_at_work(tables)
+        if number in (ROUNDS // 3, ROUNDS * 2 // 3):
+            debezium.kill()
+            debezium.start()
+        number += 1
+        time.sleep(0.5)
+
+
+def some(rng: random.Random, *names: str) -> dict[str, Any]:
+    """Some of the columns: those named, and others."""
+    return {name: COLUMNS[name] for name in dict.fromkeys((*names, *rng.sample(sorted(COLUMNS), 6)))}
+
+
+def drained(run: Run, postgres: Postgres, tables: Sequence[Table]) -> None:
+    """Runs a pipeline until its tables equal those of the database."""
+    until = time.monotonic() + 400
+    done = run.once()
+    while done.returncode == 0 and unequal(postgres, run.folder, tables) and time.monotonic() < until:
+        done = run.once()
+    assert done.returncode == 0, done.stdout + done.stderr + run.log[-3000:]
+    assert unequal(postgres, run.folder, tables) == {}
+
+
 def test_a_table_equals_its_source_through_kills(postgres: Postgres, topics: Topics, tmp_path: Path) -> None:
     rng = random.Random(int(os.environ.get("HELIOS_SEED", "13")))
-    postgres.sql(declared("orders"))
+    table = Table("orders", dict(COLUMNS))
+    postgres.sql(table.declared)
     for _ in range(20):
-        postgres.sql(changes(rng, "orders", COLUMNS))
+        postgres.sql(changes(rng, table))
     name = topics.make(partitions=2, name="one.public.orders")
     (tmp_path / "pipeline.py").write_text(
         dedent(f"""
@@ -248,46 +355,54 @@ def test_a_table_equals_its_source_through_kills(postgres: Postgres, topics: Top
             orders = Cdc.debezium(topic) >> Iceberg.sink("a.orders").upsert().exactly_once()
         """)
     )
-    columns = dict(COLUMNS)
     run = Run(tmp_path)
     with ExitStack() as stack:
-        with named_skip():
-            debezium = stack.enter_context(
-                Debezium(
-                    postgres, topics.broker, tables="public.orders", prefix="one", settings={"slot.max.retries": "30"}
-                )
-            )
+        debezium = followed(stack, postgres, topics, "one", r"public\.orders")
         stack.callback(run.kill)
-        kills, number, begun = Counter[str](), 0, time.monotonic()
-        run.start()
-        commits = 0
-        while number < ROUNDS or (kills["helios"] < KILLS and time.monotonic() < begun + MOST_SECONDS):
-            if number == ROUNDS // 2:
-                postgres.sql("ALTER TABLE orders ADD COLUMN z date;")
-                columns |= LATER
-            postgres.sql(changes(rng, "orders", columns))
-            if (seen := committed(tmp_path, "a.orders")) > commits:  # it has begun, and is at work
-                run.start()
-                kills["helios"] += 1
-                commits = seen
-            if number in (ROUNDS // 3, ROUNDS * 2 // 3):
-                debezium.kill()
-                debezium.start()
-                kills["debezium"] += 1
-            number += 1
-            time.sleep(0.5)
-        until = time.monotonic() + 400
-        done = run.once()
-        while of_iceberg(tmp_path, "a.orders", columns) != of_postgres(postgres, "orders", columns):
-            if time.monotonic() > until or done.returncode:
-                break
-            done = run.once()
-    log = (tmp_path / "run.log").read_text()
-    assert done.returncode == 0, done.stdout + done.stderr + log[-3000:]
-    expected, found = of_postgres(postgres, "orders", columns), of_iceberg(tmp_path, "a.orders", columns)
-    assert found == expected, f"lacks {list(expected - found)[:2]}, has {list(found - expected)[:2]}"
-    assert sum(expected.values()) > 10
-    commits = len(Catalog.local(path=tmp_path / ".helios").load("a.orders").snapshots())
-    print(
-        f"{sum(expected.values())} rows equal in {len(columns) + 1} columns, {commits} commits, killed: {dict(kills)}"
+        stop_and_go(rng, run, debezium, [table], {ROUNDS // 2: lambda: postgres.sql(table.grow())})
+        drained(run, postgres, [table])
+    rows = sum(of_postgres(postgres, table).values())
+    assert rows > 10
+    print(f"{rows} rows equal, {committed(tmp_path, [table])} commits, Helios killed {run.kills} times")
+
+
+def test_a_database_equals_its_mirror_through_kills(postgres: Postgres, topics: Topics, tmp_path: Path) -> None:
+    """Five tables, one of which gets a column, and a sixth that comes in the middle."""
+    rng = random.Random(int(os.environ.get("HELIOS_SEED", "13")))
+    tables = [
+        Table("m_orders", dict(COLUMNS)),
+        Table("m_items", some(rng, "s", "n"), key=("id", "part")),
+        *(Table(f"m_{name}", some(rng, "s")) for name in ("customers", "stock", "notes")),
+    ]
+    late = Table("m_late", some(rng, "s", "tx"), key=("id", "part"))
+
+    def make(table: Table) -> None:
+        topics.make(partitions=2, name=f"two.public.{table.name}")
+        postgres.sql(table.declared)
+
+    for table in tables:
+        make(table)
+    for _ in range(40):
+        postgres.sql(changes(rng, *tables))
+    (tmp_path / "pipeline.py").write_text(
+        dedent(f"""
+            from helios import Cdc, Iceberg, Kafka
+
+            topics = Kafka.source(pattern=r"two\\.public\\..*").servers("{topics.broker.servers}")
+            shop = Cdc.debezium(topics.incremental(poll=0.2, max_rows=2000)) >> Iceberg.mirror("a").exactly_once()
+        """)
     )
+    run = Run(tmp_path)
+    events: dict[int, Callable[[], object]] = {
+        ROUNDS // 2: lambda: postgres.sql(tables[0].grow()),
+        ROUNDS // 2 + 3: lambda: (make(late), tables.append(late)),
+    }
+    with ExitStack() as stack:
+        debezium = followed(stack, postgres, topics, "two", r"public\.m_.*", first="m_orders")
+        stack.callback(run.kill)
+        stop_and_go(rng, run, debezium, tables, events)
+        drained(run, postgres, tables)
+    rows = {table.name: sum(of_postgres(postgres, table).values()) for table in tables}
+    assert len(rows) == 6
+    assert all(rows.values()), rows
+    print(f"{rows} rows equal, {committed(tmp_path, tables)} commits, Helios killed {run.kills} times")

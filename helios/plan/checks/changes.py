@@ -10,6 +10,7 @@ from helios.model.change_log import ChangeLogSource
 from helios.model.flow import Pipeline, Source, Step, flows
 from helios.model.sink import IcebergSink
 from helios.model.topic_changes import TopicChanges
+from helios.plan.checks.mirrors import mirror_problems
 from helios.plan.checks.sinks import UNORDERED
 from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.expression import label
@@ -24,6 +25,8 @@ ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expe
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
     source, mode = pipeline.stream.source, sink.mode
+    if sink.mirrors:
+        return mirror_problems(pipeline, sink)
     inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
     if inner:
         return [
@@ -136,7 +139,9 @@ def one_table(source: TopicChanges) -> list[HeliosError]:
         DeclarationError(
             f"{source.label()}: several topics are several tables, and would be mixed in one.",
             where=source.origin,
-            fix="write a pipeline for each: Kafka.source(topic).",
+            fix='mirror them: Iceberg.mirror("catalog.namespace"); or write a pipeline for each.'
+            if source.names_tables
+            else "write a pipeline for each: Kafka.source(topic).",
         )
     ]
 

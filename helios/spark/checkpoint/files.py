@@ -7,7 +7,7 @@
   helios/lease.json                   the driver that is alive on it
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
-  helios/tables.json                  the tables that rows were routed into, with their UUIDs
+  helios/tables.json, mirror.json     the tables that rows name, with their UUIDs; of a mirror what they are of
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
   helios/files/N/                     which files each batch of followed source N reads (see helios.files.log)
   helios/landed/                      the last batch in each target (see landings.py)

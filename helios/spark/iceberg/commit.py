@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -74,6 +75,7 @@ class IdempotentTableOperations:
         look: Looks at what others have committed; None where nobody does. Returns whether it has found any: more may
             have come while it looked, and a try that begins behind them would lose.
         refreshed: Called with the state that a transaction is about to be applied to.
+        holds: Whether a commit is only held: its base and its metadata are kept, for who commits it.
 
     Args:
         operations: The table's own operations.
@@ -85,6 +87,8 @@ class IdempotentTableOperations:
         self.start: JavaTableMetadata | None = None
         self.look: Callable[[], bool] | None = None
         self.refreshed: list[Callable[[JavaTableMetadata], object]] = []
+        self.holds = False
+        self._held: tuple[JavaTableMetadata, JavaTableMetadata] | None = None
         self._refused: Py4JJavaError | None = None
 
     def __getattr__(self, name: str) -> object:
@@ -111,10 +115,18 @@ class IdempotentTableOperations:
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None:
         """Commits; keeps a refusal from Iceberg, which would clean up what may have landed."""
+        if self.holds:
+            self._held = base, metadata
+            return
         try:
             self._own.commit(base, metadata)
         except Py4JJavaError as error:
             self._refused = error
+
+    def held(self) -> tuple[JavaTableMetadata, JavaTableMetadata]:
+        """The base and the metadata of the commit that is held."""
+        assert self._held is not None  # a transaction that changes nothing is not committed
+        return self._held
 
     def refused(self) -> Py4JJavaError | None:
         """Why the last commit was refused; None when it went through. Asked once per commit."""
@@ -158,6 +170,35 @@ def _transaction(table: JavaTable, operations: IdempotentTableOperations) -> Jav
         return made
     except Py4JError as error:
         raise operations.error or error from None
+
+
+@dataclass(frozen=True)
+class Held:
+    """A transaction that is applied to its table's newest state, and not committed.
+
+    Attributes:
+        table: Iceberg's table object.
+        base: The metadata that it was applied to.
+        metadata: The metadata that it gives.
+    """
+
+    table: JavaTable
+    base: JavaTableMetadata
+    metadata: JavaTableMetadata
+
+
+def hold(table: JavaTable, transaction: JavaTransaction, operations: IdempotentTableOperations) -> Held:
+    """Applies a transaction to its table's newest state, and validates it there, without committing it.
+
+    Raises:
+        Py4JJavaError: It conflicts with what others have committed.
+    """
+    operations.holds = True
+    try:
+        transaction.commitTransaction()
+    except Py4JError as error:
+        raise operations.error or error from None
+    return Held(table, *operations.held())
 
 
 def commit(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from helios.catalog.names import TableName
+from helios.catalog.names import Namespace, TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
@@ -171,12 +170,13 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTa
 
 
 def named_after(spark: SparkSession, table: TableName) -> list[TableName]:
-    """The tables beside a table whose names are its name, `_` and something more."""
+    """The tables beside a table whose names are its name, `_` and something more; of a namespace all."""
     catalog, identifier = _catalog(spark, table)
     if not catalog.namespaceExists(identifier.namespace()):
         return []
     names = [str(one.name()) for one in listed(catalog.listTables(identifier.namespace()))]
-    return [replace(table, table=name) for name in names if name.startswith(f"{table.table}_")]
+    begin = "" if isinstance(table, Namespace) else f"{table.table}_"
+    return [TableName(table.catalog, table.namespace, name) for name in names if name.startswith(begin)]
 
 
 def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:

@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType
 
 from helios.spark.iceberg import commit, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
-from helios.spark.iceberg.commit import CommitRetries
+from helios.spark.iceberg.commit import CommitRetries, Held
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
@@ -208,12 +208,12 @@ class Transaction:
             self._operations.refreshed.append(lambda now: update.set(key, value(int(now.lastSequenceNumber()) + count)))
 
     def commit(self) -> None:
-        """Commits the batch.
-
-        Raises:
-            Py4JJavaError: The commit was refused, or its outcome is unknown.
-        """
+        """Commits the batch; a `Py4JJavaError` says that it was refused, or that its outcome is unknown."""
         commit.commit(self.table, self._transaction, self._operations, self._retries)
+
+    def hold(self) -> Held:
+        """The metadata that a commit of the batch would give the table, for who commits several tables at once."""
+        return commit.hold(self.table, self._transaction, self._operations)
 
     def _head(self) -> JavaSnapshot | None:
         return _head_of(self._transaction.table(), self.branch)

@@ -99,6 +99,8 @@ class Replay:
         why = None
         if plan.path is ReadPath.STREAM:
             why = f"it is a stateful stream ({plan.why}), whose state a replay does not have"
+        elif plan.write.sink.mirrors:
+            why = "its rows are records as Debezium wrote them, of many tables"
         elif mode.traits.erases:
             why = f"its mode is {mode.text()}: the rows would replace the existing ones"
         elif any(read.source.carries_order for read in plan.reads):

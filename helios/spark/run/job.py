@@ -188,7 +188,7 @@ class Job:
     @property
     def _in_parts(self) -> bool:
         """Whether a batch is several commits, between which a driver may die."""
-        return self.plan.write.sink.routing is not None or self.plan.write.quarantine is not None
+        return self.plan.write.sink.many_tables or self.plan.write.quarantine is not None
 
     # its rows
 

@@ -22,7 +22,7 @@ def refuse_lost(plan: Plan, table: TableName, record: Record | None, location: s
     if record is None or record.position is None:
         return
     resumed = "resume at the target's position with `helios run --new-checkpoint`"
-    if plan.write.sink.routing is not None:
+    if plan.write.sink.many_tables:
         resumed = "run under a new name into new tables"
     raise CheckpointError(
         f"{table.text} holds rows of {plan.pipeline}, but its checkpoint {location} is lost.",

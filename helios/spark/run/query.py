@@ -80,7 +80,8 @@ class PipelineQuery:
         if not plan.reads[0].source.carries_order or not mode.traits.upserts:
             return plan
         assert isinstance(source, CarriesOrder)
-        keys = mode.keys or renamed(source.keys(), plan.stream.steps)
+        # Each table of a mirror has its own keys.
+        keys = () if plan.write.sink.mirrors else mode.keys or renamed(source.keys(), plan.stream.steps)
         ordered = replace(mode, keys=keys, order_by=LOG, delete_when=GONE, stores_order=False)
         return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=ordered)))
 

@@ -21,6 +21,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
+from helios.spark.sinks.atomic_mirror import mirror_sink
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -64,7 +65,7 @@ class StartupValidator:
         self.checkpoint = context.checkpoint
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
-        self.routed = plan.write.sink.routing is not None
+        self.routed = plan.write.sink.many_tables
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
         # A batch pipeline is identified by all of its sources.
@@ -97,7 +98,7 @@ class StartupValidator:
         if existing is not None:
             self._refuse_foreign(existing)
         existing = None if replaced else existing
-        # Routed tables are opened when a value first occurs.
+        # Tables that rows name are opened when a row first does.
         table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if existing is not None:
             self._compare(existing, table)
@@ -133,10 +134,10 @@ class StartupValidator:
     def _refuse_unresumable(self) -> None:
         if self.routed:
             raise InputError(
-                f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its routed tables "
+                f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its many tables "
                 "has its own last batch.",
                 where=self.plan.origin,
-                fix="restore the checkpoint from a backup, or route into tables of another name.",
+                fix=f"restore the checkpoint from a backup, or {self.context.other_tables} under another .named(...).",
             )
         if self.full_refresh:
             return
@@ -300,9 +301,9 @@ class StartupValidator:
 
     def _placed(self, context: SinkContext, planned: int) -> Sink:
         """The sink of batches that go to no one table."""
-        routed = RoutedSink(context)
-        routed.verify()
-        return routed
+        sink = mirror_sink(context) if self.plan.write.sink.mirrors else RoutedSink(context)
+        sink.verify()
+        return sink
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""

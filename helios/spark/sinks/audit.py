@@ -117,13 +117,13 @@ class AuditedSink(TableSink):
         assert staged.write is not None
         own = self.ledger
         staging = Ledger(self.table, own.pipeline, own.checkpoint, own.steps, self._branch, guard=own.guard)
-        with self._failures_observed():
+        with self.failures_observed():
             options.verify()
         self._branch_off()
         if not options.retries_conflicts and not self._main_unchanged(seen):
             raise self._unseen_error(batch, "main moved before the batch was staged")
         staging.find(replace(batch, replayed=True))
-        with self._failures_observed():
+        with self.failures_observed():
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
             return made

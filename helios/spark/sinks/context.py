@@ -54,6 +54,12 @@ class SinkContext:
             self.lease.verify()
 
     @property
+    def other_tables(self) -> str:
+        """What to do, of many tables, where one of them cannot be gone on with."""
+        mirrors = self.plan.write.sink.mirrors
+        return "mirror into another namespace" if mirrors else "route into tables of another name"
+
+    @property
     def ledger_key(self) -> str:
         """The property of a target that holds the pipeline's record."""
         return LEDGER + self.plan.pipeline
@@ -82,8 +88,8 @@ class SinkContext:
 
         target = f"{name.text}@{branch}" if branch else name.text
         landings = Landings(self.checkpoint, self.checkpoint_id, target)
-        if otherwise is None and self.plan.write.sink.routing is not None:
-            otherwise = "route into tables of another name"  # they have no common position to resume at
+        if otherwise is None and self.plan.write.sink.many_tables:
+            otherwise = self.other_tables  # they have no common position to resume at
         return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, otherwise=otherwise)
 
     def options(self) -> CommitOptions:

@@ -258,7 +258,7 @@ class Ledger:
             return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
         made = pending.snapshots
-        if not made or self._discard_empty(made, options):
+        if not made or self.discard_empty(made, options):
             return None
         newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
         try:
@@ -353,7 +353,7 @@ class Ledger:
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
 
-    def _discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
+    def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
         """Whether snapshots are discarded as they change no file; deletes their manifest lists."""
         if options.counts_empty or any(map(changes_files, made)):
             return False

@@ -233,7 +233,7 @@ class QuarantineSink:
     def _otherwise(self) -> str:
         """What to do where the table lost rows, and will not get them back."""
         plan = self._plan
-        anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and plan.write.sink.routing is None
+        anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and not plan.write.sink.many_tables
         return "give .quarantine() a table of another name" + (
             ", or go on with this one with `helios run --new-checkpoint`" if anew else ""
         )

@@ -10,24 +10,22 @@ from dataclasses import dataclass, replace
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 from helios.catalog.names import TableName
 from helios.errors import InputError, RunError
 from helios.model.source import POSITION
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.maintain import Upkeep
 from helios.spark.sinks import merge, modes
-from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.many_tables import ManyTables
 from helios.spark.sinks.options import Commit
-from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
-from helios.spark.sinks.quarantine import QuarantineSink
-from helios.spark.sinks.routed_tables import foreign_error, gone_error, open_table, refuse_other
+from helios.spark.sinks.protocol import Found, Staged
+from helios.spark.sinks.routed_tables import open_table
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import payload
-from helios.table.ledger import Record
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, same_sources
 
 ROUTE = "__helios_route"
 
@@ -51,104 +49,15 @@ class TablePart:
             return self.sink.commit(staged)
 
 
-class RoutedSink:
+class RoutedSink(ManyTables):
     """One table per value of an expression, each written by a `TableSink`.
 
-    The whole batch is validated before the first table is written, and its rejected rows are written together. Which
-    tables a batch writes is known only after its steps: a manifest in the checkpoint lists them before the first
-    commit.
+    The whole batch is validated before the first table is written, and its rejected rows are written together.
     """
-
-    transactional = False
-
-    def __init__(self, context: SinkContext) -> None:
-        self.context = context
-        self._tables: dict[str, TableSink] = {}
-        self._found_tables: dict[str, TableSink] = {}  # looked up, but not opened for writing
-        self._quarantine = QuarantineSink.of(context)
-        write = replace(context.plan.write, quarantine=None)
-        self._each = replace(context, plan=replace(context.plan, write=write))
-
-    def maintain(self) -> list[Upkeep]:
-        sinks = {**self._found_tables, **self._tables}
-        return [done for sink in sinks.values() for done in sink.maintain()]
-
-    def last(self) -> Record | None:
-        return None
-
-    def verify(self) -> None:
-        """Looks at the tables that rows were routed into.
-
-        Raises:
-            CheckpointError: One of them is gone, was replaced, or has another one's name.
-            LedgerError: One of them was rolled back.
-        """
-        known = self.context.checkpoint.tables()
-        ids = dict(known)
-        for name in self._known().values():
-            table = tables.load_table(self.context.spark, name)
-            if table is None:
-                raise gone_error(self.context, name)
-            refuse_other(self.context, name, table)
-            ids[name.text] = str(table.uuid())
-            ledger = self.context.ledger(table, self.context.plan.write.sink.branch_name, name)
-            record = ledger.load()
-            if record is None or record.checkpoint != self.context.checkpoint_id:
-                raise foreign_error(self.context, name)
-            ledger.refuse_rollback(record)
-        if ids != known:  # a checkpoint of an earlier version
-            self.context.checkpoint.write_tables(ids)
-
-    # finding
-
-    def number(self, spans: Sequence[Span]) -> int:
-        return 0  # each table numbers the batches of a batch pipeline itself
-
-    def find(self, batch: Batch) -> Outcome:
-        """Looks a batch up in each table of its manifest."""
-        plan = self.context.plan
-        manifest = self.context.checkpoint.routes(batch.number) if batch.replayed else None
-        if manifest is None or manifest["sources"] != batch.sources or self._reruns():
-            return Absent()
-        if manifest["steps"] != plan.fingerprint and not plan.streaming:
-            return Absent()  # stage() rejects rows of other steps over the same inputs
-        found: list[Commit] = []
-        names: list[str] = []
-        for value in manifest["values"]:
-            sink = self._known_sink(value)
-            commit = self._found(sink, batch) if sink is not None else None
-            if sink is not None and commit is not None:
-                found.append(commit)
-                names.append(sink.name.text)
-        if not found:
-            return Absent()
-        return Found(_combine(found)) if len(found) == len(manifest["values"]) else Partial(tuple(names))
-
-    def _known_sink(self, value: str) -> TableSink | None:
-        """The sink of a table that this checkpoint has claimed; None if there is none."""
-        if value not in self._found_tables:
-            name = self._name(value)
-            table = tables.load_table(self.context.spark, name)
-            if table is None:
-                return None
-            self._found_tables[value] = TableSink(self._each, name, table, self.context.plan.write.sink.branch_name)
-        sink = self._found_tables[value]
-        record = sink.ledger.load()
-        return sink if record is not None and record.checkpoint == self.context.checkpoint_id else None
-
-    def _reruns(self) -> bool:
-        plan = self.context.plan
-        return not plan.streaming and plan.write.mode.traits.reruns
-
-    def _found(self, sink: TableSink, batch: Batch) -> Commit | None:
-        """The batch's commit in one table, by its number there."""
-        if not self.context.plan.streaming:
-            batch = replace(batch, number=sink.number(batch.spans))
-        outcome = sink.find(batch)
-        return outcome.commit if isinstance(outcome, Found) else None
 
     # staging
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         mode = self.context.plan.write.mode
@@ -178,24 +87,15 @@ class RoutedSink:
         finally:
             routed.unpersist()
 
-    def commit(self, staged: Staged) -> Commit | None:
-        commits = [commit for part in staged.parts if (commit := part.commit()) is not None]
-        if not commits or any(not commit.again for commit in commits):
-            self.context.observer.rejected(staged.rows.dropped())
-        return _combine(commits) if commits else None
-
-    def reopen(self, batch: Batch) -> None:
-        if self._quarantine is not None:
-            self._quarantine.reopen(batch)
-
     # the values
 
+    @override
     def _known(self) -> dict[str, TableName]:
-        """The tables of the pipeline, by value."""
         base = self.context.plan.write.table
         values = (text.removeprefix(f"{base.text}_") for text in self.context.checkpoint.tables())
         return {value: self._name(value) for value in values}
 
+    @override
     def _name(self, value: str) -> TableName:
         base = self.context.plan.write.table
         return replace(base, table=f"{base.table}_{value}")
@@ -258,9 +158,7 @@ class RoutedSink:
         return open_table(self._each, name, table, rows)
 
     def _part(self, sink: TableSink, rows: DataFrame, batch: Batch) -> TablePart:
-        if not self.context.plan.streaming:
-            # A batch pipeline has no batch numbers: each table counts its own.
-            batch = replace(batch, number=sink.number(batch.spans))
+        batch = self._numbered(sink, batch)
         outcome = sink.find(batch)
         return TablePart(sink, batch, Built(rows), outcome.commit if isinstance(outcome, Found) else None)
 
@@ -295,17 +193,3 @@ class RoutedSink:
                 where=plan.origin,
                 fix="put the steps back and run, then change them.",
             )
-
-
-def _combine(commits: list[Commit]) -> Commit:
-    return Commit(
-        snapshot=commits[-1].snapshot,
-        rows=sum(c.rows for c in commits),
-        files=sum(c.files for c in commits),
-        bytes=sum(c.bytes for c in commits),
-        again=all(c.again for c in commits),
-        retries=sum(c.retries for c in commits),
-        write_seconds=sum(c.write_seconds for c in commits),
-        commit_seconds=sum(c.commit_seconds for c in commits),
-        note=next((c.note for c in commits if c.note), ""),
-    )

@@ -1,4 +1,4 @@
-"""The tables of a routed sink: each is opened only if it is the one that rows were routed into under its name."""
+"""The tables of a routed sink or a mirror: each is opened only if it is the one that rows went to under its name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from helios.table.ledger import Record
 
 
 def open_table(context: SinkContext, name: TableName, table: JavaTable | None, df: DataFrame) -> TableSink:
-    """Opens a routed table, and validates its schema and that its record is this checkpoint's.
+    """Opens a table that rows name, and validates its schema and that its record is this checkpoint's.
 
     Args:
         context: The context of the tables.
@@ -64,9 +64,10 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
 
 
 def gone_error(context: SinkContext, name: TableName) -> CheckpointError:
-    """The error for a routed table that rows were written to, and that is missing."""
+    """The error for a table that rows were written to, and that is missing."""
+    kind = "mirrored" if context.plan.write.sink.mirrors else "routed"
     return CheckpointError(
-        f"the routed table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
+        f"the {kind} table {name.text} is gone, and the rows of {context.plan.pipeline} that it held with it; nothing "
         "was written.",
         where=context.plan.write.sink.origin,
         fix=f"restore the table; or, to go on without those rows, take its name out of {context.checkpoint.location}/"
@@ -89,7 +90,7 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
             f"{name.text} is the table that {pipeline} knows as {former}: it was renamed, and rows would go into the "
             "wrong table; nothing was written.",
             where=where,
-            fix=f"rename it back to {former}; or route into tables of another name.",
+            fix=f"rename it back to {former}; or {context.other_tables}.",
         )
     if known.get(name.text) not in (None, id):
         raise CheckpointError(
@@ -101,10 +102,10 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
 
 
 def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
-    """The error for a routed table that this checkpoint did not write."""
+    """The error for a table that this checkpoint did not write."""
     return CheckpointError(
         f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
         "this one.",
         where=context.plan.write.sink.origin,
-        fix="restore the checkpoint or the record, or route into tables of another name.",
+        fix=f"restore the checkpoint or the record, or {context.other_tables}.",
     )

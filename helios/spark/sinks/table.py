@@ -144,11 +144,11 @@ class TableSink:
     def _commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
         spark = staged.rows.df.sparkSession
-        with self._failures_observed():
+        with self.failures_observed():
             return self.ledger.commit(spark, staged.write, staged.batch, self.context.options())
 
     @contextmanager
-    def _failures_observed(self) -> Iterator[None]:
+    def failures_observed(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:

@@ -15,6 +15,7 @@ from helios.model.topic_changes import LOG
 from helios.plan.checks.changes import former_names
 from helios.spark.sources import debezium_rows
 from helios.spark.sources.context import SourceContext
+from helios.spark.sources.debezium_tables import RECORDS
 from helios.spark.sources.kafka import KafkaReader
 from helios.table.positions import Span
 from helios.table.topics import Topic, TopicsPosition
@@ -24,7 +25,7 @@ LOOKED_AT = (200, 20_000, None)
 
 
 class DebeziumReader(KafkaReader):
-    """The changes of a table as a `Source`."""
+    """The changes of a table as a `Source`; those of a mirror's tables are records, which the sink tells apart."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
@@ -40,10 +41,16 @@ class DebeziumReader(KafkaReader):
     def _source(self) -> KafkaSource:
         return self._changes.kafka
 
+    @property
+    def _mirrored(self) -> bool:
+        return self.context.plan.write.sink.mirrors
+
     # columns and keys
 
     @override
     def schema(self) -> StructType:
+        if self._mirrored:
+            return RECORDS
         declared = debezium_rows.declared_columns(self._changes)
         return declared if declared is not None else self._known()[0]
 
@@ -114,6 +121,8 @@ class DebeziumReader(KafkaReader):
 
     @override
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
+        if self._mirrored:
+            return records
         mode = self.context.plan.write.mode
         changes = debezium_rows.events(records)
         found = debezium_rows.look(changes)
@@ -125,7 +134,8 @@ class DebeziumReader(KafkaReader):
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:
         empty = super().nothing(spark)
-        return debezium_rows.hidden(empty) if self.context.plan.write.mode.order_by == LOG else empty
+        hidden = self.context.plan.write.mode.order_by == LOG and not self._mirrored
+        return debezium_rows.hidden(empty) if hidden else empty
 
     def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:
         wanted = self._ranges(span)

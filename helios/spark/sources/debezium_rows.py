@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -35,12 +35,16 @@ VALUES, MADE = "__helios_values", "__helios_made"
 """The row's parsed values, and what is made of them."""
 
 
+ORIGIN = ("name", "db", "schema", "table")
+"""What the source of a change says of its table: the topic's prefix, the database, the schema and the table."""
+
+
 def _texts(*names: str) -> list[StructField]:
     return [StructField(name, StringType()) for name in names]
 
 
 SOURCE = StructType(
-    [*_texts("connector", "snapshot", "file"), *(StructField(name, LongType()) for name in ("lsn", "pos", "row"))]
+    _texts("connector", "snapshot", "file", *ORIGIN) + [StructField(n, LongType()) for n in ("lsn", "pos", "row")]
 )
 PAYLOAD = StructType([*_texts("op", "before", "after"), StructField("source", SOURCE)])
 ENVELOPE = StructType([*PAYLOAD.fields, *_texts("schema"), StructField("payload", PAYLOAD)])
@@ -114,10 +118,26 @@ def events(records: DataFrame) -> DataFrame:
 
 def look(changes: DataFrame) -> Found:
     """What changes, as `events` gives them, say of their columns and keys; reads them all."""
+    return found_in(kinds(changes))
+
+
+def kinds(changes: DataFrame, *by: str) -> list[Row]:
+    """The schemas and keys that occur, with whether they are of changes of rows; the oldest first.
+
+    Args:
+        changes: The records, as `events` gives them.
+        by: Columns by whose values they are told apart too.
+    """
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
     good = F.col(ENVELOPE_WHY).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
     newest = F.max(F.struct(F.col(RECORD)["timestamp"], F.col(RECORD)["offset"])).alias("newest")
-    rows = changes.groupBy("schema", key.alias("names"), good.alias("good")).agg(newest).orderBy("newest").collect()
+    grouped = changes.groupBy(*by, "schema", key.alias("names"), good.alias("good"))
+    return grouped.agg(newest).orderBy("newest").collect()
+
+
+def found_in(rows: Iterable[Row]) -> Found:
+    """What `kinds` has found, of one table."""
+    rows = list(rows)
     versions: dict[tuple[tuple[str, Kind], ...], dict[str, None]] = {}
     for row in rows:
         fields = columns_of(row["schema"]) if row["good"] and row["schema"] is not None else ()
@@ -213,7 +233,7 @@ def _envelope_why(keys: Sequence[str]) -> Column:
     event, log = F.col(EVENT), _log()
     op, names = event["op"], F.json_object_keys(F.col(KEY))
     folded = F.array_sort(F.transform(names, F.lower))
-    wanted = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)])
+    wanted = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)]).cast("array<string>")
     other = F.concat(
         F.lit("its key is ("),
         F.array_join(names, ", "),
@@ -234,9 +254,18 @@ def _envelope_why(keys: Sequence[str]) -> Column:
 
 # rows
 
+NO_SCHEMA = "the record has no schema part: pass schema= to Cdc.debezium()"
+
 
 def rows(
-    changes: DataFrame, source: CdcSource, found: Found, *, keys: Sequence[str], known: StructType, aside: Aside
+    changes: DataFrame,
+    source: CdcSource,
+    found: Found,
+    *,
+    keys: Sequence[str],
+    known: StructType,
+    aside: Aside,
+    no_schema: str = NO_SCHEMA,
 ) -> DataFrame:
     """The rows of changes, with the hidden columns.
 
@@ -247,6 +276,7 @@ def rows(
         keys: The key columns.
         known: The columns where no record says any.
         aside: Collects records that are kept out.
+        no_schema: What is wrong with a record that has no schema part, where no columns are declared.
     """
     connect_types.prepare(changes.sparkSession)
     df = changes.withColumn(ENVELOPE_WHY, _envelope_why(keys))
@@ -258,15 +288,14 @@ def rows(
     if found.others:
         texts = [text for version in found.versions for text in version.texts]
         df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
-        parts.append(_others(df, source, wanted))
+        parts.append(_others(df, source, wanted, no_schema))
     judged = reduce(DataFrame.unionByName, parts)
     return bad_rows.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
 
 
-def _others(df: DataFrame, source: CdcSource, wanted: StructType) -> DataFrame:
+def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
     """Records whose schema part says no columns: by the declared ones where they have none."""
     declared = declared_columns(source)
-    no_schema = "the record has no schema part: pass schema= to Cdc.debezium()"
     why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is none of an envelope"))
     if declared is None:
         nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]

@@ -173,6 +173,8 @@ class JavaTableMetadata(JavaObject, Protocol):
 
     def properties(self) -> JavaMap[str, str]: ...
 
+    def property(self, name: str, default: str) -> str: ...
+
     def replaceProperties(self, properties: JavaMap[str, str]) -> JavaTableMetadata:
         """The same state with other properties; nothing is committed."""
 
@@ -185,6 +187,9 @@ class JavaTableOperations(JavaObject, Protocol):
     def refresh(self) -> JavaTableMetadata: ...
 
     def commit(self, base: JavaTableMetadata, metadata: JavaTableMetadata) -> None: ...
+
+    def metadataFileLocation(self, name: str) -> str:
+        """Where a metadata file of a name is put."""
 
 
 class JavaTable(JavaObject, Protocol):

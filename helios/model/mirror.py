@@ -1,0 +1,148 @@
+"""The sink of `Iceberg.mirror(...)`: the tables of a database, each with its own columns and key."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from helios.errors import DeclarationError
+from helios.model.arguments import text
+from helios.model.modes import Mode, Upsert
+from helios.model.sink import IcebergSink
+from helios.model.values import Identifier, caller
+
+PARTS = ("prefix", "db", "schema", "table")
+"""What the changes of a table say of it, as `names=` calls it: the prefix of Debezium's topics, and the others."""
+
+ANY = "*"
+"""Stands for the tables of a namespace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorSink(IcebergSink):
+    """The tables of a namespace, one for each table of a database. Made by `Iceberg.mirror`.
+
+    Attributes:
+        names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
+        atomic: Whether all tables of a batch change in one commit of the catalog.
+    """
+
+    mode: Mode = field(default_factory=Upsert)
+    names: str = "{table}"
+    atomic: bool = False
+
+    @property
+    def mirrors(self) -> bool:
+        return True
+
+    def label(self) -> str:
+        return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
+
+    # what tables of several schemas cannot share
+
+    def append(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused, as all write modes are: each table is upserted by its own key."""
+        raise _keyed("append")
+
+    def overwrite(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _keyed("overwrite")
+
+    def overwrite_partitions(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _keyed("overwrite_partitions")
+
+    def upsert(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused: it is what a mirror does, by the key of each table."""
+        raise _keyed("upsert")
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _keyed("delete")
+
+    def merge_sql(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _keyed("merge_sql")
+
+    def partition_by(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused: tables have different columns. One that is there, and is empty, keeps its partitioning."""
+        raise _one_table("partition_by", "create the table with its partitioning before the mirror begins")
+
+    def sort_by(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("sort_by", "give the table its sort order with `ALTER TABLE ... WRITE ORDERED BY`")
+
+    def renames(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("renames")
+
+    def drops(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("drops")
+
+    def branch(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("branch")
+
+    def audit(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("audit")
+
+    def publish(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused."""
+        raise _one_table("publish")
+
+    def route(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Is refused: the changes themselves name their tables."""
+        raise DeclarationError(
+            "Iceberg.mirror() takes no .route(): each change names the table that it is of.",
+            where=caller(),
+            fix='leave it out; names= says how tables are called: Iceberg.mirror(..., names="{schema}_{table}").',
+        )
+
+
+def _keyed(call: str) -> DeclarationError:
+    return DeclarationError(
+        f"Iceberg.mirror() takes no .{call}(): each table is upserted by the key of its own records, in the order of "
+        "the database's log.",
+        where=caller(),
+        fix="leave it out.",
+    )
+
+
+def _one_table(call: str, instead: str = "") -> DeclarationError:
+    own = f'give that table a pipeline of its own: Cdc.debezium(...) >> Iceberg.sink("ns.t").upsert().{call}(...).'
+    return DeclarationError(
+        f"Iceberg.mirror() takes no .{call}(): it writes many tables, each with its own columns.",
+        where=caller(),
+        fix=f"{instead}, or {own}" if instead else own,
+    )
+
+
+def names(value: str) -> str:
+    """How tables are called.
+
+    Raises:
+        DeclarationError: It leaves `{table}` out, or has other fields than those of `PARTS`.
+
+    Examples:
+        >>> names("{schema}_{table}")
+        '{schema}_{table}'
+    """
+    wrong = DeclarationError(
+        f"Iceberg.mirror(names={value!r}): a name is made of {{table}}, and of {{schema}}, {{db}} and {{prefix}} as "
+        "they are wanted, with letters, digits, '_' and '-' between them.",
+        where=caller(),
+        fix='write names="{schema}_{table}".',
+    )
+    try:
+        parts = list(string.Formatter().parse(text(value, "names=")))
+    except ValueError:
+        raise wrong from None
+    fields = {name for _, name, _, _ in parts if name is not None}
+    plain = all(not (spec or conversion) for _, _, spec, conversion in parts)
+    between = all(c.isalnum() or c in "_-" for literal, _, _, _ in parts for c in literal)
+    if "table" not in fields or not fields <= set(PARTS) or not plain or not between:
+        raise wrong
+    return value

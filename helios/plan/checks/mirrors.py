@@ -1,0 +1,53 @@
+"""Checks of `Iceberg.mirror(...)`: what comes before it must be the changes of a database, as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helios.catalog.catalogs import CATALOGS
+from helios.catalog.spec import Catalog
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Pipeline
+from helios.model.mirror import MirrorSink
+from helios.model.sink import IcebergSink
+
+
+def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosError]:
+    """The problems of a mirror's source and steps."""
+    source, steps = pipeline.stream.source, pipeline.stream.steps
+    if not source.names_tables:
+        yield DeclarationError(
+            f"{sink.label()} takes the changes of Cdc.debezium(), which name their tables; the rows of "
+            f"{source.label()} do not.",
+            where=sink.origin,
+            fix='write Cdc.debezium(Kafka.source(pattern="shop.public.*").servers(...)) >> '
+            "Iceberg.mirror(...), or write one table: Iceberg.sink(...).",
+        )
+    given = {"key": source.carried_keys, "schema": source.declared_schema}
+    for name in (name for name, value in given.items() if value and source.names_tables):
+        yield DeclarationError(
+            f"Cdc.debezium({name}=): each table of {sink.label()} has its own columns and key, which its records say.",
+            where=source.origin,
+            fix=f"leave {name}= out, or give that table a pipeline of its own.",
+        )
+    if steps:
+        yield DeclarationError(
+            f"{steps[0].text()}: {sink.label()} writes many tables, each with its own columns, and no step fits all.",
+            where=steps[0].origin,
+            fix="leave it out, or give that table a pipeline of its own: "
+            "Cdc.debezium(...) >> where(...) >> Iceberg.sink(...).upsert().",
+        )
+
+
+def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
+    """The problem of tables that are to change together, in a catalog that cannot do that."""
+    row = CATALOGS[catalog.type]
+    if isinstance(sink, MirrorSink) and sink.atomic and row.move is None:
+        able = ", ".join(name for name, one in CATALOGS.items() if one.move is not None)
+        yield DeclarationError(
+            f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "
+            f"{catalog.name!r} is of the type {catalog.type}: {row.apart}.",
+            where=sink.origin,
+            fix=f"leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog "
+            f"of the type {able}.",
+        )

@@ -1,0 +1,90 @@
+"""The tables of a mirror: which table of a database each is of, and its key.
+
+<checkpoint>/helios/mirror.json
+
+It is written before a table is made: no other table of the database gets its name, and its key stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from helios.errors import CheckpointError
+from helios.plan.nodes import VERSION
+from helios.spark.checkpoint.files import Checkpoint
+
+FILE = "helios/mirror.json"
+
+
+@dataclass(frozen=True)
+class Mirrored:
+    """A table of a mirror.
+
+    Attributes:
+        source: The table of the database that it is of: prefix of the topics, database, schema and table.
+        keys: Its key columns.
+    """
+
+    source: tuple[str, str, str, str]
+    keys: tuple[str, ...]
+
+
+class MirroredTables:
+    """The tables of a mirror, by their names.
+
+    Args:
+        checkpoint: The pipeline's checkpoint.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._known: dict[str, Mirrored] | None = None
+
+    def load(self) -> dict[str, Mirrored]:
+        """The tables that are known.
+
+        Raises:
+            CheckpointError: The file is damaged.
+        """
+        if self._known is None:
+            text = self._checkpoint.files.read(FILE)
+            try:
+                self._known = _parsed(json.loads(text)) if text is not None else {}
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise self._error(f"is damaged ({error!r})") from error
+        return self._known
+
+    def add(self, tables: Mapping[str, Mirrored]) -> None:
+        """Adds tables, before they are made."""
+        if tables:
+            self._known = {**self.load(), **tables}
+            shown = {name: {"source": list(one.source), "keys": list(one.keys)} for name, one in self._known.items()}
+            self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": shown}))
+
+    def verify(self, made: Mapping[str, object]) -> None:
+        """Refuses a checkpoint that does not say of which table one is that was made.
+
+        Raises:
+            CheckpointError: It does not.
+        """
+        missing = next((name for name in made if name not in self.load()), None)
+        if missing is not None:
+            raise self._error(f"does not say which table of the database {missing} is of")
+
+    def _error(self, why: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self._checkpoint.location}/{FILE} {why}; nothing was written.", fix="restore the file from a backup."
+        )
+
+
+def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
+    if found["v"] != VERSION:
+        raise ValueError(f"version {found['v']}")
+    tables: dict[str, Mirrored] = {}
+    for name, one in found["tables"].items():
+        prefix, db, schema, table = one["source"]
+        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]))
+    return tables

@@ -1,0 +1,152 @@
+"""The mirror with `atomic=True`: all tables of a batch change in one commit of the catalog.
+
+A control table changes in the same commit. Its one row says how far the mirror has come: the batch, the position in the
+topics, and of each table the snapshot that it has there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from helios.errors import InputError
+from helios.model.mirror import MirrorSink as Declared
+from helios.plan.properties import METADATA_FILES
+from helios.spark.iceberg import freshness, tables
+from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.joint import Change, JointCommit
+from helios.spark.sinks.many_tables import combined
+from helios.spark.sinks.mirror import CONTROL, MirrorSink, StagedTable
+from helios.spark.sinks.options import Commit, CommitOptions
+from helios.spark.sinks.protocol import Found, Outcome, Staged
+from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
+from helios.spark.sinks.table import TableSink
+from helios.table.ledger import Record
+from helios.table.positions import Batch
+
+COLUMNS = "pipeline string, batch bigint, position string, tables map<string, bigint>, at timestamp"
+
+
+class AtomicMirrorSink(MirrorSink):
+    """A mirror whose tables change together.
+
+    Args:
+        context: What the sinks of the run share.
+    """
+
+    _control: TableSink
+
+    @override
+    def verify(self) -> None:
+        super().verify()
+        self._control = self._open_control()
+
+    # the control table
+
+    def _open_control(self) -> TableSink:
+        """The control table, which is made at the first start.
+
+        Raises:
+            CheckpointError: It is gone, was replaced, or is another checkpoint's.
+            LedgerError: It was rolled back.
+        """
+        context, plan = self.context, self.context.plan
+        default = plan.pipeline == plan.write.table.text
+        name = self._name(CONTROL if default else f"{CONTROL}_{re.sub(r'[^A-Za-z0-9_]', '_', plan.pipeline)}")
+        known, table = context.checkpoint.tables(), tables.load_table(context.spark, name)
+        if table is None:
+            if name.text in known:
+                raise gone_error(context, name)
+            claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
+            followed = METADATA_FILES if plan.streaming else {}
+            properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
+            table = tables.create_table(context.spark, name, _columns(context.spark), properties)
+        refuse_other(context, name, table)
+        self._refuse_others(name.text, table)
+        sink = TableSink(self._each, name, table, None)
+        record = sink.last()
+        if record is None or record.checkpoint != context.checkpoint_id:
+            raise foreign_error(context, name)
+        if name.text not in known:
+            context.checkpoint.write_tables({**known, name.text: str(table.uuid())})
+        return sink
+
+    def _refuse_others(self, name: str, table: JavaTable) -> None:
+        """Raises if a table of the control table's name is somebody else's."""
+        if {"pipeline", "batch", "position", "tables"} - set(tables.spark_schema(self.context.spark, table).names):
+            raise InputError(
+                f"{name} is no control table of a mirror, and has its name; nothing was written.",
+                where=self._declared.origin,
+                fix="rename it, or mirror into another namespace.",
+            )
+
+    # finding
+
+    @override
+    def find(self, batch: Batch) -> Outcome:
+        commit = self._found(self._control, batch) if batch.replayed and not self._reruns() else None
+        return Found(commit) if commit is not None else super().find(batch)
+
+    # committing
+
+    @override
+    def commit(self, staged: Staged) -> Commit | None:
+        parts = [part for part in staged.parts if isinstance(part, StagedTable)]
+        changes = [
+            Change(part.sink, part.staged.batch, part.staged.write)
+            for part in parts
+            if part.staged is not None and part.staged.write is not None
+        ]
+        commits = [part.found for part in parts if part.found is not None]
+        if changes:
+            spark, batch = staged.rows.df.sparkSession, staged.batch
+            joint = JointCommit(spark, self.context.options(), lambda made: self._last_change(spark, batch, made))
+            with changes[0].sink.failures_observed():
+                commits += joint.commit(changes)
+            for change in changes:
+                freshness.verify(change.sink.name, change.sink.table)
+        if not commits or any(not commit.again for commit in commits):
+            self.context.observer.rejected(staged.rows.dropped())
+        return combined(commits) if commits else None
+
+    def _last_change(self, spark: SparkSession, batch: Batch, made: dict[str, int]) -> tuple[Change, CommitOptions]:
+        """The row of the control table, behind the changes of a batch."""
+        batch = self._numbered(self._control, batch)
+        self._control.find(batch)
+        snapshots = {**self._snapshots(), **made}
+        row = (self.context.plan.pipeline, batch.number, json.dumps(batch.position), snapshots, datetime.now(UTC))
+        rows = spark.createDataFrame([row], _columns(spark))
+
+        def write(pending: Transaction) -> None:
+            pending.overwrite(rows, "true", {})
+
+        options = CommitOptions(retry=self._declared.retrying, verify=self.context.verify)
+        return Change(self._control, batch, write), options
+
+    def _snapshots(self) -> dict[str, int]:
+        """Of each table that has one, its snapshot as it is."""
+        found: dict[str, int] = {}
+        for value, name in self._known().items():
+            sink = self._tables.get(value) or self._known_sink(value)
+            if sink is not None:
+                sink.table.refresh()
+                head = sink.table.currentSnapshot()
+                found |= {name.text: int(head.snapshotId())} if head is not None else {}
+        return found
+
+
+def _columns(spark: SparkSession) -> StructType:
+    return spark.createDataFrame([], COLUMNS).schema
+
+
+def mirror_sink(context: SinkContext) -> MirrorSink:
+    """The sink of a mirror, as it is declared."""
+    declared = context.plan.write.sink
+    return AtomicMirrorSink(context) if isinstance(declared, Declared) and declared.atomic else MirrorSink(context)

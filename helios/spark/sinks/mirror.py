@@ -1,0 +1,251 @@
+"""The mirror: each table of a database becomes a table of its own, with its own columns, key and record.
+
+All tables of a batch are read, judged and staged before the first of them is committed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+
+from pyspark.sql import DataFrame
+from typing_extensions import override
+
+from helios.catalog.names import Namespace, TableName
+from helios.errors import CheckpointError, InputError, RunError
+from helios.model.mirror import MirrorSink as Declared
+from helios.model.modes import Mode
+from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
+from helios.spark.iceberg import tables
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.many_tables import ManyTables
+from helios.spark.sinks.options import Commit
+from helios.spark.sinks.protocol import Found, Staged
+from helios.spark.sinks.routed_tables import open_table
+from helios.spark.sinks.table import TableSink, split_invalid
+from helios.spark.sources.aside import Aside
+from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
+from helios.spark.steps.build import Built
+from helios.table.positions import Batch
+
+CONTROL = "helios_mirror"
+"""What the names of control tables begin with (see `atomic_mirror.py`)."""
+
+NAME = re.compile(r"[\w-]+")
+"""A name that every catalog and storage takes; some take lower case alone, and say so."""
+
+
+SINGLE = "Iceberg.sink(...).upsert()"
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """The part of a batch for one table: staged, or found in it."""
+
+    sink: TableSink
+    staged: Staged | None
+    found: Commit | None = None
+
+    def commit(self) -> Commit | None:
+        return self.sink.commit(self.staged) if self.staged is not None else self.found
+
+
+class MirrorSink(ManyTables):
+    """The tables of a database as tables of a namespace.
+
+    Args:
+        context: What the sinks of the run share.
+    """
+
+    def __init__(self, context: SinkContext) -> None:
+        super().__init__(context)
+        self._mirrored = MirroredTables(context.checkpoint)
+
+    @property
+    def _declared(self) -> Declared:
+        sink = self.context.plan.write.sink
+        assert isinstance(sink, Declared)
+        return sink
+
+    @override
+    def verify(self) -> None:
+        self._mirrored.verify(self._known())
+        for name, table in self._sources().items():
+            self._named(table, name)
+        super().verify()
+
+    # the tables
+
+    @override
+    def _known(self) -> dict[str, TableName]:
+        begin = f"{self.context.plan.write.table.text}."
+        names = [text.removeprefix(begin) for text in self.context.checkpoint.tables()]
+        return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
+
+    @override
+    def _name(self, value: str) -> TableName:
+        namespace = self.context.plan.write.table
+        assert isinstance(namespace, Namespace)
+        return namespace.of(value)
+
+    @override
+    def _context_of(self, value: str) -> SinkContext:
+        plan = self._each.plan
+        sink = plan.write.sink
+        keyed = replace(sink, mode=replace(sink.mode, keys=self._mirrored.load()[value].keys))
+        return replace(self._each, plan=replace(plan, write=replace(plan.write, sink=keyed)))
+
+    # staging
+
+    @override
+    @contextmanager
+    def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
+        aside = Aside()
+        with ExitStack() as stack:
+            changes = ChangesByTable(rows.df, self.context.plan.reads[0].source, aside)
+            stack.callback(changes.forget)
+            each = self._rows(changes)
+            rejected: list[DataFrame] = []
+            if self._quarantine is not None:
+                split = {value: split_invalid(Built(df), self._mode(value)) for value, df in each.items()}
+                each = {value: built.df for value, built in split.items()}
+                rejected = [df for built in split.values() for df in built.rejected]
+            parts = [self._part(stack, batch, *opened) for opened in self._open(each)]
+            rejected += aside.rejected
+            if self._quarantine is not None and not (parts and all(part.found for part in parts)):
+                self.context.observer.rejected(self._quarantine.write(batch, rejected))
+            if each:
+                manifest = self.context.checkpoint.write_routes
+                manifest(batch.number, batch.sources, self.context.plan.fingerprint, sorted(each))
+            yield Staged(batch, replace(rows, rejected=rejected, counted=aside.counted), parts=parts)
+
+    def _mode(self, value: str) -> Mode:
+        return self._context_of(value).plan.write.mode
+
+    def _rows(self, changes: ChangesByTable) -> dict[str, DataFrame]:
+        """The rows of each table by its name; records that are of no table go the way of bad ones.
+
+        Raises:
+            InputError: Two tables have one name, or a column has had types that do not fit together.
+        """
+        known = {one.source: (name, one.keys) for name, one in self._mirrored.load().items()}
+        named: dict[str, tuple[SourceTable, Mirrored]] = {}
+        for table, seen in changes.found.items():
+            before, keys = known.get(_parts(table), ("", seen.keys))
+            if table is None or not seen.versions or not keys:
+                changes.refuse(table, keys)
+                continue
+            name = self._named(table, before)
+            if NAME.fullmatch(name) is None:
+                why = f"{table} would be the table {name!r}, and names have letters, digits, '_' and '-'"
+                changes.refuse(table, keys, why)
+                continue
+            self._refuse_taken(name, table, {**self._sources(), **{other: t for other, (t, _) in named.items()}})
+            named[name] = table, Mirrored(_parts(table), keys)
+        each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
+        self._mirrored.add({name: one for name, (_, one) in named.items() if name not in self._mirrored.load()})
+        return each
+
+    def _sources(self) -> dict[str, SourceTable]:
+        """The tables of the database, by the names that they have here."""
+        return {name: SourceTable(*one.source) for name, one in self._mirrored.load().items()}
+
+    def _named(self, table: SourceTable, before: str) -> str:
+        """The name of a table, which stays as it is.
+
+        Raises:
+            CheckpointError: It has had another one.
+        """
+        name = self._declared.names.format_map(asdict(table))
+        if before not in ("", name):
+            raise CheckpointError(
+                f"{table} has been mirrored to {self._name(before).text}, and names={self._declared.names!r} calls it "
+                f"{name} now; nothing was written.",
+                where=self._declared.origin,
+                fix="put names= back, or mirror into another namespace under another .named(...).",
+            )
+        return name
+
+    def _refuse_taken(self, name: str, table: SourceTable, taken: Mapping[str, SourceTable]) -> None:
+        """Raises if a name is another table's: some catalogs tell names by case, and some do not."""
+        quarantine = self.context.plan.write.quarantine
+        rejected = quarantine is not None and quarantine.text.lower() == self._name(name).text.lower()
+        if rejected or name.lower().startswith(CONTROL):
+            raise InputError(
+                f"{table} would be the table {self._name(name).text}, which is Helios's own; nothing was written.",
+                where=self._declared.origin,
+                fix="give rejected rows another table."
+                if rejected
+                else 'call tables otherwise: names="{schema}_{table}".',
+            )
+        other = next((t for n, t in taken.items() if n.lower() == name.lower() and t != table), None)
+        if other is not None:
+            raise InputError(
+                f"{other} and {table} would both be the table {self._name(name).text}; nothing was written.",
+                where=self._declared.origin,
+                fix='tell them apart, as by names="{schema}_{table}", in another namespace under another .named(...); '
+                "or leave the topic of one of them out.",
+            )
+
+    def _of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
+        """The rows of one table."""
+        own = f"leave it out of the mirror, and give it a pipeline of its own: Cdc.debezium(..., schema=) >> {SINGLE}."
+        try:
+            columns = changes.columns(table)
+        except InputError as error:
+            what = error.what.partition(": ")[2]
+            raise InputError(f"{self._name(name).text}: {what}", where=self._declared.origin, fix=own) from None
+        missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
+        if missing:
+            raise RunError(
+                f"{table} has the key ({', '.join(keys)}), and its rows have no column {missing[0]}; nothing was "
+                "written.",
+                where=self._declared.origin,
+                fix=f"set Debezium's message.key.columns to columns of the table; or {own}",
+            )
+        return changes.rows(table, keys)
+
+    # the tables of a batch
+
+    def _open(self, each: Mapping[str, DataFrame]) -> Iterator[tuple[TableSink, DataFrame]]:
+        """Opens the tables, existing ones first as they may reject the rows; yields each with its rows."""
+        new = [name for name in each if name not in self._tables]
+        there = {name: tables.load_table(self.context.spark, self._name(name)) for name in new}
+        for name in sorted(each, key=lambda name: (there.get(name, True) is None, name)):
+            if name not in self._tables:
+                self._refuse_others_rows(name, there[name])
+                self._tables[name] = open_table(self._context_of(name), self._name(name), there[name], each[name])
+            yield self._tables[name], each[name]
+
+    def _refuse_others_rows(self, name: str, table: JavaTable | None) -> None:
+        """Refuses a table that is there, and has rows that are not of the mirror: they would stay for ever.
+
+        Raises:
+            InputError: It has some.
+        """
+        text = self._name(name).text
+        if table is None or text in self.context.checkpoint.tables() or table.currentSnapshot() is None:
+            return
+        if self.context.ledger(table).load() is None:
+            raise InputError(
+                f"{text} has rows that {self.context.plan.pipeline} did not write, and would not be equal to its "
+                "table of the database; nothing was written.",
+                where=self._declared.origin,
+                fix="drop or rename it, or mirror into another namespace; a table that is empty is taken as it is.",
+            )
+
+    def _part(self, stack: ExitStack, batch: Batch, sink: TableSink, rows: DataFrame) -> StagedTable:
+        """Stages the rows of one table, unless it has them."""
+        batch = self._numbered(sink, batch)
+        outcome = sink.find(batch)
+        if isinstance(outcome, Found):
+            return StagedTable(sink, None, outcome.commit)
+        return StagedTable(sink, stack.enter_context(sink.stage(batch, Built(rows))))
+
+
+def _parts(table: SourceTable | None) -> tuple[str, str, str, str]:
+    """A table as the checkpoint keeps it."""
+    return (table.prefix, table.db, table.schema, table.table) if table is not None else ("", "", "", "")
