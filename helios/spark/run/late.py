@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.jvm.types.spark import JavaSparkPlan
+from helios.spark.jvm.types.spark import JavaSparkPlan, JavaStateStoreWriter
 from helios.spark.run.job import StreamingQuery
 from helios.spark.sinks.protocol import Staged
 
@@ -21,10 +22,12 @@ class LateRows:
 
     Args:
         read: Reads the metric, as far as the batch has run.
+        watermark: Reads the watermark by which they are dropped, in milliseconds since 1970.
     """
 
-    def __init__(self, read: Callable[[], int]) -> None:
+    def __init__(self, read: Callable[[], int], watermark: Callable[[], int]) -> None:
         self._read = read
+        self.watermark = watermark
         self._staging: int | None = None  # before the first try
         self._written = 0
 
@@ -49,9 +52,20 @@ class LateRows:
 
 def late_rows(query: StreamingQuery) -> int:
     """The number of rows that watermarks have dropped in the current batch, as far as it has run."""
-    plan = query._jsq.streamingQuery().lastExecution().executedPlan()
-    found = (node.metrics().get(DROPPED) for node in _nodes(plan))
+    found = (node.metrics().get(DROPPED) for node in _nodes(_plan(query)))
     return sum(metric.get().value() for metric in found if metric.isDefined())
+
+
+def late_watermark(query: StreamingQuery) -> int:
+    """The watermark by which the only stateful operator of the current batch drops rows: that of the batch before."""
+    droppers = (node for node in _nodes(_plan(query)) if node.metrics().get(DROPPED).isDefined())
+    operators = (cast("JavaStateStoreWriter", node) for node in droppers)  # those of a session are two
+    [watermark] = {int(operator.eventTimeWatermarkForLateEvents().get()) for operator in operators}
+    return watermark
+
+
+def _plan(query: StreamingQuery) -> JavaSparkPlan:
+    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def _nodes(plan: JavaSparkPlan) -> Iterator[JavaSparkPlan]:
