@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
-from helios import Files, dedupe, drop, expect, join, rename, session_window, watermark, where, window
+from helios import Files, dedupe, drop, expect, join, rename, session_window, step, watermark, where, window
+from helios.errors import RunError
 from tests.suite.deaths import dies_before_commit
 
 T0 = 1767225600
@@ -133,6 +134,7 @@ INSIDE = [WINDOWS, SLIDING, SESSIONS, UNIQUE]
 NAMES = ["windows", "sliding", "sessions", "dedupe"]
 
 
+@pytest.mark.slow
 @FEW
 @given(steps=st.sampled_from([WINDOWS, SESSIONS]), cut=shuffled(cuts=1))
 def test_shuffled_events_inside_the_watermark_give_what_a_batch_gives(world: Any, steps: Any, cut: Any) -> None:
@@ -247,6 +249,15 @@ def test_where_late_rows_go_may_change(world: Any) -> None:
     write(world, "a.s", [(2, 1, 10)])
     world.run(pipeline("quarantine"))
     assert payloads(world, "a.q") == {(2, 1, 10): 1}
+
+
+@pytest.mark.slow
+def test_a_callable_that_keeps_state_hides_which_rows_are_late(world: Any) -> None:
+    write(world, "a.s", [(0, 1, 200)])
+    hidden = step(lambda df: df.dropDuplicates(["id", "ts"]))
+    pipeline = followed(world, "a.s") >> late() >> hidden >> WINDOWS >> world.sink("a.t").quarantine("a.q")
+    with pytest.raises(RunError, match="which rows are late is not known: a callable keeps state"):
+        world.run(pipeline)
 
 
 # joins of streams

@@ -40,7 +40,7 @@ def stored(checkpoint: Path) -> set[str]:
     return {file.suffix for file in (checkpoint / "state").rglob("[0-9]*") if file.is_file()}
 
 
-@pytest.mark.parametrize("shape", ["dedupe", *(pytest.param(one, marks=SLOW) for one in ("windows", "groups"))])
+@pytest.mark.parametrize("shape", [pytest.param(one, marks=SLOW) for one in SHAPES])
 def test_state_is_in_rocksdb_and_survives_a_restart_and_a_replay(world: Any, shape: str, forget_commit: Any) -> None:
     steps, sink = SHAPES[shape]
     pipeline = followed(world, "a.s") >> steps >> sink(world.sink("a.t"))

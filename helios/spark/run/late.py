@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import cast
 
+from helios.errors import RunError
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.spark import JavaSparkPlan, JavaStateStoreWriter
 from helios.spark.run.job import StreamingQuery
@@ -13,6 +14,9 @@ from helios.spark.sinks.protocol import Staged
 
 DROPPED = "numRowsDroppedByWatermark"
 """The metric of `StateStoreWriter`, which Spark's progress has only after the batch."""
+
+SESSIONS = "SessionWindowStateStoreRestoreExec"
+"""The first of the two operators of a session."""
 
 
 class LateRows:
@@ -57,11 +61,19 @@ def late_rows(query: StreamingQuery) -> int:
 
 
 def late_watermark(query: StreamingQuery) -> int:
-    """The watermark by which the only stateful operator of the current batch drops rows: that of the batch before."""
-    droppers = (node for node in _nodes(_plan(query)) if node.metrics().get(DROPPED).isDefined())
-    operators = (cast("JavaStateStoreWriter", node) for node in droppers)  # those of a session are two
-    [watermark] = {int(operator.eventTimeWatermarkForLateEvents().get()) for operator in operators}
-    return watermark
+    """The watermark by which the only stateful operator of the current batch drops rows: that of the batch before.
+
+    Raises:
+        RunError: Several operators drop rows.
+    """
+    droppers = [node for node in _nodes(_plan(query)) if node.metrics().get(DROPPED).isDefined()]
+    operators = [node for node in droppers if node.getClass().getSimpleName() != SESSIONS]
+    if len(operators) != 1:
+        raise RunError(
+            "which rows are late is not known: a callable keeps state beside the window or dedupe that drops them.",
+            fix="leave on_late= out, or write the callable's rows to a table first, and follow that.",
+        )
+    return int(cast("JavaStateStoreWriter", operators[0]).eventTimeWatermarkForLateEvents().get())
 
 
 def _plan(query: StreamingQuery) -> JavaSparkPlan:
