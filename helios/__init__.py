@@ -38,6 +38,7 @@ from helios.model.cdc import Cdc
 from helios.model.files import Files
 from helios.model.flow import Pipeline, Pipelines, Stream, Transform
 from helios.model.iceberg import Iceberg
+from helios.model.joins import join, union
 from helios.model.kafka import Kafka
 from helios.model.memory import Memory
 from helios.model.output import Console
@@ -48,13 +49,11 @@ from helios.model.steps import (
     dedupe,
     drop,
     expect,
-    join,
     rename,
     select,
     session_window,
     sql,
     step,
-    union,
     watermark,
     where,
     window,

@@ -112,13 +112,16 @@ class DefaultEngine:
         plan = runnable(plans, problems)[0]
         from helios.spark.iceberg.scan_tasks import scan_task_scope
         from helios.spark.sources.context import SourceContext
+        from helios.spark.sources.past import current_past
         from helios.spark.sources.protocol import current_rows
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)
         with scan_task_scope():
             sources = SourceContext(plan=plan, spark=session)
-            df = build(plan, lambda index, _: current_rows(sources, index)).df
+            df = build(
+                plan, lambda index, _: current_rows(sources, index), lambda index: current_past(sources, index)
+            ).df
             return df.limit(rows).toArrow()
 
     def _context(self, pipeline: Pipeline) -> Context:

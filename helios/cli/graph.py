@@ -104,11 +104,11 @@ class _Drawing:
         # The same step value behind the same box is one stream that several pipelines share.
         key = (before, id(step))
         if key not in self.steps:
-            from helios.model.steps import Join, Union
+            from helios.model.joins import Join, Union
 
             label = " ".join(step.text().split())  # SQL of several lines is one box, not a page
             if isinstance(step, Join):
-                label = f"{step.how} join on {', '.join(step.on)}" if step.on else f"{step.how} join"
+                label = step.short
             elif isinstance(step, Union):
                 label = "union"
             node = self.steps[key] = self.graph.add("step", label)

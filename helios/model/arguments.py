@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from helios.errors import DeclarationError, near_miss
@@ -29,6 +29,18 @@ def text(value: str, what: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
     return value
+
+
+def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
+    """The arguments of a step, each of which must be a text that is not empty."""
+    for value in values:
+        if not isinstance(value, str) or not value.strip():
+            raise DeclarationError(
+                f"{what} takes text, not {value!r}.",
+                where=caller(),
+                fix="pass column names or SQL expressions as text.",
+            )
+    return tuple(values)
 
 
 def count(value: Number, what: str) -> Number:

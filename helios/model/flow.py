@@ -202,6 +202,11 @@ class Source(Flow):
         return False
 
     @property
+    def no_past(self) -> str | None:
+        """Why its earlier states cannot be read; None where they can."""
+        return "keeps no earlier states"
+
+    @property
     def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
         """The table it reads, and the catalog that was given with it; None for a source without a table."""
         return None
@@ -242,11 +247,7 @@ class Source(Flow):
         return ()
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
-        """Lines of the plan about what is read, beside its label.
-
-        Args:
-            format_version: The format version of its table; None where it is not known, or there is no table.
-        """
+        """Lines of the plan about what is read, beside its label; the format version is that of a known table."""
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,11 @@ class IcebergSource(Source):
         return not self.reads_changes  # changes are computed from whole files
 
     @property
+    def no_past(self) -> str | None:
+        one = self.at is not None or self.between_points is not None or self.reads_changes
+        return "is one state or range of the table, and not its history" if one else None
+
+    @property
     def reference(self) -> tuple[Identifier, Catalog | str | None]:
         return self.table, self.catalog
 

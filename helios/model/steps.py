@@ -8,7 +8,9 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.flow import Call, Flow, Function, Step, Transform
+from helios.model.arguments import one_of, texts
+from helios.model.flow import Call, Function, Step, Transform
+from helios.model.joins import Join, Union
 from helios.model.values import caller, duration, show_seconds
 
 Pairs = tuple[tuple[str, str], ...]
@@ -16,19 +18,8 @@ Pairs = tuple[tuple[str, str], ...]
 OnFail: TypeAlias = Literal["fail", "drop", "quarantine"]
 ON_FAIL: tuple[OnFail, ...] = get_args(OnFail)
 
-JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
-JOIN_KINDS: tuple[JoinKind, ...] = get_args(JoinKind)
-
-JoinAlias: TypeAlias = Literal[
-    "leftouter", "left_outer", "rightouter", "right_outer", "outer", "fullouter", "full_outer", "leftsemi", "left_semi",
-    "leftanti", "left_anti",
-]  # fmt: skip
-JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
-    "leftouter": "left", "left_outer": "left", "rightouter": "right", "right_outer": "right", "outer": "full",
-    "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
-    "left_anti": "anti",
-}  # fmt: skip
-"""Spark's other names of a join, and the one under which it is in plans and checkpoints."""
+OnLate: TypeAlias = Literal["drop", "quarantine"]
+ON_LATE: tuple[OnLate, ...] = get_args(OnLate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +98,15 @@ class Sql(Step):
 class Watermark(Step):
     column: str
     delay: float
+    on_late: OnLate = "drop"
+
+    @property
+    def kept(self) -> str:
+        """The watermark alone, on which the state depends, as text."""
+        return f"watermark({self.column}, {show_seconds(self.delay)})"
 
     def text(self) -> str:
-        return f"watermark({self.column}, {show_seconds(self.delay)})"
+        return self.kept if self.on_late == "drop" else f"{self.kept[:-1]}, on_late={self.on_late})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,24 +140,6 @@ class Dedupe(Step):
     def text(self) -> str:
         within = f", within={show_seconds(self.within)}" if self.within else ""
         return f"dedupe({', '.join(self.keys)}{within})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Join(Step):
-    other: Flow
-    on: tuple[str, ...]
-    how: JoinKind
-
-    def text(self) -> str:
-        return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Union(Step):
-    other: Flow
-
-    def text(self) -> str:
-        return f"union({self.other.text()})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,17 +179,6 @@ def _one(step: Step) -> Transform:
     return Transform(steps=(step,))
 
 
-def _names(values: Sequence[str], what: str) -> tuple[str, ...]:
-    for value in values:
-        if not isinstance(value, str) or not value.strip():
-            raise DeclarationError(
-                f"{what} takes text, not {value!r}.",
-                where=caller(),
-                fix="pass column names or SQL expressions as text.",
-            )
-    return tuple(values)
-
-
 def _mapping(values: Mapping[str, str] | None, what: str, named: Mapping[str, str] | None = None) -> Pairs:
     if values is not None and not isinstance(values, Mapping):
         raise DeclarationError(
@@ -219,8 +187,8 @@ def _mapping(values: Mapping[str, str] | None, what: str, named: Mapping[str, st
     values = {**(values or {}), **(named or {})}
     if not values:
         raise DeclarationError(f"{what} needs at least one column.", where=caller())
-    _names(list(values), what)
-    _names(list(values.values()), what)
+    texts(list(values), what)
+    texts(list(values.values()), what)
     return tuple(values.items())
 
 
@@ -233,14 +201,14 @@ def step(function: Function) -> Transform:
 
 def where(condition: str) -> Transform:
     """Keeps the rows for which a SQL condition is true: `where("amount > 0")`."""
-    return _one(Where(condition=_names([condition], "where")[0]))
+    return _one(Where(condition=texts([condition], "where")[0]))
 
 
 def select(*expressions: str) -> Transform:
     """Keeps columns, or SQL expressions with an alias: `select("id", "price * qty AS total")`."""
     if not expressions:
         raise DeclarationError("select() needs at least one column.", where=caller(), fix='write select("id").')
-    return _one(Select(expressions=_names(expressions, "select")))
+    return _one(Select(expressions=texts(expressions, "select")))
 
 
 def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
@@ -260,7 +228,7 @@ def drop(*columns: str) -> Transform:
     """Drops columns: `drop("tmp")`."""
     if not columns:
         raise DeclarationError("drop() needs at least one column.", where=caller(), fix='write drop("tmp").')
-    return _one(Drop(columns=_names(columns, "drop")))
+    return _one(Drop(columns=texts(columns, "drop")))
 
 
 def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
@@ -270,18 +238,29 @@ def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform
 
 def sql(query: str) -> Transform:
     """A query over the stream, called `input`: `sql("SELECT id, count(*) AS n FROM input GROUP BY id")`."""
-    return _one(Sql(query=_names([query], "sql")[0]))
+    return _one(Sql(query=texts([query], "sql")[0]))
 
 
-def watermark(column: str, delay: float | str | timedelta) -> Transform:
-    """Declares how late a row may come by its event time: `watermark("ts", "10 minutes")`."""
-    return _one(Watermark(column=_names([column], "watermark")[0], delay=duration(delay, "delay")))
+def watermark(column: str, delay: float | str | timedelta, *, on_late: OnLate = "drop") -> Transform:
+    """Declares how late a row may come by its event time: `watermark("ts", "10 minutes", on_late="quarantine")`.
+
+    Args:
+        column: The event time.
+        delay: How far a row may lie behind the newest one before it.
+        on_late: What happens to a row that a window or `dedupe` of a followed source takes no more: "drop" leaves it
+            out and counts it, "quarantine" counts it and writes it to the sink's `.quarantine(table)`.
+
+    Raises:
+        DeclarationError: `on_late` is unknown.
+    """
+    late = one_of(on_late, ON_LATE, "watermark(on_late=)")
+    return _one(Watermark(column=texts([column], "watermark")[0], delay=duration(delay, "delay"), on_late=late))
 
 
 def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
     """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
     keys = (by,) if isinstance(by, str) else tuple(by)
-    return _one(Aggregate(by=_names(keys, "aggregate"), columns=_mapping(columns, "aggregate", expressions)))
+    return _one(Aggregate(by=texts(keys, "aggregate"), columns=_mapping(columns, "aggregate", expressions)))
 
 
 @dataclass(frozen=True)
@@ -296,7 +275,7 @@ class Window:
 
     def group_by(self, *by: str) -> Window:
         """Groups by columns in addition to the window."""
-        return replace(self, by=self.by + _names(by, "group_by"))
+        return replace(self, by=self.by + texts(by, "group_by"))
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
         """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
@@ -309,7 +288,7 @@ class Window:
 def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
     """Event-time windows of a size, sliding when `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
     return Window(
-        _names([column], "window")[0],
+        texts([column], "window")[0],
         duration(size, "size"),
         duration(slide, "slide") if slide is not None else None,
     )
@@ -320,7 +299,7 @@ def session_window(column: str, gap: float | str | timedelta) -> Window:
 
     A session ends a gap behind its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
     """
-    return Window(_names([column], "session_window")[0], duration(gap, "gap"), None, session=True)
+    return Window(texts([column], "session_window")[0], duration(gap, "gap"), None, session=True)
 
 
 def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transform:
@@ -338,46 +317,7 @@ def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transfo
     """
     if not keys:
         raise DeclarationError("dedupe() needs at least one key.", where=caller(), fix='write dedupe("id").')
-    return _one(Dedupe(keys=_names(keys, "dedupe"), within=duration(within, "within") if within is not None else None))
-
-
-def join(right: Flow, *, on: str | Sequence[str], how: JoinKind | JoinAlias = "inner") -> Transform:
-    """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
-
-    Args:
-        right: The other side. A batch source is read again for every batch of a stateless pipeline.
-        on: Column names that both sides have. They appear once in the result.
-        how: inner, left, right, full, semi, anti or cross; or another name that Spark has for one, such as outer,
-            left_outer or left_anti.
-
-    Raises:
-        DeclarationError: `right` is not a source or stream, or `how` is unknown.
-    """
-    if not isinstance(right, Flow):
-        raise DeclarationError(
-            f"join() takes a source or a stream, not {type(right).__name__}.",
-            where=caller(),
-            fix='write join(Iceberg.source("ns.table"), on="id").',
-        )
-    kind = JOIN_ALIASES.get(how) or next((one for one in JOIN_KINDS if one == how), None)
-    if kind is None:
-        known = near_miss(str(how), (*JOIN_KINDS, *JOIN_ALIASES))
-        raise DeclarationError(f"join(how={how!r}) is unknown. {known}", where=caller())
-    keys = (on,) if isinstance(on, str) else tuple(on)
-    if not keys and kind != "cross":
-        raise DeclarationError("join() needs at least one column in on=.", where=caller())
-    return _one(Join(other=right, on=_names(keys, "join"), how=kind))
-
-
-def union(other: Flow) -> Transform:
-    """Adds the rows of another source or stream, matched by column name: `union(Iceberg.source("ns.more"))`."""
-    if not isinstance(other, Flow):
-        raise DeclarationError(
-            f"union() takes a source or a stream, not {type(other).__name__}.",
-            where=caller(),
-            fix='write union(Iceberg.source("ns.more")).',
-        )
-    return _one(Union(other=other))
+    return _one(Dedupe(keys=texts(keys, "dedupe"), within=duration(within, "within") if within is not None else None))
 
 
 def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transform:

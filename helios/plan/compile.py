@@ -22,11 +22,11 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Pipeline, Sink, Source, Step
+from helios.model.joins import Join, Union
 from helios.model.kafka_sink import KafkaSink
 from helios.model.mirror import MirrorSink
 from helios.model.output import ConsoleSink, MemorySink, Output
 from helios.model.sink import IcebergSink
-from helios.model.steps import Join, Union
 from helios.model.values import Identifier
 from helios.plan.ahead import quarantine_of, target_of
 from helios.plan.checks.changes import change_problems
@@ -50,6 +50,7 @@ from helios.plan.read_path import path_of, trigger_of
 from helios.plan.sources import SOURCES, row_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
+from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import Outgrown, dedupe_problems
 from helios.plan.typing.infer import UnparsedExpression, infer
 from helios.plan.typing.schema import Schema
@@ -191,6 +192,7 @@ class _Lowering:
         self.produced = produced
         self.problems: list[HeliosError] = []
         self.reads: list[ReadPlan] = []
+        self.by_commits: list[Join] = []
 
     def plan(self) -> Plan | None:
         pipeline = self.pipeline
@@ -240,6 +242,7 @@ class _Lowering:
         """The problems of sources, steps and sink together."""
         sink = pipeline.sink
         if path is ReadPath.STREAM:
+            self.problems += [stateful_as_of(step) for step in self.by_commits]
             self.problems += view_problems(pipeline) or [
                 *endless_aggregates(pipeline.stream, sink),
                 *distinct_aggregates(pipeline.stream),
@@ -274,6 +277,7 @@ class _Lowering:
 
     def after(self, step: Step, schema: Schema | None, flow: Flow) -> Schema | None:
         other: Schema | None = None
+        at = len(self.reads)
         if isinstance(step, (Join, Union)):
             other = self.schema_of(step.other)
             if isinstance(step, Union) and is_streaming(step.other) != is_streaming(flow):
@@ -285,8 +289,24 @@ class _Lowering:
                     )
                 )
         result, problems = infer(step, schema, other)
-        self.problems += problems + unmarked_dedupe(step, flow, schema)
+        timed = timed_join_problems(step, flow, schema, other)
+        if isinstance(step, Join) and step.as_of is not None and not timed:
+            self.joined_as_of(step, at, other)
+        self.problems += problems + timed + unmarked_dedupe(step, flow, schema)
         return result
+
+    def joined_as_of(self, step: Join, at: int, right: Schema | None) -> None:
+        """Notes how the right side of a join as of a time is read.
+
+        Args:
+            step: The join.
+            at: The number of its source.
+            right: Its columns.
+        """
+        way = as_of_way(step, right)
+        self.reads[at] = replace(self.reads[at], joined=f"as of {step.as_of}: {way.value}")
+        if way is Way.COMMITS:
+            self.by_commits.append(step)
 
     # sinks
 

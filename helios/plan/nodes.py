@@ -15,11 +15,12 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.errors import Origin
 from helios.model.flow import Flow, Pipeline, Source, Step, Stream, flows
+from helios.model.joins import Join
 from helios.model.modes import Mode
 from helios.model.output import Output
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Dedupe, Join, Sql, Where
+from helios.model.steps import STATEFUL, Dedupe, Sql, Watermark, Where
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
@@ -116,6 +117,7 @@ class ReadPlan:
         scan: What the next scan opens; None unless it was planned and predicates leave files out.
         backlog: What the next run reads; None unless it was looked up and the table is followed.
         place: Where the files of a source are, if that is an object store.
+        joined: How it is joined as of a time, as text; None where it is not.
     """
 
     source: Source
@@ -130,6 +132,7 @@ class ReadPlan:
     format_version: int | None = None
     scan: Scan | None = field(default=None, compare=False)
     backlog: Backlog | None = field(default=None, compare=False)
+    joined: str | None = None
 
     @property
     def name(self) -> str:
@@ -163,6 +166,7 @@ class ReadPlan:
             "uuid": self.uuid,
             "snapshot": self.snapshot,
             "schema": self.schema.as_json() if self.schema else None,
+            **({"joined": self.joined} if self.joined is not None else {}),
             **self.source.as_json(found),
         }
 
@@ -302,6 +306,8 @@ class Plan:
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))
 
     def _state_of(self, step: Step) -> str:
+        if isinstance(step, Watermark):
+            return step.kept
         # Earlier versions kept another state under the same text.
         by_time = isinstance(step, Dedupe) and step.within is not None and not self.earlier_state
         return f"{step.text()} by event time" if by_time else step.text()

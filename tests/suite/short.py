@@ -218,6 +218,13 @@ PROMISES = (
             ),
         ),
     ),
+    Promise(
+        "A joined table is seen as it was at each row's time, and rows that come too late are set aside.",
+        (
+            *of(f"{STREAMING}/test_as_of.py", "test_the_borders_of_versions"),
+            *of(f"{STREAMING}/test_over_time.py", "test_late_rows_go_to_the_quarantine_once_through_a_replay"),
+        ),
+    ),
     Promise("Each write mode does to a table what it says.", (f"{STREAMING}/test_modes.py",)),
     Promise(
         "Columns follow the stream, and nothing is dropped silently.",

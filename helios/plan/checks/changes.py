@@ -26,7 +26,7 @@ def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
     """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
     source, mode = pipeline.stream.source, sink.mode
     if sink.mirrors:
-        return mirror_problems(pipeline, sink)
+        return list(mirror_problems(pipeline, sink))
     inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
     if inner:
         return [

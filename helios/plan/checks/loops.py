@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline, Step, flows
-from helios.model.steps import Cast, Drop, Expect, Join, Rename, Select, Union, Watermark, WithColumns
+from helios.model.joins import Join, Union
+from helios.model.steps import Cast, Drop, Expect, Rename, Select, Watermark, WithColumns
 from helios.plan.nodes import ReadPlan, WritePlan
 from helios.table.refs import MAIN
 

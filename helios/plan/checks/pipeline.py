@@ -17,6 +17,7 @@ from helios.model.steps import Expect
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.sources import row_of
 from helios.plan.typing.determinism import nondeterministic_part
+from helios.plan.typing.late import late_problems, quarantining_watermarks
 from helios.plan.typing.schema import Schema
 
 if TYPE_CHECKING:
@@ -163,15 +164,19 @@ def pipeline_problems(pipeline: Pipeline, sink: IcebergSink, path: ReadPath) -> 
         if isinstance(step, Expect) and step.on_fail == "quarantine"
     ]
     quarantining += [(call, flow.source.origin, '"fail"') for flow in inner for call in flow.source.quarantining]
-    for called, origin, instead in quarantining:
-        if sink.quarantine_table is None:
-            problems.append(
-                DeclarationError(
-                    f"{called}: {sink.label()} has no quarantine for rejected rows.",
-                    where=origin,
-                    fix=f'add .quarantine("ns.rejected") to the sink, or write {instead}.',
-                )
+    late = [(step.text(), step.origin, 'on_late="drop"') for step in quarantining_watermarks(pipeline.stream)]
+    if sink.quarantine_table is None:
+        problems += [
+            DeclarationError(
+                f"{called}: {sink.label()} has no quarantine for rejected rows.",
+                where=origin,
+                fix=f'add .quarantine("ns.rejected") to the sink, or write {instead}.',
             )
+            for called, origin, instead in (*quarantining, *late)
+        ]
+    if path is ReadPath.STREAM:
+        problems += late_problems(pipeline.stream)
+    for called, origin, instead in quarantining:
         if path is ReadPath.STREAM:
             problems.append(
                 DeclarationError(

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Sink, Step, flows
+from helios.model.joins import Join
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Aggregate, Dedupe, Join, Rename, Select, Sql, Watermark
+from helios.model.steps import STATEFUL, Aggregate, Dedupe, Rename, Select, Sql, Watermark
 from helios.plan.typing.expression import outputs, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope

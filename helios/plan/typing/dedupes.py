@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Call, Flow, Step, flows
-from helios.model.steps import Aggregate, Dedupe, Join, Rename, Sql, Union, Watermark
+from helios.model.joins import Join, Union
+from helios.model.steps import Aggregate, Dedupe, Rename, Sql, Watermark
 from helios.plan.typing.aggregates import group_columns, is_streaming
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model import steps as s
 from helios.model.flow import Call, Step
+from helios.model.joins import Join, Union
 from helios.plan.typing.expression import (
     UnparsedExpression,
     label,
@@ -254,7 +255,7 @@ def _dedupe(step: s.Dedupe, schema: Schema | None, other: Schema | None) -> Resu
     return schema, [p for key in step.keys for p in _absent(step, key, schema)]
 
 
-def _join(step: s.Join, left: Schema | None, right: Schema | None) -> Result:
+def _join(step: Join, left: Schema | None, right: Schema | None) -> Result:
     # A cross join has no columns in common.
     on = () if step.how == "cross" else step.on
     problems = [p for key in on for p in _absent(step, key, left, "the left side")]
@@ -289,7 +290,7 @@ def _shared(left: Sequence[Column], right: Sequence[Column]) -> list[str]:
     return [c.name for c in right if c.exact and c.name.lower() in names]
 
 
-def _both_have(step: s.Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
+def _both_have(step: Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
     return DeclarationError(
         f"{_verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
         where=step.origin,
@@ -311,7 +312,7 @@ def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
     return theirs if how == "right" else ours
 
 
-def _union(step: s.Union, left: Schema | None, right: Schema | None) -> Result:
+def _union(step: Union, left: Schema | None, right: Schema | None) -> Result:
     if left is None or right is None:
         return None, []
     if not (left.exact and right.exact):
@@ -348,8 +349,8 @@ INFERRED: dict[type[Step], Callable[[Any, Schema | None, Schema | None], Result]
     s.Watermark: _watermark,
     s.Aggregate: _aggregate,
     s.Dedupe: _dedupe,
-    s.Join: _join,
-    s.Union: _union,
+    Join: _join,
+    Union: _union,
     s.Expect: _expect,
 }
 """The rule of every step."""

@@ -7,7 +7,8 @@ from itertools import takewhile
 
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Call, Flow, Step
-from helios.model.steps import Dedupe, Join, Union, Watermark
+from helios.model.joins import Join, Union
+from helios.model.steps import Dedupe, Watermark
 from helios.model.values import show_seconds
 from helios.plan.typing.aggregates import is_streaming
 from helios.plan.typing.schema import Schema
@@ -23,7 +24,7 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
     """
     if not isinstance(step, Dedupe) or step.within is None or not is_streaming(flow):
         return []
-    if _marked(takewhile(lambda before: before is not step, flow.steps)):
+    if has_watermark(takewhile(lambda before: before is not step, flow.steps)):
         return []
     times = [c.name for c in schema.columns if c.kind.name in ("timestamp", "timestamp_ntz")] if schema else []
     keys = ", ".join(f'"{key}"' for key in step.keys)
@@ -38,9 +39,9 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
     ]
 
 
-def _marked(steps: Iterable[Step]) -> bool:
+def has_watermark(steps: Iterable[Step]) -> bool:
     """Whether a watermark may be behind these steps: declared, brought in by another flow, or set by a callable."""
     return any(
-        isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and _marked(step.other.steps))
+        isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and has_watermark(step.other.steps))
         for step in steps
     )

@@ -13,12 +13,16 @@ from pyspark.sql.types import DataType, MapType, StringType, StructType
 from helios.errors import InputError, RunError, near_miss
 from helios.model import steps as s
 from helios.model.flow import Flow, flows
+from helios.model.joins import Join, Union
 from helios.plan.nodes import Plan
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
 from helios.spark.sources.context import SourceContext
+from helios.spark.sources.past import current_past
 from helios.spark.sources.protocol import current_rows
+from helios.spark.steps.build import as_dated
+from helios.spark.steps.joins import Dated
 from helios.spark.steps.steps import Scope, apply, rejected
 
 ROW, QUARANTINED = "__helios_row", "__helios_aside"
@@ -57,7 +61,7 @@ class Payloads:
         reads = self._reads_from(0)
         for step in self.steps:
             yield df.schema
-            df = apply(df, [step], Scope(self._reader(reads)))
+            df = apply(df, [step], Scope(self._reader(reads), dated=self._dated(reads, past=False)))
         yield df.schema
 
     # the step that rejected a row
@@ -103,7 +107,7 @@ class Payloads:
     def _refuse(self, text: str, at: int) -> None:
         for step in self.steps[at + 1 :]:
             grouping = isinstance(step, GROUPING)
-            foreign = isinstance(step, s.Join) and step.how in ("right", "full")
+            foreign = isinstance(step, Join) and step.how in ("right", "full")
             if not grouping and not foreign:
                 continue
             why = "brings rows together" if grouping else "also gives rows of its other side"
@@ -127,8 +131,8 @@ class Payloads:
             df, reads = part.select(f"{ROW}.*"), self._reads_from(at + 1)
             for step in self.steps[at + 1 :]:
                 # The pipeline itself has already written the other side of a union.
-                reader = self._reader(reads, empty=isinstance(step, s.Union))
-                df = apply(df, [step], Scope(reader, failed))
+                reader = self._reader(reads, empty=isinstance(step, Union))
+                df = apply(df, [step], Scope(reader, failed, dated=self._dated(reads)))
             return df
 
         df = self._by_step(rows, remaining_steps)
@@ -185,7 +189,7 @@ class Payloads:
 
     def _reads_from(self, at: int) -> Iterator[int]:
         """The numbers of the sources that joins and unions read from a step on."""
-        before = [step.other for step in self.steps[:at] if isinstance(step, (s.Join, s.Union))]
+        before = [step.other for step in self.steps[:at] if isinstance(step, (Join, Union))]
         first = 1 + sum(len(list(flows(other))) for other in before)
         return iter(range(first, len(self.plan.reads)))
 
@@ -196,6 +200,16 @@ class Payloads:
             return apply(current_rows(self._sources, next(reads)), declared.steps, Scope(flow))
 
         return (lambda declared: flow(declared).limit(0)) if empty else flow
+
+    def _dated(self, reads: Iterator[int], *, past: bool = True) -> Callable[[Flow], Dated]:
+        """Reads the other side of a join as of a time, as its history is now, or only its columns."""
+
+        def dated(declared: Flow) -> Dated:
+            index = next(reads)
+            now = apply(current_rows(self._sources, index), declared.steps, Scope(self._reader(reads)))
+            return as_dated(now, declared, current_past(self._sources, index) if past else None)
+
+        return dated
 
 
 def unparsed(error: BaseException, plan: Plan) -> RunError | None:

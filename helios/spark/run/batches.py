@@ -21,7 +21,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.jvm.proxies import forget_freed
 from helios.spark.run.job import Job, StreamingQuery
-from helios.spark.run.late import LateRows, late_rows
+from helios.spark.run.late import LateRows, late_rows, late_watermark
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
 from helios.spark.sources.micro_batch import MicroBatchStream
@@ -182,13 +182,14 @@ def _follow(job: Job, df: DataFrame) -> None:
     failure: list[BaseException] = []
     started: Future[StreamingQuery] = Future()
 
-    def dropped() -> int:
-        return late_rows(started.result(timeout=60))
+    def query_of(read: Callable[[StreamingQuery], int]) -> Callable[[], int]:
+        return lambda: read(started.result(timeout=60))
 
     def on_batch(emitted: DataFrame, number: int) -> None:
         try:
             batch = job.batch(number)
-            execute(replace(job, late=LateRows(dropped)) if job.stateful else job, batch, emitted)
+            late = LateRows(query_of(late_rows), query_of(late_watermark)) if job.stateful else None
+            execute(replace(job, late=late), batch, emitted)
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)

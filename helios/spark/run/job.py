@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.errors import HeliosError, LedgerError
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.sources import row_of
+from helios.plan.typing.late import late_rule
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
@@ -22,11 +23,12 @@ from helios.spark.jvm.types.spark import JavaStreamingQuery
 from helios.spark.observer import Observer
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
+from helios.spark.sources.past import Past, past_of
 from helios.spark.sources.protocol import Source
-from helios.spark.steps import materialized_view
+from helios.spark.steps import late, materialized_view
 from helios.spark.steps.build import Built, build
 from helios.spark.steps.steps import POSITION_KEEPING
-from helios.table.positions import Batch, Position, Span, recorded
+from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded
 
 if TYPE_CHECKING:
     from helios.spark.run.late import LateRows
@@ -215,25 +217,42 @@ class Job:
         if emitted is None:
             return self._bounded_rows(batch)
         if self.stateful:
-            return self._emitted_rows(emitted)
+            return self._emitted_rows(emitted, batch)
         if self._spanned:
             return self._span_rows(emitted.sparkSession, batch)
         return self._delivered_rows(emitted, batch)
 
     def _bounded_rows(self, batch: Batch) -> Built:
         spans = dict(zip(self.sources, batch.spans, strict=True))
-        return build(self.plan, lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index])))
+        return build(
+            self.plan,
+            lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index])),
+            lambda index: past_of(self.spark, self.sources[index], (spans[index].end or {}).get(SNAPSHOT)),
+        )
 
-    def _emitted_rows(self, emitted: DataFrame) -> Built:
+    def _emitted_rows(self, emitted: DataFrame, batch: Batch) -> Built:
         for source in self.followed.values():
             source.verify_stream()
-        return Built(emitted)
+        return Built(emitted, rejected=self._late_rows(emitted.sparkSession, batch))
+
+    def _late_rows(self, spark: SparkSession, batch: Batch) -> list[DataFrame]:
+        """The rows of a batch that the watermark drops, for the quarantine: its span is read a second time."""
+        rule = late_rule(self.plan.stream)
+        if rule is None or self.late is None:
+            return []
+        [source], [span] = self.followed.values(), batch.spans
+        if span.end is None or span.start == span.end:
+            return []  # Spark runs such batches to close windows
+        rows = source.read(spark, source.span(span.start or source.start(), span.end))
+        return [late.late_rows(rows, rule, self.late.watermark())] if rows is not None else []
 
     def _delivered_rows(self, delivered: DataFrame, batch: Batch) -> Built:
         """The steps over the rows that Spark read of the one followed source."""
         spark = delivered.sparkSession
         return build(
-            self.plan, lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch)
+            self.plan,
+            lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch),
+            self._pasts(spark, batch),
         )
 
     def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
@@ -258,12 +277,16 @@ class Job:
             part = parts[index]
             return part if part is not None else self.sources[index].nothing(spark)
 
-        return build(self.plan, of)
+        return build(self.plan, of, self._pasts(spark, batch))
 
     def _joined(self, spark: SparkSession, index: int, batch: Batch) -> DataFrame:
         """A source that is read once per batch: a pinned one at its pin, any other in its current state."""
         source = self.sources[index]
         return _not_none(source.read(spark, source.at_pin((batch.pins or {})[str(index)]) if source.pinned else None))
+
+    def _pasts(self, spark: SparkSession, batch: Batch) -> Callable[[int], Past | None]:
+        """The earlier states of joined sources, up to their pins."""
+        return lambda index: past_of(spark, self.sources[index], (batch.pins or {}).get(str(index)))
 
     @property
     def _spanned(self) -> bool:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
+from helios.errors import RunError
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.jvm.types.spark import JavaSparkPlan
+from helios.spark.jvm.types.spark import JavaSparkPlan, JavaStateStoreWriter
 from helios.spark.run.job import StreamingQuery
 from helios.spark.sinks.protocol import Staged
 
 DROPPED = "numRowsDroppedByWatermark"
 """The metric of `StateStoreWriter`, which Spark's progress has only after the batch."""
+
+SESSIONS = "SessionWindowStateStoreRestoreExec"
+"""The first of the two operators of a session."""
 
 
 class LateRows:
@@ -21,10 +26,12 @@ class LateRows:
 
     Args:
         read: Reads the metric, as far as the batch has run.
+        watermark: Reads the watermark by which they are dropped, in milliseconds since 1970.
     """
 
-    def __init__(self, read: Callable[[], int]) -> None:
+    def __init__(self, read: Callable[[], int], watermark: Callable[[], int]) -> None:
         self._read = read
+        self.watermark = watermark
         self._staging: int | None = None  # before the first try
         self._written = 0
 
@@ -49,9 +56,28 @@ class LateRows:
 
 def late_rows(query: StreamingQuery) -> int:
     """The number of rows that watermarks have dropped in the current batch, as far as it has run."""
-    plan = query._jsq.streamingQuery().lastExecution().executedPlan()
-    found = (node.metrics().get(DROPPED) for node in _nodes(plan))
+    found = (node.metrics().get(DROPPED) for node in _nodes(_plan(query)))
     return sum(metric.get().value() for metric in found if metric.isDefined())
+
+
+def late_watermark(query: StreamingQuery) -> int:
+    """The watermark by which the only stateful operator of the current batch drops rows: that of the batch before.
+
+    Raises:
+        RunError: Several operators drop rows.
+    """
+    droppers = [node for node in _nodes(_plan(query)) if node.metrics().get(DROPPED).isDefined()]
+    operators = [node for node in droppers if node.getClass().getSimpleName() != SESSIONS]
+    if len(operators) != 1:
+        raise RunError(
+            "which rows are late is not known: a callable keeps state beside the window or dedupe that drops them.",
+            fix="leave on_late= out, or write the callable's rows to a table first, and follow that.",
+        )
+    return int(cast("JavaStateStoreWriter", operators[0]).eventTimeWatermarkForLateEvents().get())
+
+
+def _plan(query: StreamingQuery) -> JavaSparkPlan:
+    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def _nodes(plan: JavaSparkPlan) -> Iterator[JavaSparkPlan]:

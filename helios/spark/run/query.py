@@ -9,6 +9,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from helios.errors import CheckFailed, CheckpointError, InputError
+from helios.model.flow import flows
+from helios.model.joins import Join
 from helios.model.modes import Groups
 from helios.model.topic_changes import GONE, LOG
 from helios.plan.checks.changes import renamed
@@ -118,9 +120,17 @@ class PipelineQuery:
             problems = pipeline_problems(self.plan.declared, self.plan.write.sink, ReadPath.STREAM)
             if problems:
                 raise CheckFailed(problems)
-            self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
+            return self._as_stream(df)
         elif self._streamed_before():
-            self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
+            return self._as_stream(df)
+        return df
+
+    def _as_stream(self, df: DataFrame) -> DataFrame:
+        """A pipeline that was taken for a stateless one, as one that Spark runs as a whole."""
+        self._replace_plan(replace(self.plan, path=ReadPath.STREAM))
+        steps = [step for flow in flows(self.plan.stream) for step in flow.steps]
+        if any(isinstance(step, Join) and step.as_of is not None for step in steps):
+            return self._build()  # a stream cannot choose the commits that it joins
         return df
 
     def _streamed_before(self) -> bool:

@@ -35,6 +35,15 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
+STATE = {
+    # State outside the heap; a batch stores its changes, where Spark's own provider keeps two copies of all in memory.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""How new checkpoints keep the state of streams: Spark notes the provider in the offset log, and keeps to that."""
+
 REDACTION = "spark.redaction.regex"
 OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
 
@@ -45,6 +54,7 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
     REDACTION: SECRETS,
+    **STATE,
 }
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
@@ -255,4 +265,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     declare_catalogs(cloned, plans)
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         cloned.conf.set(key, DEFAULTS[key])
+    given = cloned.conf.getAll
+    for key in (key for key in STATE if key not in given):
+        cloned.conf.set(key, STATE[key])
     return cloned

@@ -27,14 +27,13 @@ from helios.spark.sources import offsets, readers, starting_offsets
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.spark.sources.offsets import SnapshotDelta
+from helios.spark.sources.past import table_commits
 from helios.spark.sources.snapshot import LAST_CHANGE, ROW_ID, columns, has_snapshot, source_table, vector_of
 from helios.spark.sources.snapshot_reader import SnapshotReader
 from helios.spark.sources.spans import SpanSource
+from helios.table.commit_times import CommitTimes
 from helios.table.offsets import IcebergOffset, SnapshotRange, between
-from helios.table.positions import Lag, Position, Span
-
-SNAPSHOT = "snapshot"
-"""The key of a pinned position: the snapshot at which a table is read once; null for an empty table."""
+from helios.table.positions import SNAPSHOT, Lag, Position, Span
 
 
 class IcebergReader(SpanSource):
@@ -254,6 +253,10 @@ class IcebergReader(SpanSource):
     @override
     def exists(self, pin: int | None) -> bool:
         return has_snapshot(self._spark, self.read_plan, pin)
+
+    def commits(self, pin: int | None) -> CommitTimes:
+        """The commit times of main, up to a pin."""
+        return table_commits(self._table(), self.read_plan.name, pin)
 
     @override
     def at_pin(self, pin: int | None) -> Span:

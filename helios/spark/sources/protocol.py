@@ -14,6 +14,7 @@ from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.sources.context import SourceContext
+from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
 
 
@@ -141,6 +142,14 @@ class CarriesOrder(Protocol):
 
     def keys(self) -> tuple[str, ...]:
         """The key columns."""
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A source whose earlier states can be read, by their commit times."""
+
+    def commits(self, pin: int | None) -> CommitTimes:
+        """The commit times of the states up to a pin."""
 
 
 def open_source(context: SourceContext, index: int) -> Source:

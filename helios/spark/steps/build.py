@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Observation
 
 from helios.model.flow import Flow
-from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.spark.sources.past import Past
+from helios.spark.steps.joins import Dated
 from helios.spark.steps.steps import Scope, apply
 
 
@@ -33,8 +35,16 @@ class Built:
         return sum(int(one.head()._2()) for one in found if one.nonEmpty())
 
 
-def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
-    """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`."""
+def build(
+    plan: Plan, rows: Callable[[int, ReadPlan], DataFrame], past: Callable[[int], Past | None] | None = None
+) -> Built:
+    """The pipeline's DataFrame over the rows of its sources, which are numbered as in `plan.reads`.
+
+    Args:
+        plan: The pipeline.
+        rows: The rows of a source.
+        past: The earlier states of a source that a join reads as of a time; None to have only the columns.
+    """
     numbered: Iterator[tuple[int, ReadPlan]] = iter(enumerate(plan.reads))
     scopes: list[Scope] = []
 
@@ -42,8 +52,35 @@ def build(plan: Plan, rows: Callable[[int, ReadPlan], DataFrame]) -> Built:
         df = rows(*next(numbered))
         return apply(df, declared.steps, scopes[0])
 
-    scopes.append(Scope(flow, earlier=plan.earlier_state))
+    def dated(declared: Flow) -> Dated:
+        index, read = next(numbered)
+        now = apply(rows(index, read), declared.steps, scopes[0])
+        known = past(index) if past is not None else None
+        return as_dated(now, declared, known, stateful=plan.path is ReadPath.STREAM)
+
+    scopes.append(Scope(flow, earlier=plan.earlier_state, dated=dated))
     try:
         return Built(flow(plan.stream), scopes[0].rejected, scopes[0].counted)
     finally:
         scopes.clear()  # the scope and `flow` name each other: such a cycle would keep the batch's DataFrames
+
+
+def as_dated(now: DataFrame, declared: Flow, past: Past | None, *, stateful: bool = False) -> Dated:
+    """The right side of a join as of a time.
+
+    Args:
+        now: Its rows.
+        declared: The flow that it is.
+        past: Its source's earlier states.
+        stateful: Whether the pipeline is planned as one stream.
+    """
+
+    def at(snapshot: int) -> DataFrame:
+        assert past is not None
+        return apply(past.rows(snapshot), declared.steps, Scope(_refuse_other))
+
+    return Dated(now, past, at, stateful)
+
+
+def _refuse_other(flow: Flow) -> DataFrame:
+    raise AssertionError(f"an earlier state is of one table, not of {flow.text()}")

@@ -55,7 +55,7 @@ def deduplicate(df: DataFrame, step: Dedupe, *, earlier: bool) -> DataFrame:
         return df.dropDuplicates(keys) if step.within is None else df.dropDuplicatesWithinWatermark(keys)
     if step.within is not None:
         return _kept(df, step, step.within)
-    times = {field.name.lower() for field in _marked(df)}
+    times = {field.name.lower() for field in marked_columns(df)}
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
         raise endless(step)
     return df.dropDuplicates(list(step.keys))
@@ -74,13 +74,14 @@ def marked(df: DataFrame, column: str, delay: int) -> DataFrame:
     return df.withMetadata(field.name, {**field.metadata, MARK: delay}) if field is not None else df
 
 
-def _marked(df: DataFrame) -> list[StructField]:
+def marked_columns(df: DataFrame) -> list[StructField]:
+    """The columns of watermarks."""
     return [field for field in df.schema.fields if MARK in field.metadata]
 
 
 def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     """The rows that lie later than `within` after the last kept row of their key."""
-    times = _marked(df)
+    times = marked_columns(df)
     if len(times) != 1:
         found = f"there are several: {', '.join(field.name for field in times)}" if times else "there is none"
         raise DeclarationError(
@@ -91,7 +92,7 @@ def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
             else 'write watermark("ts", "10 minutes") before it.',
         )
     [field] = times
-    time = _event_time(field)
+    time = event_time(field)
     message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {field.name} is null: "), _text(df))
     dated = df.where(F.when(time.isNotNull(), True).otherwise(F.raise_error(message).cast("boolean")))
     rows = dated.withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
@@ -101,7 +102,8 @@ def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
     return out.select(*columns)
 
 
-def _event_time(field: StructField) -> Column:
+def event_time(field: StructField) -> Column:
+    """The event time in a watermark's column."""
     column = F.col(quoted(field.name))
     if isinstance(field.dataType, StructType):  # the window of an aggregate
         return column["end"]

@@ -18,12 +18,14 @@ from pyspark.sql import functions as F
 from helios.errors import DeclarationError, HeliosError, InputError, Origin
 from helios.model import steps as s
 from helios.model.flow import Call, Flow, Step
+from helios.model.joins import Join, Union
 from helios.model.source import POSITION
 from helios.model.topic_changes import GONE, LOG
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 from helios.spark.steps.dedupe import deduplicate, marked
+from helios.spark.steps.joins import Dated, joined, joined_as_of
 
 HIDDEN = (POSITION, LOG, GONE)
 """Columns that steps pass through."""
@@ -41,12 +43,14 @@ class Scope:
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
         earlier: Whether the state in the checkpoint is an earlier version's, as in `Plan.earlier_state`.
+        dated: Reads the other side of a join as of a time; None where no step joins.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
     earlier: bool = False
+    dated: Callable[[Flow], Dated] | None = None
 
 
 # `sql()` steps share the view name `input`, which exists only while a query is analyzed.
@@ -173,14 +177,14 @@ def _dedupe(df: DataFrame, step: s.Dedupe, scope: Scope) -> DataFrame:
     return deduplicate(df, step, earlier=scope.earlier)
 
 
-def _join(df: DataFrame, step: s.Join, scope: Scope) -> DataFrame:
-    other = scope.read(step.other)
-    if step.how == "cross":
-        return df.crossJoin(other)
-    return df.join(other, on=list(step.on), how=step.how)
+def _join(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
+    if step.as_of is None:
+        return joined(df, scope.read(step.other), step)
+    assert scope.dated is not None
+    return joined_as_of(df, scope.dated(step.other), step)
 
 
-def _union(df: DataFrame, step: s.Union, scope: Scope) -> DataFrame:
+def _union(df: DataFrame, step: Union, scope: Scope) -> DataFrame:
     return df.unionByName(scope.read(step.other))
 
 
@@ -250,7 +254,7 @@ LOWERED: dict[type[Step], Callable[[DataFrame, Any, Scope], DataFrame]] = {
     s.Watermark: _watermark,
     s.Aggregate: _aggregate,
     s.Dedupe: _dedupe,
-    s.Join: _join,
-    s.Union: _union,
+    Join: _join,
+    Union: _union,
     s.Expect: _expect,
 }

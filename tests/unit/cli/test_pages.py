@@ -29,7 +29,8 @@ SCHEMA = pa.schema(
     ]
 )
 ELSEWHERE = {
-    "docs/reading.md", "docs/kafka.md", "docs/cdc.md", "docs/writing.md", "docs/metrics.md", "docs/architecture.md",
+    "docs/reading.md", "docs/kafka.md", "docs/cdc.md", "docs/writing.md", "docs/metrics.md", "docs/recipes.md",
+    "docs/architecture.md",
 }  # fmt: skip
 """Pages that other tests run or compile; architecture.md is compared with the code below."""
 

@@ -185,6 +185,14 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: join(SOURCE, on="id", how="iner"), "Did you mean 'inner'"),
         (lambda: join(SOURCE, on="id", how="left_ant"), "Did you mean 'left_anti'"),
         (lambda: join(SOURCE, on=[]), "at least one column in on="),
+        (lambda: join(SOURCE, on=[], as_of="ts"), "at least one column in on="),
+        (lambda: join(SOURCE, on="id", how="full", as_of="ts"), r"join\(as_of=, how='full'\).*is inner or left"),
+        (lambda: join(SOURCE, on="id", as_of=" "), r"join\(as_of=\) takes text"),
+        (lambda: join(SOURCE, on="id", as_of="ts", within=5), "as_of= joins a table as it was, within= two streams"),
+        (lambda: join(SOURCE, on="id", within=0), r"join\(within=0\) is not how far"),
+        (lambda: join(SOURCE, on="id", within=(1, 2, 3)), r"within=\(1, 2, 3\)\) is not how far"),  # type: ignore[arg-type]
+        (lambda: join(SOURCE, on="id", within="an hour"), "not a duration"),
+        (lambda: watermark("ts", "1h", on_late="keep"), r"watermark\(on_late=\).*'keep'"),  # type: ignore[arg-type]
         (lambda: join("a.t", on="id"), "takes a source or a stream, not str"),  # type: ignore[arg-type]
         (lambda: union(5), "takes a source or a stream"),  # type: ignore[arg-type]
         (lambda: step(5), "is not callable"),  # type: ignore[arg-type]
@@ -350,3 +358,12 @@ def test_near_misses() -> None:
 )
 def test_a_join_takes_sparks_own_names_and_has_one_in_plans(names: tuple[Any, ...], kind: str) -> None:
     assert {join(SOURCE, on="id", how=name).text().rpartition("how=")[2] for name in names} == {f"{kind})"}
+
+
+def test_a_join_by_event_time_shows_in_its_text() -> None:
+    as_of = join(SOURCE, on=["id", "day"], how="left", as_of="ts").text()
+    assert as_of.endswith(", on=id, day, how=left, as_of=ts)")
+    assert join(SOURCE, on="id", within="1 hour").text().endswith(", how=inner, within=1 h)")
+    assert join(SOURCE, on="id", within=(0, "90 s")).text().endswith(", how=inner, within=(0, 90 s))")
+    assert watermark("ts", "1h").text() == "watermark(ts, 1 h)"
+    assert watermark("ts", "1h", on_late="quarantine").text() == "watermark(ts, 1 h, on_late=quarantine)"

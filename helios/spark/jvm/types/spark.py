@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 from helios.spark.jvm.types.hadoop import JavaConfiguration
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.jvm.types.java import JavaArray, JavaObject, ScalaMap, ScalaSeq
+from helios.spark.jvm.types.java import JavaArray, JavaObject, ScalaMap, ScalaOption, ScalaSeq
 
 # types
 
@@ -219,6 +219,12 @@ class JavaSparkPlan(JavaObject, Protocol):
     def children(self) -> ScalaSeq[JavaSparkPlan]: ...
 
     def metrics(self) -> ScalaMap[str, JavaSqlMetric]: ...
+
+
+class JavaStateStoreWriter(JavaSparkPlan, Protocol):
+    """An `org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter`."""
+
+    def eventTimeWatermarkForLateEvents(self) -> ScalaOption[int]: ...
 
 
 class JavaSqlMetric(JavaObject, Protocol):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from helios.errors import DeclarationError, HeliosError, NotFound
 from helios.model import steps as s
 from helios.model.flow import Call, Transform
+from helios.model.joins import JOIN_KINDS, join, union
 from helios.model.memory import Memory
 from helios.plan.typing.infer import INFERRED, UnparsedExpression, infer
 from helios.plan.typing.schema import Column, Schema, from_ddl
@@ -373,10 +374,10 @@ def test_window_over_what_is_no_time() -> None:
 # join, union
 
 
-@pytest.mark.parametrize("how", s.JOIN_KINDS)
+@pytest.mark.parametrize("how", JOIN_KINDS)
 def test_join(how: str) -> None:
     left = from_ddl("name string NOT NULL, id bigint NOT NULL")
-    step = s.join(FLOW, on=[] if how == "cross" else "ID", how=how)
+    step = join(FLOW, on=[] if how == "cross" else "ID", how=how)
     right = from_ddl("zz string NOT NULL") if how == "cross" else OTHER
     result, problems = after(step, left, right)
     assert problems == []
@@ -395,7 +396,7 @@ def test_join(how: str) -> None:
 
 def test_join_columns_must_be_on_both_sides() -> None:
     left = from_ddl("key bigint, x int")
-    _, problems = after(s.join(FLOW, on="idd"), left, OTHER)
+    _, problems = after(join(FLOW, on="idd"), left, OTHER)
     assert [p.what for p in problems] == [
         "join(idd): the left side has no column 'idd'. Known: key, x.",
         "join(idd): the right side has no column 'idd'. Did you mean 'id'?",
@@ -403,30 +404,30 @@ def test_join_columns_must_be_on_both_sides() -> None:
 
 
 def test_a_column_on_both_sides_of_a_join_is_ambiguous() -> None:
-    problem = only_problem(s.join(FLOW, on="id"), from_ddl("id int, ZZ int"), OTHER)
+    problem = only_problem(join(FLOW, on="id"), from_ddl("id int, ZZ int"), OTHER)
     assert isinstance(problem, DeclarationError)
     assert "both sides have 'zz'" in problem.what
     assert problem.fix is not None
     assert "rename" in problem.fix
-    assert after(s.join(FLOW, on="id", how="semi"), from_ddl("id int, zz int"), OTHER)[1] == []
+    assert after(join(FLOW, on="id", how="semi"), from_ddl("id int, zz int"), OTHER)[1] == []
 
 
 def test_join_with_one_side_known_at_run() -> None:
-    assert after(s.join(FLOW, on="id"), COLUMNS, None) == (None, [])
-    assert after(s.join(FLOW, on="id"), None, OTHER) == (None, [])
-    assert list(clean(s.join(FLOW, on="i", how="anti"), from_ddl("id int, i int"), None)) == ["i", "id"]
-    assert "the right side" in only_problem(s.join(FLOW, on="idd"), None, OTHER).what
+    assert after(join(FLOW, on="id"), COLUMNS, None) == (None, [])
+    assert after(join(FLOW, on="id"), None, OTHER) == (None, [])
+    assert list(clean(join(FLOW, on="i", how="anti"), from_ddl("id int, i int"), None)) == ["i", "id"]
+    assert "the right side" in only_problem(join(FLOW, on="idd"), None, OTHER).what
 
 
 def test_union() -> None:
     left, right = from_ddl("a int NOT NULL, b string"), from_ddl("B string, A bigint")
-    assert clean(s.union(FLOW), left, right) == {"a": "bigint", "b": "string"}
-    assert clean(s.union(FLOW), from_ddl("a int"), from_ddl("a string")) == {"a": "unknown"}
-    assert after(s.union(FLOW), left, None) == (None, [])
+    assert clean(union(FLOW), left, right) == {"a": "bigint", "b": "string"}
+    assert clean(union(FLOW), from_ddl("a int"), from_ddl("a string")) == {"a": "unknown"}
+    assert after(union(FLOW), left, None) == (None, [])
 
 
 def test_a_union_of_different_columns() -> None:
-    _, problems = after(s.union(FLOW), from_ddl("id int, nmae int"), from_ddl("id int, name int"))
+    _, problems = after(union(FLOW), from_ddl("id int, nmae int"), from_ddl("id int, name int"))
     assert [p.what for p in problems] == [
         "union(): only the left side has 'nmae'. Did you mean 'name'?",
         "union(): only the right side has 'name'. Did you mean 'nmae'?",
@@ -525,7 +526,7 @@ def test_a_query_that_sqlglot_cannot_parse() -> None:
     "transform",
     [
         s.where("anything > 1"), s.rename({"a": "b"}), s.drop("a"), s.with_columns(x="a + 1"), s.cast(a="int"),
-        s.watermark("a", 1), s.dedupe("a"), s.select("*", "a"), s.union(FLOW), s.sql("SELECT * FROM input"),
+        s.watermark("a", 1), s.dedupe("a"), s.select("*", "a"), union(FLOW), s.sql("SELECT * FROM input"),
     ],
     ids=lambda t: t.text(),
 )  # fmt: skip

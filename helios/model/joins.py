@@ -1,0 +1,174 @@
+"""The steps that bring in another flow: joins, also by event time, and unions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeAlias, get_args
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.arguments import texts
+from helios.model.flow import Flow, Step, Transform
+from helios.model.values import caller, duration, show_seconds
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
+JOIN_KINDS: tuple[JoinKind, ...] = get_args(JoinKind)
+
+JoinAlias: TypeAlias = Literal[
+    "leftouter", "left_outer", "rightouter", "right_outer", "outer", "fullouter", "full_outer", "leftsemi", "left_semi",
+    "leftanti", "left_anti",
+]  # fmt: skip
+JOIN_ALIASES: Mapping[JoinKind | JoinAlias, JoinKind] = {
+    "leftouter": "left", "left_outer": "left", "rightouter": "right", "right_outer": "right", "outer": "full",
+    "fullouter": "full", "full_outer": "full", "leftsemi": "semi", "left_semi": "semi", "leftanti": "anti",
+    "left_anti": "anti",
+}  # fmt: skip
+"""Spark's other names of a join, and the one under which it is in plans and checkpoints."""
+
+TIMED_KINDS: tuple[JoinKind, ...] = ("inner", "left")
+"""The joins that go by event time too."""
+
+Duration: TypeAlias = "float | str | timedelta"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Step):
+    """A join with another flow.
+
+    Attributes:
+        other: The right side.
+        on: The columns that are equal.
+        how: The kind.
+        as_of: The column of event time at which the right side, a table, is read; None for a plain join.
+        within: How many seconds the right side's event time may lie before and after the left's; None for any.
+    """
+
+    other: Flow
+    on: tuple[str, ...]
+    how: JoinKind
+    as_of: str | None = None
+    within: tuple[float, float] | None = None
+
+    def text(self) -> str:
+        as_of = f", as_of={self.as_of}" if self.as_of is not None else ""
+        return f"join({self.other.text()}, on={', '.join(self.on)}, how={self.how}{as_of}{self._bounds})"
+
+    @property
+    def short(self) -> str:
+        """The join without its right side, as graphs and messages have it."""
+        on = f" on {', '.join(self.on)}" if self.on else ""
+        as_of = f" as of {self.as_of}" if self.as_of is not None else ""
+        return f"{self.how} join{on}{as_of}{self._bounds.replace(', within=', ' within ')}"
+
+    @property
+    def _bounds(self) -> str:
+        if self.within is None:
+            return ""
+        before, after = (show_seconds(seconds) if seconds else "0" for seconds in self.within)
+        return f", within={before}" if before == after else f", within=({before}, {after})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Union(Step):
+    other: Flow
+
+    def text(self) -> str:
+        return f"union({self.other.text()})"
+
+
+def join(
+    right: Flow,
+    *,
+    on: str | Sequence[str],
+    how: JoinKind | JoinAlias = "inner",
+    as_of: str | None = None,
+    within: Duration | tuple[Duration, Duration] | None = None,
+) -> Transform:
+    """Joins another source or stream: `join(airlines, on="carrier", how="left")`.
+
+    With `as_of=` each row sees a table as it was at the row's own time: `join(prices, on="item", as_of="ts")`. Where
+    the right side has `valid_from` and `valid_to`, as `.upsert(..., history=True)` writes them, a row is there while
+    `valid_from <= ts < valid_to`, and a null border is open. Otherwise it goes by the commits of the table's main: the
+    snapshot that was current at the time counts, from the millisecond of its commit on. A time before the first commit
+    sees nothing, one before the retained history stops the run, and one behind the last sees the newest that the batch
+    reads. All rows that are there with one key match; a null key or time matches none. Times without a zone are UTC.
+
+    With `within=` two streams are joined whose event times, those of both watermarks, are near each other, so that
+    neither waits for ever: `join(clicks, on="ad", how="left", within=(0, "1 hour"))`.
+
+    Args:
+        right: The other side. A batch source is read again, at one snapshot, for every batch of a stateless pipeline.
+        on: Column names that both sides have. They appear once in the result.
+        how: inner, left, right, full, semi, anti or cross; or another name that Spark has for one, such as outer,
+            left_outer or left_anti. With `as_of` or `within` it is inner or left.
+        as_of: The column of the left side, a timestamp, at whose time the right side is read.
+        within: How far the right side's event time may lie before and after the left's, as one duration or a pair;
+            both borders match.
+
+    Raises:
+        DeclarationError: `right` is not a source or stream, or `how` is unknown, or does not go by time.
+    """
+    kind = _kind(right, how)
+    keys = (on,) if isinstance(on, str) else tuple(on)
+    _refuse_untimed(kind, as_of, within)
+    if not keys and kind != "cross":
+        raise DeclarationError("join() needs at least one column in on=.", where=caller())
+    time = texts([as_of], "join(as_of=)")[0] if as_of is not None else None
+    bounds = _within(within) if within is not None else None
+    return Transform(steps=(Join(other=right, on=texts(keys, "join"), how=kind, as_of=time, within=bounds),))
+
+
+def _kind(right: Flow, how: JoinKind | JoinAlias) -> JoinKind:
+    if not isinstance(right, Flow):
+        raise DeclarationError(
+            f"join() takes a source or a stream, not {type(right).__name__}.",
+            where=caller(),
+            fix='write join(Iceberg.source("ns.table"), on="id").',
+        )
+    kind = JOIN_ALIASES.get(how) or next((one for one in JOIN_KINDS if one == how), None)
+    if kind is None:
+        known = near_miss(str(how), (*JOIN_KINDS, *JOIN_ALIASES))
+        raise DeclarationError(f"join(how={how!r}) is unknown. {known}", where=caller())
+    return kind
+
+
+def _refuse_untimed(kind: JoinKind, as_of: object, within: object) -> None:
+    """Raises if a join is to go by time in two ways, or is of a kind that does not."""
+    named = [name for name, value in (("as_of", as_of), ("within", within)) if value is not None]
+    if len(named) == 2:
+        raise DeclarationError(
+            "join(as_of=, within=): as_of= joins a table as it was, within= two streams.",
+            where=caller(),
+            fix="leave one of them out.",
+        )
+    if named and kind not in TIMED_KINDS:
+        raise DeclarationError(
+            f"join({named[0]}=, how={kind!r}): a join by event time is inner or left.",
+            where=caller(),
+            fix='write how="left".',
+        )
+
+
+def _within(given: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
+    """Seconds before and after; one of them may be 0."""
+    pair = given if isinstance(given, tuple) else (given, given)
+    if len(pair) != 2 or all(one == 0 for one in pair):
+        raise DeclarationError(
+            f"join(within={given!r}) is not how far two times may lie apart.",
+            where=caller(),
+            fix='write within="1 hour", or before and after: within=(0, "1 hour").',
+        )
+    before, after = (0.0 if one == 0 else duration(one, "within") for one in pair)
+    return before, after
+
+
+def union(other: Flow) -> Transform:
+    """Adds the rows of another source or stream, matched by column name: `union(Iceberg.source("ns.more"))`."""
+    if not isinstance(other, Flow):
+        raise DeclarationError(
+            f"union() takes a source or a stream, not {type(other).__name__}.",
+            where=caller(),
+            fix='write union(Iceberg.source("ns.more")).',
+        )
+    return Transform(steps=(Union(other=other),))

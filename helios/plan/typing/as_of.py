@@ -1,0 +1,179 @@
+"""Joins by event time: with a table as it was, or of two streams within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.model.flow import Flow, Step
+from helios.model.joins import Join, Union
+from helios.model.modes import VALID_FROM, VALID_TO
+from helios.model.steps import Expect
+from helios.plan.typing.aggregates import is_streaming
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.watermarks import has_watermark
+
+TIMES = ("timestamp", "timestamp_ntz")
+BORDERS = (*TIMES, "date")
+"""The types of event times, and of the borders of a version."""
+
+
+class Way(Enum):
+    """How a table is read as it was; plans print the value."""
+
+    VALIDITY = "by valid_from and valid_to"
+    COMMITS = "by the table's commit times"
+    UNKNOWN = "by valid_from and valid_to if it has them, else by commit times: known at run"
+
+
+def timed_join_problems(step: Step, flow: Flow, left: Schema | None, right: Schema | None) -> list[HeliosError]:
+    """The problems of a join by event time.
+
+    Args:
+        step: A step.
+        flow: The flow that it is a step of.
+        left: The columns before it; None where they are known only at run.
+        right: The columns of the other side.
+    """
+    if not isinstance(step, Join):
+        return []
+    if step.as_of is not None:
+        return [*_left_problems(step, step.as_of, left), *_right_problems(step, right)]
+    return _unmarked(step, flow) if step.within is not None else []
+
+
+def as_of_way(step: Join, right: Schema | None) -> Way:
+    """How the right side of a join without problems is read."""
+    if right is None or not right.exact:
+        return Way.UNKNOWN
+    return Way.VALIDITY if has_validity(step, right.names) else Way.COMMITS
+
+
+def has_validity(step: Join, names: Iterable[str]) -> bool:
+    """Whether the columns of a right side say from when to when each row is valid.
+
+    Raises:
+        DeclarationError: They have one of the two.
+    """
+    known = {name.lower() for name in names}
+    found = [name for name in (VALID_FROM, VALID_TO) if name in known]
+    if len(found) == 1:
+        (other,) = {VALID_FROM, VALID_TO} - set(found)
+        raise DeclarationError(
+            f"{short(step)}: the right side has {found[0]!r} and no {other!r}.",
+            where=step.origin,
+            fix=f"give it both, or drop {found[0]!r} to go by commit times. From the begin of each version the end is "
+            'with_columns(valid_to="lead(valid_from) OVER (PARTITION BY id ORDER BY valid_from)").',
+        )
+    return len(found) == 2
+
+
+def time_problem(step: Join, column: Column, allowed: tuple[str, ...], side: str) -> DeclarationError | None:
+    """The problem of a column that is no time."""
+    if column.kind.name in (*allowed, "unknown"):
+        return None
+    return DeclarationError(
+        f"{short(step)}: {column.name!r} of the {side} side is {column.type}, not a timestamp.",
+        where=step.origin,
+        fix=f'convert it first: with_columns({{"{column.name}": "to_timestamp(...)"}}).',
+    )
+
+
+def short(step: Join) -> str:
+    """A join by time in a message."""
+    return f"join(on={', '.join(step.on)}, as_of={step.as_of})"
+
+
+def _left_problems(step: Join, name: str, left: Schema | None) -> Iterator[HeliosError]:
+    if left is None or "." in name or "`" in name:
+        return  # looked at when the run begins
+    column = left.get(name)
+    if column is None:
+        if left.exact:
+            what = f"{short(step)}: the left side has no column {name!r}. {near_miss(name, left.names)}"
+            yield NotFound(what, where=step.origin)
+        return
+    problem = time_problem(step, column, TIMES, "left")
+    if problem is not None:
+        yield problem
+
+
+def _right_problems(step: Join, right: Schema | None) -> Iterator[HeliosError]:
+    if is_streaming(step.other):
+        yield DeclarationError(
+            f"{short(step)}: {step.other.source.label()} is followed, and as_of= joins a table as it was.",
+            where=step.origin,
+            fix="leave .incremental() out of the right side: each batch reads it anew; two streams are joined with "
+            "within=.",
+        )
+        return
+    if right is None or not right.exact:
+        return
+    try:
+        valid = has_validity(step, right.names)
+    except DeclarationError as problem:
+        yield problem
+        return
+    if not valid:
+        yield from commit_time_problems(step)
+        return
+    for name in (VALID_FROM, VALID_TO):
+        column = right.get(name)
+        found = time_problem(step, column, BORDERS, "right") if column is not None else None
+        if found is not None:
+            yield found
+            return
+
+
+def commit_time_problems(step: Join) -> list[HeliosError]:
+    """The problems of a right side that is to be read at earlier commits."""
+    source = step.other.source
+    mixed = next((one for one in step.other.steps if isinstance(one, (Join, Union, Expect))), None)
+    if source.no_past is not None:
+        why = f"{source.label()} {source.no_past}"
+        fix = "join an Iceberg table as it stands, or give the right side the columns valid_from and valid_to."
+    elif mixed is not None:
+        why = f"{mixed.text()} is no step over one state of a table"
+        fix = "write the right side to a table of its own, with .upsert(..., history=True), and join that."
+    else:
+        return []
+    return [
+        DeclarationError(
+            f"{short(step)}: the right side has no valid_from and valid_to, so that it is read as it was by its "
+            f"commits, and {why}.",
+            where=step.origin,
+            fix=fix,
+        )
+    ]
+
+
+def stateful_as_of(step: Join) -> DeclarationError:
+    """The problem of commit times in a pipeline whose state Spark keeps."""
+    return DeclarationError(
+        f"{short(step)}: Spark plans this stateful stream once, so that a batch cannot choose the commits that it "
+        "joins.",
+        where=step.origin,
+        fix="join a table with valid_from and valid_to, as .upsert(..., history=True) writes it; or write the rows to "
+        "a table first, and join in a second pipeline.",
+    )
+
+
+def _unmarked(step: Join, flow: Flow) -> list[HeliosError]:
+    """The problem of bounds between two sides of which one has no event time."""
+    before = []
+    for one in flow.steps:
+        if one is step:
+            break
+        before.append(one)
+    lacking = [side for side, steps in (("left", before), ("right", step.other.steps)) if not has_watermark(steps)]
+    if not lacking:
+        return []
+    return [
+        DeclarationError(
+            f"{step.short}: within= is a span between two event times, and no watermark says which column that is on "
+            f"the {lacking[0]} side.",
+            where=step.origin,
+            fix='put watermark("ts", "10 minutes") into each side, before the join.',
+        )
+    ]

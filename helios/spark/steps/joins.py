@@ -1,0 +1,180 @@
+"""Joins: by keys, with a table as it was at each row's time, and of two streams within bounds of their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField
+
+from helios.errors import DeclarationError, RunError
+from helios.model.joins import Join
+from helios.model.modes import VALID_FROM, VALID_TO
+from helios.plan.typing.as_of import (
+    BORDERS,
+    TIMES,
+    commit_time_problems,
+    has_validity,
+    short,
+    stateful_as_of,
+    time_problem,
+)
+from helios.plan.typing.schema import Column as Typed
+from helios.spark.jvm.sql import quoted
+from helios.spark.sources.past import Past
+from helios.spark.steps.dedupe import event_time, marked_columns
+from helios.table.commit_times import CommitTimes
+
+TIME, STATE, KEY = "__helios_as_of", "__helios_state", "__helios_on_"
+BEFORE = -1
+"""The state of a row before the first commit."""
+
+
+@dataclass(frozen=True)
+class Dated:
+    """The right side of a join as of a time.
+
+    Attributes:
+        now: Its rows as they are at the batch.
+        past: Its source's earlier states; None where rows are not read, but only columns looked at.
+        at: Its rows at a snapshot, after its steps.
+        stateful: Whether the pipeline is planned as one stream, once.
+    """
+
+    now: DataFrame
+    past: Past | None
+    at: Callable[[int], DataFrame]
+    stateful: bool = False
+
+
+def joined(df: DataFrame, other: DataFrame, step: Join) -> DataFrame:
+    """A join by keys, within the bounds of the two event times where there are any."""
+    if step.within is not None:
+        return _within(df, other, step, step.within)
+    return df.crossJoin(other) if step.how == "cross" else df.join(other, on=list(step.on), how=step.how)
+
+
+def joined_as_of(df: DataFrame, other: Dated, step: Join) -> DataFrame:
+    """A join with the rows that a table had at the time of each row.
+
+    Raises:
+        DeclarationError: A column that is no time, or a right side without a past.
+        RunError: A row lies before the retained history.
+    """
+    assert step.as_of is not None
+    time = _typed(df, step, step.as_of, TIMES, "left")
+    if has_validity(step, other.now.columns):
+        return _by_validity(df, other.now, step, time)
+    for problem in commit_time_problems(step):
+        raise problem
+    if other.stateful:
+        raise stateful_as_of(step)
+    if other.past is None:
+        return df.join(other.now, on=list(step.on), how=step.how)
+    return _by_commits(df, other, step, time, other.past.commits())
+
+
+def _typed(df: DataFrame, step: Join, name: str, allowed: tuple[str, ...], side: str) -> Column:
+    """A column of time, as a timestamp."""
+    named = next((field.name for field in df.schema.fields if field.name.lower() == name.lower()), None)
+    column = F.col(quoted(named)) if named is not None else F.col(name)
+    kind = df.select(column).schema[0].dataType.simpleString()
+    problem = time_problem(step, Typed(name, kind), allowed, side)
+    if problem is not None:
+        raise problem
+    return column.cast("timestamp")
+
+
+# by validity
+
+
+def _by_validity(df: DataFrame, now: DataFrame, step: Join, time: Column) -> DataFrame:
+    begin, end = (_typed(now, step, name, BORDERS, "right") for name in (VALID_FROM, VALID_TO))
+    met = time.isNotNull() & (begin.isNull() | (begin <= time)) & (end.isNull() | (time < end))
+    return _on(df, now, step, met)
+
+
+def _on(df: DataFrame, other: DataFrame, step: Join, met: Column) -> DataFrame:
+    """A join by keys and a condition over both sides, with the columns that a join by keys alone has."""
+    keys = {name.lower(): f"{KEY}{at}" for at, name in enumerate(step.on)}
+    renamed = {name: keys[name.lower()] for name in other.columns if name.lower() in keys}
+    same = [F.col(quoted(name)) == F.col(keys[name.lower()]) for name in step.on]
+    out = df.join(other.withColumnsRenamed(renamed), reduce(Column.__and__, same) & met, step.how)
+    mine = [name for name in df.columns if name.lower() not in keys]
+    theirs = [name for name in other.columns if name.lower() not in keys]
+    return out.select(*map(quoted, (*step.on, *mine, *theirs)))
+
+
+# by commit times
+
+
+def _by_commits(df: DataFrame, other: Dated, step: Join, time: Column, commits: CommitTimes) -> DataFrame:
+    """A join with the state that was current at the time of each row; each state that occurs is read once."""
+    dated = df.withColumn(TIME, F.unix_micros(time)).withColumn(STATE, F.expr(_state_at(commits.starts)))
+    found = {row[0] for row in dated.select(STATE).distinct().collect()}
+    if BEFORE in found and not commits.complete:
+        raise _before_history(dated, step, commits)
+    states = sorted(state for state in found if state is not None and state != BEFORE)
+    parts = [other.at(commits.snapshots[state]).withColumn(STATE, F.lit(state)) for state in states]
+    right = reduce(DataFrame.unionByName, parts) if parts else other.now.limit(0).withColumn(STATE, F.lit(BEFORE))
+    # A time that another reading of the rows makes another one must not lose a row.
+    known = F.col(STATE).isNull() | F.col(STATE).isin(BEFORE, *states)
+    changed = F.raise_error(F.lit(f"helios: {short(step)}: the time of a row is not the same when it is read again"))
+    dated = dated.withColumn(STATE, F.when(known, F.col(STATE)).otherwise(changed.cast("int"))).drop(TIME)
+    return dated.join(right, on=[*step.on, STATE], how=step.how).drop(STATE)
+
+
+def _state_at(starts: Sequence[int]) -> str:
+    """SQL of the last start that is not after a time, by its index: a search by halves."""
+
+    def search(low: int, high: int) -> str:
+        if low == high:
+            return str(low)
+        middle = (low + high + 1) // 2
+        return f"if({TIME} >= {starts[middle]}L, {search(middle, high)}, {search(low, middle - 1)})"
+
+    return f"if({TIME} IS NULL, CAST(NULL AS int), {search(BEFORE, len(starts) - 1)})"
+
+
+def _before_history(dated: DataFrame, step: Join, commits: CommitTimes) -> RunError:
+    first = F.timestamp_micros(F.min(TIME)).cast("string")
+    [row] = dated.where(F.col(STATE) == BEFORE).agg(first, F.count(F.lit(1))).collect()
+    rows = "a row's time is" if row[1] == 1 else f"the times of {row[1]:,} rows begin at"
+    since = "no commit of main is retained"
+    if commits.starts:
+        begun = dated.sparkSession.range(1).select(F.timestamp_micros(F.lit(commits.starts[0])).cast("string"))
+        since = f"the retained history begins at {begun.collect()[0][0]}"
+    return RunError(
+        f"{short(step)}: {rows} {row[0]}, and {since}: what {commits.table} held then has expired. Nothing of the "
+        "batch was written.",
+        where=step.origin,
+        fix=f'leave such rows out, where("{step.as_of} >= ..."), keep snapshots for longer than rows are late, or '
+        "join a table with valid_from and valid_to, as .upsert(..., history=True) writes it.",
+    )
+
+
+# within bounds
+
+
+def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, float]) -> DataFrame:
+    left, right = (_marked(one, step, side) for one, side in ((df, "left"), (other, "right")))
+    before, after = (F.expr(f"INTERVAL {round(seconds * 1000)} MILLISECONDS") for seconds in bounds)
+    return _on(df, other, step, (right >= left - before) & (right <= left + after))
+
+
+def _marked(df: DataFrame, step: Join, side: str) -> Column:
+    fields: list[StructField] = marked_columns(df)
+    if len(fields) != 1:
+        names = ", ".join(field.name for field in fields)
+        found = f"there are several: {names}" if fields else "there is none"
+        raise DeclarationError(
+            f"{step.short}: within= goes by the event time of the watermark's column, and on the {side} side {found}.",
+            where=step.origin,
+            fix="drop the time that does not count, before the join."
+            if fields
+            else 'write watermark("ts", "10 minutes") in it, before the join.',
+        )
+    return event_time(fields[0])

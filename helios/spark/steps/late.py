@@ -1,0 +1,80 @@
+"""The rows of a batch that a window or `dedupe` takes no more, as the watermark has passed them."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from helios.errors import DeclarationError
+from helios.model.flow import Flow
+from helios.model.steps import Aggregate
+from helios.plan.typing.late import LateRule
+from helios.spark.jvm.sql import quoted
+from helios.spark.steps.dedupe import event_time, marked_columns
+from helios.spark.steps.steps import Scope, apply, rejected
+
+
+def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:
+    """The late rows of a batch, in the form of the quarantine.
+
+    They are those that Spark's operators drop (`WatermarkSupport.watermarkExpression`): the end of a window, or the
+    event time where there is none, is not after the watermark. Of overlapping windows one that has ended is enough.
+
+    Args:
+        rows: The rows of the batch's source.
+        rule: What makes them late.
+        watermark: The watermark of the batch before, by which Spark drops rows, in milliseconds since 1970.
+    """
+    df = apply(rows, rule.before, Scope(_refuse_other))
+    time = _time(df, rule)
+    micros = F.unix_micros(time)
+    end = _first_end(micros, rule.step) if isinstance(rule.step, Aggregate) else micros
+    passed = F.lit(watermark * 1000)
+    reason = F.concat(
+        F.lit("late: "),
+        time.cast("string"),
+        _ended(end, rule),
+        F.lit(", and the watermark is at "),
+        F.timestamp_micros(passed).cast("string"),
+    )
+    return rejected(df.where(end <= passed), reason, rule.watermark.text())
+
+
+def _time(df: DataFrame, rule: LateRule) -> Column:
+    if isinstance(rule.step, Aggregate):
+        assert rule.step.window is not None
+        name = rule.step.window[0]
+        column = F.col(quoted(name)) if name in df.columns else F.col(name)
+        return column.cast("timestamp")
+    fields = marked_columns(df)
+    if len(fields) != 1 or isinstance(fields[0].dataType, StructType):
+        raise DeclarationError(
+            f"{rule.watermark.text()}: the event time of its rows is not one column in front of {rule.step.text()}.",
+            where=rule.watermark.origin,
+            fix="keep the watermark's column, or leave on_late= out.",
+        )
+    return event_time(fields[0]).cast("timestamp")
+
+
+def _first_end(micros: Column, step: Aggregate) -> Column:
+    """The end of the first window that a time lies in; of a session, its end if no other row prolongs it."""
+    assert step.window is not None
+    _, size, slide = step.window
+    width = round(size * 1000) * 1000
+    if step.session:
+        return micros + F.lit(width)
+    every = round((slide or size) * 1000) * 1000
+    before = micros - F.lit(width)  # windows begin at multiples of `every`, the first of them after this
+    return before - F.pmod(before, F.lit(every)) + F.lit(every) + F.lit(width)
+
+
+def _ended(end: Column, rule: LateRule) -> Column:
+    if not isinstance(rule.step, Aggregate):
+        return F.lit("")
+    kind = "session" if rule.step.session else "window"
+    return F.concat(F.lit(f", whose {kind} ended at "), F.timestamp_micros(end).cast("string"))
+
+
+def _refuse_other(flow: Flow) -> DataFrame:
+    raise AssertionError(f"no other flow comes before the state, and {flow.text()} does")

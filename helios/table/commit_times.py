@@ -1,0 +1,113 @@
+"""The states that a table had on main, by their commit times, as far as its history is retained; from its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+REWRITE = "replace"
+"""The operation of commits that rewrite files and change no row."""
+
+
+@dataclass(frozen=True)
+class CommitTimes:
+    """Which snapshot was current when.
+
+    Attributes:
+        table: The table's name.
+        starts: The times from which on each state was current, in microseconds since 1970, ascending.
+        snapshots: The snapshot of each state; of several with the same rows the last one.
+        complete: Whether the table was empty before the first of them; else the history before it has expired.
+    """
+
+    table: str
+    starts: tuple[int, ...]
+    snapshots: tuple[int, ...]
+    complete: bool
+
+
+def commit_times(metadata: Mapping[str, Any], name: str, pin: int | None) -> CommitTimes:
+    """The commit times of a table's main, up to a snapshot.
+
+    They are those of the table's log, which tells rollbacks too. A state lasts until the first later entry of the log
+    by time: where the clocks of two writers differ, the later entry counts from its own time on.
+
+    Args:
+        metadata: The table's metadata, as in its metadata file.
+        name: The table's name.
+        pin: The last snapshot; None for an empty table.
+
+    Examples:
+        >>> snapshots = [{"snapshot-id": 7, "sequence-number": 1}, {"snapshot-id": 8, "parent-snapshot-id": 7}]
+        >>> log = [{"timestamp-ms": 1000, "snapshot-id": 7}, {"timestamp-ms": 2000, "snapshot-id": 8}]
+        >>> commit_times({"snapshots": snapshots, "snapshot-log": log}, "a.t", 8)
+        CommitTimes(table='a.t', starts=(1000000, 2000000), snapshots=(7, 8), complete=True)
+    """
+    known = {int(one["snapshot-id"]): one for one in metadata.get("snapshots") or ()}
+    log = [(int(e["timestamp-ms"]), int(e["snapshot-id"])) for e in metadata.get("snapshot-log") or ()]
+    ends = [at for at, (_, snapshot) in enumerate(log) if snapshot == pin]
+    if not ends:
+        return CommitTimes(name, (), (), complete=pin is None)
+    states, complete = _retained(known, log[: ends[-1] + 1])
+    lasting: list[tuple[int, int]] = []
+    for at, snapshot in reversed(states):
+        if not lasting or at < lasting[-1][0]:
+            lasting.append((at, snapshot))
+    lasting.reverse()
+    return CommitTimes(
+        name, tuple(at * 1000 for at, _ in lasting), tuple(snapshot for _, snapshot in lasting), complete
+    )
+
+
+def _retained(
+    known: Mapping[int, Mapping[str, Any]], log: Sequence[tuple[int, int]]
+) -> tuple[list[tuple[int, int]], bool]:
+    """The entries of a log after its last gap, rewrites as one with what they rewrite; and whether none came before."""
+    states: list[tuple[int, int]] = []
+    seen: set[int] = set()
+    complete = False
+    for at, id in log:
+        if id not in known:
+            states, seen, complete = [], set(), False
+            continue
+        if id not in seen and not _follows(known, id, seen):
+            states, seen, complete = [], set(), _first(known, id)
+        operation = (known[id].get("summary") or {}).get("operation")
+        if states and operation == REWRITE and _parent(known, id) == states[-1][1]:
+            states[-1] = (states[-1][0], id)
+        else:
+            states.append((at, id))
+        seen.add(id)
+    return states, complete
+
+
+def _parent(known: Mapping[int, Mapping[str, Any]], id: int) -> int | None:
+    parent = known[id].get("parent-snapshot-id")
+    return int(parent) if parent is not None else None
+
+
+def _follows(known: Mapping[int, Mapping[str, Any]], id: int, seen: set[int]) -> bool:
+    """Whether a snapshot descends from one of those, by snapshots that are all retained."""
+    one: int | None = id
+    while one is not None and one in known:
+        one = _parent(known, one)
+        if one in seen:
+            return True
+    return False
+
+
+def _first(known: Mapping[int, Mapping[str, Any]], id: int) -> bool:
+    """Whether no snapshot was before a snapshot and those that it descends from.
+
+    PyIceberg's expiry takes away the parent ids of the snapshots that it keeps.
+    """
+    while (parent := _parent(known, id)) is not None:
+        if parent not in known:
+            return False
+        id = parent
+    number = int(known[id].get("sequence-number") or 0)
+    if number:
+        return number == 1
+    summary = known[id].get("summary") or {}  # format v1 has no sequence numbers
+    return summary.get("total-data-files") == summary.get("added-data-files")
