@@ -36,7 +36,7 @@ FEW = settings(
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-MANY = settings(FEW, max_examples=12, derandomize=False)
+MANY = settings(FEW, max_examples=5, derandomize=False)
 
 Row = tuple[int, int, int]
 
