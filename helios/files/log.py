@@ -287,10 +287,10 @@ class FileLog:
         Args:
             at: The place of that entry, which is kept, as are those that are in one file with it.
         """
-        _, found = next(self._chain(at))
-        oldest = found[0]
-        if not oldest.previous:
+        _, found = next(self._chain(at), ("", []))
+        if not found or not found[0].previous:  # no entry yet, or none before
             return
+        oldest = found[0]
         self._note_forgotten(oldest)  # first: it ends the chain, and a crash leaves files that nobody needs
         kept = f"{oldest.number - 1}.{oldest.previous[:12]}{FORGOTTEN}"
         for name in self._store.names(self._folder):

@@ -221,6 +221,12 @@ def test_what_is_left_of_a_forgotten_log_proves_what_it_has(disk: Disk) -> None:
         log_of(disk).load(place)
 
 
+def test_a_log_without_entries_has_nothing_to_forget(disk: Disk) -> None:
+    log = log_of(disk)
+    log.forget(Place(log=log.location))
+    assert list(disk.root.iterdir()) == []
+
+
 def test_a_driver_that_died_while_it_forgot(disk: Disk) -> None:
     places = written(disk, 5)
     kept = {path.name: path.read_text() for path in parts(disk)}
