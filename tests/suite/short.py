@@ -290,6 +290,27 @@ PROMISES = (
 )
 
 
+RELATIVES = (
+    *of(
+        f"{CONFORMANCE}/test_failures.py",
+        "test_compaction_between_two_batches",
+        "test_another_writer_between_two_batches",
+    ),
+    *of(f"{STREAMING}/test_csv_lines.py", "test_many_columns"),
+    *of(f"{STREAMING}/test_quarantine.py", "test_null_keys_and_deletes_share_the_memory_of_the_pipeline"),
+    *of(f"{STREAMING}/test_views.py", "test_a_view_equals_the_full_recompute[3-merge-on-read]"),
+    *of(f"{STREAMING}/test_changes_engine.py", "test_replayed_changes_equal_the_table[mor2-3]"),
+    *of(f"{STREAMING}/test_stateful.py", "test_sessions_equal_the_reference[True]"),
+    *of("tests/kafka/test_mirror.py", "test_tables_that_change_together"),
+    *of(
+        "tests/kafka/test_debezium.py",
+        "test_values_that_do_not_fit_their_type_are_bad",
+        "test_snapshots_and_changes_go_by_kafkas_order[4]",
+    ),
+)
+"""Tests of half a minute, of whose kind a shorter one runs in `make test-all`: these are slow."""
+
+
 def mark(item: pytest.Item) -> None:
     """Marks a test by its folder, by what it costs, and as short."""
     folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else "unit"  # helios's doctests
@@ -301,6 +322,8 @@ def mark(item: pytest.Item) -> None:
         item.add_marker("spark")
     elif not item.get_closest_marker("unit"):
         item.add_marker("process")
+    if any(within(item.nodeid, name) for name in RELATIVES):
+        item.add_marker("slow")
     unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
     if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
