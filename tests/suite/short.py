@@ -322,8 +322,8 @@ def mark(item: pytest.Item) -> None:
         item.add_marker("spark")
     elif not item.get_closest_marker("unit"):
         item.add_marker("process")
-    if any(within(item.nodeid, name) for name in RELATIVES):
-        item.add_marker("slow")
     unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
     if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
+    elif any(within(item.nodeid, name) for name in RELATIVES):
+        item.add_marker("slow")
