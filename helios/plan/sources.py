@@ -134,6 +134,15 @@ def _webhook(source: WebhookSource, around: Surroundings) -> Described:
     return ReadPlan(source=source, schema=Schema((*added, *schema.columns))), []
 
 
+TOPICS = SourceRow(
+    reader="helios.spark.sources.kafka:KafkaReader",
+    describe=_kafka,
+    jars=("kafka",),
+    looks="helios.spark.sources.looks:kafka",
+    why="stateless over topics: each batch reads its range of offsets as a batch",
+    units="records",
+)
+
 SOURCES: dict[type[Source], SourceRow] = {
     IcebergSource: SourceRow(
         reader="helios.spark.sources.iceberg:IcebergReader",
@@ -148,29 +157,16 @@ SOURCES: dict[type[Source], SourceRow] = {
         absent=nothing_at,
         why="stateless over a folder: each batch reads the files that the source's log names",
     ),
-    KafkaSource: SourceRow(
-        reader="helios.spark.sources.kafka:KafkaReader",
-        describe=_kafka,
-        jars=("kafka",),
-        looks="helios.spark.sources.looks:kafka",
-        why="stateless over topics: each batch reads its range of offsets as a batch",
-        units="records",
-    ),
-    CdcSource: SourceRow(
+    KafkaSource: TOPICS,
+    CdcSource: TOPICS._replace(
         reader="helios.spark.sources.debezium:DebeziumReader",
         describe=_debezium,
-        jars=("kafka",),
         looks="helios.spark.sources.looks:changes",
-        why="stateless over topics: each batch reads its range of offsets as a batch",
-        units="records",
     ),
-    ChangeLogSource: SourceRow(
+    ChangeLogSource: TOPICS._replace(
         reader="helios.spark.sources.change_log:ChangeLogReader",
         describe=_change_log,
-        jars=("kafka",),
         looks="helios.spark.sources.looks:changes",
-        why="stateless over topics: each batch reads its range of offsets as a batch",
-        units="records",
     ),
     WebhookSource: SourceRow(
         reader="helios.spark.sources.webhook:WebhookReader",

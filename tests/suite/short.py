@@ -290,7 +290,7 @@ PROMISES = (
 )
 
 
-RELATIVES = (
+LONG = (
     *of(
         f"{CONFORMANCE}/test_failures.py",
         "test_compaction_between_two_batches",
@@ -308,7 +308,7 @@ RELATIVES = (
         "test_snapshots_and_changes_go_by_kafkas_order[4]",
     ),
 )
-"""Tests of half a minute, of whose kind a shorter one runs in `make test-all`: these are slow."""
+"""Tests of half a minute that would take CI over its hour: `make test-slow` alone runs them."""
 
 
 def mark(item: pytest.Item) -> None:
@@ -325,5 +325,5 @@ def mark(item: pytest.Item) -> None:
     unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
     if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
-    elif any(within(item.nodeid, name) for name in RELATIVES):
+    elif any(within(item.nodeid, name) for name in LONG):
         item.add_marker("slow")

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from helios.spark.jvm.sql import struct_of
+
 
 def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[object]]) -> DataFrame:
     """A DataFrame of a few values.
@@ -17,8 +19,5 @@ def inline(spark: SparkSession, schema: str, columns: Mapping[str, Sequence[obje
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
-    fields = StructType.fromDDL(schema)
-    assert isinstance(fields, StructType)
-    return spark.createDataFrame(pa.table(dict(columns), to_arrow_schema(fields)), schema)
+    return spark.createDataFrame(pa.table(dict(columns), to_arrow_schema(struct_of(schema))), schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyspark.errors import AnalysisException
+from pyspark.sql.types import StructType
 
 from helios.errors import InputError, Origin
 
@@ -17,6 +18,17 @@ JSON_TIMES = {
 def quoted(column: str) -> str:
     """A column name that may hold spaces or dots, as Spark parses it."""
     return f"`{column.replace('`', '``')}`"
+
+
+def struct_of(ddl: str) -> StructType:
+    """The columns that DDL declares.
+
+    Args:
+        ddl: Names and types, such as "id bigint, name string".
+    """
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
 
 
 def refusal(what: str, error: AnalysisException, where: Origin | None) -> InputError:

@@ -133,6 +133,7 @@ class MirrorSink(ManyTables):
         """
         known = {one.source: (name, one.keys) for name, one in self._mirrored.load().items()}
         named: dict[str, tuple[SourceTable, Mirrored]] = {}
+        taken = self._sources()
         for table, seen in changes.found.items():
             before, keys = known.get(_parts(table), ("", seen.keys))
             if table is None or not seen.versions or not keys:
@@ -143,7 +144,8 @@ class MirrorSink(ManyTables):
                 why = f"{table} would be the table {name!r}, and names have letters, digits, '_' and '-'"
                 changes.refuse(table, keys, why)
                 continue
-            self._refuse_taken(name, table, {**self._sources(), **{other: t for other, (t, _) in named.items()}})
+            self._refuse_taken(name, table, taken)
+            taken[name] = table
             named[name] = table, Mirrored(_parts(table), keys)
         each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
         self._mirrored.add({name: one for name, (_, one) in named.items() if name not in self._mirrored.load()})

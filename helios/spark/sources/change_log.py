@@ -9,14 +9,13 @@ from typing_extensions import override
 
 from helios.errors import NotFound, near_miss
 from helios.model.change_log import ChangeLogSource
-from helios.model.kafka import KafkaSource
 from helios.model.topic_changes import GONE, LOG
 from helios.plan.checks.changes import former_names
 from helios.spark.jvm.sql import quoted
 from helios.spark.sources import kafka_rows
 from helios.spark.sources.debezium_rows import shown
-from helios.spark.sources.kafka import KafkaReader
 from helios.spark.sources.kafka_rows import RECORD, WHY
+from helios.spark.sources.topic_changes import TopicChangesReader
 from helios.table.topics import TopicsPosition
 
 OPERATION, ORDER = "__helios_operation", "__helios_order_value"
@@ -26,23 +25,14 @@ PLACE = ("offset", "partition")
 """The fields of the order of a change without an order of its own."""
 
 
-class ChangeLogReader(KafkaReader):
+class ChangeLogReader(TopicChangesReader):
     """The changes of a change log as a `Source`."""
 
     @property
+    @override
     def _changes(self) -> ChangeLogSource:
         assert isinstance(self.read_plan.source, ChangeLogSource)
         return self.read_plan.source
-
-    @property
-    @override
-    def _source(self) -> KafkaSource:
-        return self._changes.kafka
-
-    @property
-    def _ordered(self) -> bool:
-        """Whether an upsert goes by the hidden columns; a preview does not."""
-        return self.context.plan.write.mode.order_by == LOG
 
     def keys(self) -> tuple[str, ...]:
         """The key columns: the declared ones, or those of the upsert."""

@@ -10,13 +10,11 @@ from typing_extensions import override
 
 from helios.errors import NotFound
 from helios.model.cdc import CdcSource
-from helios.model.kafka import KafkaSource
-from helios.model.topic_changes import LOG
 from helios.plan.checks.changes import former_names
 from helios.spark.sources import debezium_rows
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.debezium_tables import RECORDS
-from helios.spark.sources.kafka import KafkaReader
+from helios.spark.sources.topic_changes import TopicChangesReader
 from helios.table.positions import Span
 from helios.table.topics import Topic, TopicsPosition
 
@@ -24,7 +22,7 @@ LOOKED_AT = (200, 20_000, None)
 """How many of the newest records of each partition are looked at for columns and keys, as long as none has any."""
 
 
-class DebeziumReader(KafkaReader):
+class DebeziumReader(TopicChangesReader):
     """The changes of a table as a `Source`; those of a mirror's tables are records, which the sink tells apart."""
 
     def __init__(self, context: SourceContext, index: int) -> None:
@@ -32,14 +30,10 @@ class DebeziumReader(KafkaReader):
         self._noted: tuple[StructType, tuple[str, ...]] | None = None
 
     @property
+    @override
     def _changes(self) -> CdcSource:
         assert isinstance(self.read_plan.source, CdcSource)
         return self.read_plan.source
-
-    @property
-    @override
-    def _source(self) -> KafkaSource:
-        return self._changes.kafka
 
     @property
     def _mirrored(self) -> bool:
@@ -123,19 +117,17 @@ class DebeziumReader(KafkaReader):
     def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
         if self._mirrored:
             return records
-        mode = self.context.plan.write.mode
         changes = debezium_rows.events(records)
         found = debezium_rows.look(changes)
         known = self.schema() if not found.versions else StructType([])
         aside = self.context.aside
         made = debezium_rows.rows(changes, self._changes, found, keys=self.keys(), known=known, aside=aside)
-        return made if mode.order_by == LOG else debezium_rows.shown(made)
+        return made if self._ordered else debezium_rows.shown(made)
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:
         empty = super().nothing(spark)
-        hidden = self.context.plan.write.mode.order_by == LOG and not self._mirrored
-        return debezium_rows.hidden(empty) if hidden else empty
+        return debezium_rows.hidden(empty) if self._ordered and not self._mirrored else empty
 
     def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:
         wanted = self._ranges(span)

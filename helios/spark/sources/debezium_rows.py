@@ -17,11 +17,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import InputError
 from helios.model.cdc import CdcSource
 from helios.model.topic_changes import GONE, LOG
+from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import bad_rows, connect_types
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.connect_types import Kind
 from helios.spark.sources.file_types import by_name, cast, castable, united
-from helios.spark.sources.json_lines import REST, json_line
+from helios.spark.sources.json_lines import REST, an_object, json_line, reason
 from helios.spark.sources.kafka_rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
 from helios.spark.sources.text_lines import ddl
 
@@ -98,11 +99,11 @@ def events(records: DataFrame) -> DataFrame:
         F.when(F.is_valid_utf8(key), key).alias(ROW),
     )
     json_event, json_key = F.col(EVENT), F.col(KEY)
-    parsed = F.from_json(F.when(json_event.startswith("{"), json_event), ddl(spark, ENVELOPE), PARSING)
-    keyed = F.from_json(F.when(json_key.startswith("{"), json_key), ddl(spark, KEYS), PARSING)
+    parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
+    keyed = F.from_json(an_object(json_key), ddl(spark, KEYS), PARSING)
     why = F.coalesce(
         F.col(ENVELOPE_WHY),
-        F.when(json_event.isNull() | ~json_event.startswith("{"), F.lit("the value is not one JSON object")),
+        F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
     )
     wrapped = F.col(EVENT)["payload"].isNotNull()
     inner = F.when(wrapped, F.col(EVENT)["payload"]).otherwise(
@@ -189,9 +190,7 @@ def declared_columns(source: CdcSource) -> StructType | None:
     """The declared columns."""
     if source.declared_schema is None:
         return None
-    found = StructType.fromDDL(source.declared_schema)
-    assert isinstance(found, StructType)
-    return found
+    return struct_of(source.declared_schema)
 
 
 def hidden(df: DataFrame) -> DataFrame:
@@ -312,8 +311,7 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
     stored = StructType([StructField(name, kind.stored) for name, kind in mine.values()])
     df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
     parsing = StructType([*stored.fields, *_texts(REST, CORRUPT)])
-    readable = F.when(F.col(ROW).startswith("{"), F.col(ROW))
-    df = df.withColumn(VALUES, F.from_json(readable, ddl(spark, parsing), PARSING))
+    df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
     made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in mine.values()]
     df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
     out, told = [], []
@@ -326,7 +324,7 @@ def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource
             out.append(F.lit(None).cast(field.dataType).alias(field.name))
     why, row, values = F.concat_ws(", ", *told), F.col(ROW), F.col(VALUES)
     why = (
-        F.when(row.startswith("!"), F.concat(F.lit("the row: "), F.substring(row, 2, 1 << 20)))
+        F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
         .when(why != "", why)
         .when(values.isNull() | values[CORRUPT].isNotNull(), F.lit("the row does not fit its schema"))
     )

@@ -11,6 +11,7 @@ from helios.errors import InputError, NotFound, RunError, near_miss
 from helios.files.entry import File
 from helios.model.file_formats import FORMATS
 from helios.model.files import FilesSource
+from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found, look
@@ -102,7 +103,7 @@ def reading_of(
 def _declared(source: FilesSource) -> StructType | None:
     if source.declared_schema is None:
         return None
-    kind = nullable(StructType.fromDDL(source.declared_schema))
+    kind = nullable(struct_of(source.declared_schema))
     assert isinstance(kind, StructType)
     return kind
 

@@ -161,6 +161,11 @@ def reason(what: Column) -> Column:
     return F.when(what.startswith("!"), F.substring(what, 2, 1 << 20))
 
 
+def an_object(what: Column) -> Column:
+    """A good text that is one object, of what `json_line` has given for it; null for any other."""
+    return F.when(what.startswith("{"), what)
+
+
 def _values(what: Column) -> Column:
     """The objects of a good text, each as a text."""
     return F.when(what.startswith("["), F.from_json(what, "array<string>")).otherwise(F.array(what))

@@ -20,6 +20,7 @@ from helios.errors import InputError, NotFound, RunError
 from helios.model.kafka import KafkaSource
 from helios.model.source import POSITION
 from helios.plan.checks.topics import column_problems
+from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import kafka_avro, kafka_rows
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.kafka_cluster import Cluster, properties
@@ -227,7 +228,7 @@ class KafkaReader(SpanSource):
             settled = source.with_value_columns(ddl(spark, self._inferred.of(source, self._sample)))
         else:
             return source
-        for problem in column_problems(settled, _columns(settled).names):
+        for problem in column_problems(settled, struct_of(str(settled.declared_schema)).names):
             raise problem
         return settled
 
@@ -262,7 +263,7 @@ class KafkaReader(SpanSource):
 
     @override
     def schema(self) -> StructType:
-        return _columns(self._settled())
+        return struct_of(str(self._settled().declared_schema))
 
     # rows
 
@@ -325,13 +326,6 @@ class KafkaReader(SpanSource):
     @override
     def stream(self) -> DataFrame:
         return RowStream(self).df()
-
-
-def _columns(source: KafkaSource) -> StructType:
-    """All columns of a source that knows them."""
-    found = StructType.fromDDL(str(source.declared_schema))
-    assert isinstance(found, StructType)
-    return found
 
 
 def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

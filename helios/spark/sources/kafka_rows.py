@@ -15,10 +15,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.model.kafka import KafkaSource
 from helios.model.source import POSITION
+from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import bad_rows, kafka_avro
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.file_types import cast
-from helios.spark.sources.json_lines import REST, json_line, reason, schema_of_json
+from helios.spark.sources.json_lines import REST, an_object, json_line, reason, schema_of_json
 from helios.spark.sources.text_lines import ddl
 from helios.spark.sources.text_values import READ_AS_TEXT, as_texts
 
@@ -85,9 +86,7 @@ def rows(
 
 def value_columns(source: KafkaSource) -> StructType:
     """The columns of the value."""
-    found = StructType.fromDDL(str(source.values.columns))
-    assert isinstance(found, StructType)
-    return found
+    return struct_of(str(source.values.columns))
 
 
 def inferred(df: DataFrame, source: KafkaSource) -> StructType:
@@ -174,8 +173,7 @@ def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
     stored = as_texts(columns, TEXTS)
     assert isinstance(stored, StructType)
     schema = StructType([*stored.fields, StructField(REST, StringType()), StructField(CORRUPT, StringType())])
-    readable = F.when(F.col(JSON).startswith("{"), F.col(JSON))
-    return df.withColumn(PARSED, F.from_json(readable, ddl(df.sparkSession, schema), PARSING))
+    return df.withColumn(PARSED, F.from_json(an_object(F.col(JSON)), ddl(df.sparkSession, schema), PARSING))
 
 
 def _text() -> Column:

@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 from helios.errors import CheckpointError, InputError
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
 from helios.spark.sources.context import SourceContext
@@ -103,9 +104,7 @@ class SpanSource:
 
     def schema(self) -> StructType:
         """The declared columns; a source that knows its own overrides this."""
-        declared = StructType.fromDDL(str(self.read_plan.source.declared_schema))
-        assert isinstance(declared, StructType)
-        return declared
+        return struct_of(str(self.read_plan.source.declared_schema))
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError

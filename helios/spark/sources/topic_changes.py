@@ -1,0 +1,28 @@
+"""What the sources share whose records are the changes of a table."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from helios.model.kafka import KafkaSource
+from helios.model.topic_changes import LOG, TopicChanges
+from helios.spark.sources.kafka import KafkaReader
+
+
+class TopicChangesReader(KafkaReader):
+    """Records of a topic as changes."""
+
+    @property
+    def _changes(self) -> TopicChanges:
+        assert isinstance(self.read_plan.source, TopicChanges)
+        return self.read_plan.source
+
+    @property
+    @override
+    def _source(self) -> KafkaSource:
+        return self._changes.kafka
+
+    @property
+    def _ordered(self) -> bool:
+        """Whether an upsert goes by the hidden columns; a preview does not."""
+        return self.context.plan.write.mode.order_by == LOG
