@@ -28,7 +28,7 @@ from tests.services.proxy import Proxy, Request, Response
 from tests.services.rest import Rest
 from tests.services.server import Port
 
-SECONDS = 10.0
+SECONDS = 30.0  # clients left to themselves wait a minute and try again
 Settings = dict[str, Any]
 
 
