@@ -226,7 +226,7 @@ class Job:
         spans = dict(zip(self.sources, batch.spans, strict=True))
         return build(
             self.plan,
-            lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index])),
+            lambda index, _: _not_none(self.sources[index].read(self.spark, spans[index], positioned=self._positioned)),
             lambda index: past_of(self.spark, self.sources[index], (spans[index].end or {}).get(SNAPSHOT)),
         )
 

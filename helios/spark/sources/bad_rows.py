@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from helios.model.files import FilesSource
+from helios.model.source import POSITION
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
 from helios.spark.sources.aside import Aside
@@ -24,9 +25,28 @@ LINE = "_helios_line"
 """The line that a row comes from."""
 
 FILE = "_helios_file"
-"""The file of each row."""
+"""Where each row comes from: the path and the modification time of its file, and where in it its task begins."""
 
 HIDDEN = (TEXT, WHY, LINE, FILE)
+
+
+def origin() -> Column:
+    """The column `FILE` of rows that Spark reads from files."""
+    parts = {"modified": "file_modification_time", "path": "file_path", "begin": "file_block_start"}
+    return F.struct(*[F.col(f"_metadata.{of}").alias(name) for name, of in parts.items()]).alias(FILE)
+
+
+def path() -> Column:
+    """The path of each row's file."""
+    return F.col(FILE)["path"]
+
+
+def position() -> Column:
+    """The place of each row: later files, and in a file what stands later, come after others.
+
+    Behind a reader's own partitions only, where the rows of a task are in their order.
+    """
+    return F.struct(F.col(FILE).alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +86,8 @@ def kept(df: DataFrame, source: FilesSource, aside: Aside) -> DataFrame:
         bad=F.col(TEXT).isNotNull(),
         why=F.col(WHY),
         action=source.bad_row,
-        place=F.struct(F.col(FILE).alias("file"), F.col(WHY).alias("why"), F.col(TEXT).alias("text")),
-        payload=F.struct(F.col(FILE).alias("file"), F.col(TEXT).alias("text")),
+        place=F.struct(path().alias("file"), F.col(WHY).alias("why"), F.col(TEXT).alias("text")),
+        payload=F.struct(path().alias("file"), F.col(TEXT).alias("text")),
         step=f"{source.label()}.on_bad_row",
         hidden=HIDDEN,
     )

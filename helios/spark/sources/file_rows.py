@@ -39,7 +39,12 @@ def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]
 
 
 def read_files(
-    context: SourceContext, source: FilesSource, files: Sequence[File], damaged: Mapping[File, str] | None = None
+    context: SourceContext,
+    source: FilesSource,
+    files: Sequence[File],
+    damaged: Mapping[File, str] | None = None,
+    *,
+    positioned: bool = False,
 ) -> DataFrame:
     """The rows of files as a batch; bad rows and bad files go to `context.aside`.
 
@@ -48,6 +53,7 @@ def read_files(
         source: The source.
         files: The files; none if a schema is declared, or was inferred before.
         damaged: Those of them of which is known that they cannot be read, and why.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
@@ -59,6 +65,8 @@ def read_files(
         return context.spark.createDataFrame([], _shown(source, reading.columns))
     fitted = [_columns(group, reading, source) for group in reading.groups]
     judged = source.bad_row != "null" and (FORMATS[source.format].parsed or any(one.doubtful for one in fitted))
+    if positioned:
+        fitted = [one._replace(columns=[*one.columns, bad_rows.position()]) for one in fitted]
     parts = [_rows(context.spark, source, reading, one, judged) for one in fitted]
     df = reduce(DataFrame.unionAll, parts)
     if bad_rows.TEXT not in df.columns:
@@ -108,7 +116,7 @@ def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFr
         spark.conf.set(NANOS_AS_LONG, "true")  # Spark takes it of the session alone, when it starts to read
     options = {**source.reader_options(), **SPARKS_OWN}
     reader = spark.read.format(source.format).options(**options).schema(group.stored)
-    return loaded(spark, reader, group.files).withColumn(bad_rows.FILE, F.col("_metadata.file_path"))
+    return loaded(spark, reader, group.files).withColumn(bad_rows.FILE, bad_rows.origin())
 
 
 def damage(context: SourceContext, source: FilesSource, file: File) -> str:

@@ -299,12 +299,12 @@ class FilesReader(SpanSource):
 
     def _changed(self, paths: Sequence[str], before: Known, now: Listed, what: str) -> RunError:
         path = paths[0]
+        more = "and" if self._source.changed == "reread" else 'or declare .on_change("reread") to read it anew, and'
         return RunError(
             f"{_named(paths)} {what if len(paths) > 1 else what.replace(' have ', ' has ')}: {path} had "
             f"{_shown(before[path])}, and has {_shown(now[path])} now.",
             where=self._source.origin,
-            fix='give the new content a name of its own, or declare .on_change("reread") to read a changed file as a '
-            "new one.",
+            fix=f"give the new content a name of its own, {more} start the run again.",
         )
 
     def confirm(self, span: Span) -> None:
@@ -353,7 +353,8 @@ class FilesReader(SpanSource):
             self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
         self._read = files
         kept = len(self.context.aside.rejected)
-        df = file_rows.read_files(replace(self.context, spark=spark), self._source, files, self._damaged)
+        context = replace(self.context, spark=spark)
+        df = file_rows.read_files(context, self._source, files, self._damaged, positioned=positioned)
         if at is not None and self.context.aside.unread:
             if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
                 del self.context.aside.rejected[kept:]

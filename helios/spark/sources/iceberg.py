@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from helios.errors import HeliosError, RunError
-from helios.model.source import POSITION, IcebergSource
+from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
@@ -39,7 +39,6 @@ from helios.table.positions import SNAPSHOT, Lag, Position, Span
 class IcebergReader(SpanSource):
     """An Iceberg table as a `Source`."""
 
-    ordering = POSITION
     pinned = True
 
     def __init__(self, context: SourceContext, index: int) -> None:
@@ -272,9 +271,9 @@ class IcebergReader(SpanSource):
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         read = self.read_plan
         if span is None:
-            return readers.read_at(spark, read, readers.pin(spark, read))
+            return readers.read_at(spark, read, readers.pin(spark, read), positioned=positioned)
         if span.end is not None and SNAPSHOT in span.end:
-            return readers.read_at(spark, read, span.end[SNAPSHOT])
+            return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
     @override

@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from helios.errors import InputError, NotFound, RunError
 from helios.model.kafka import KafkaSource
-from helios.model.source import POSITION
 from helios.plan.checks.topics import column_problems
 from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import kafka_avro, kafka_rows
@@ -44,8 +43,6 @@ ROW_BY_ROW = "spark.sql.sources.useV1SourceList"
 
 class KafkaReader(SpanSource):
     """Topics as a `Source`."""
-
-    ordering = POSITION
 
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)

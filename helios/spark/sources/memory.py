@@ -6,9 +6,11 @@ import hashlib
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.model.memory import MemorySource
+from helios.model.source import POSITION
 from helios.spark.sources.spans import SpanSource
 from helios.table.positions import Span
 
@@ -31,4 +33,6 @@ class MemoryReader(SpanSource):
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
-        return spark.createDataFrame(list(self._source.rows), schema)
+        df = spark.createDataFrame(list(self._source.rows), schema)
+        # The rows of a list go to Spark's tasks in their order.
+        return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df

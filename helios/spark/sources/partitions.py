@@ -128,7 +128,7 @@ def value(name: str, path: str, files: Iterable[str]) -> Column:
         written |= {one for one in names if unquote(one).lower() == name.lower()}
     any_of_them = "|".join(sorted(re.escape(encoded(one)) for one in written))
     pattern = f"(?i)^.*?{re.escape(encoded(root))}(?:.*/)?(?:{any_of_them})=([^/]*)/"
-    found = F.regexp_extract(F.col(bad_rows.FILE), pattern, 1)
+    found = F.regexp_extract(bad_rows.path(), pattern, 1)
     # The file's path is encoded once, and Hive encodes signs in the names of its folders.
     for _ in range(2):
         found = F.coalesce(F.try_url_decode(F.replace(found, F.lit("+"), F.lit("%2B"))), found)

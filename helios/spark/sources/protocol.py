@@ -26,8 +26,6 @@ class Source(Protocol):
 
     context: SourceContext
     read_plan: ReadPlan
-    ordering: str | None
-    """The hidden column that orders rows with equal keys; None if the source has no order."""
     pinned: bool
     """Whether a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
 

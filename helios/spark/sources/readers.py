@@ -72,8 +72,8 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     return read.state if read.state is not None and read.branch is None else head(spark, read)
 
 
-def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFrame:
-    """The rows of a source that is read once, at its pin."""
+def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None, *, positioned: bool = False) -> DataFrame:
+    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own."""
     read = settled(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
@@ -83,7 +83,9 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
             count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
-        return narrowed(read_state(spark, read, snapshot), read)
+            add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
+            return narrowed(read_state(spark, read, snapshot, add_position), read)
+        return narrowed(read_state(spark, read, None), read)
     stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
     if source.changed is not None:
@@ -92,6 +94,7 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> DataFr
         spark,
         SnapshotReader(spark=spark, read=read, predicates=stable),
         SnapshotRange(after=after, to=to),
+        positioned=positioned,
     )
     return narrowed(found if found is not None else read_state(spark, read, None), read)
 

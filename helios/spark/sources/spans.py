@@ -26,7 +26,6 @@ class SpanSource:
         index: The source's number in the plan.
     """
 
-    ordering: str | None = None
     pinned = False
 
     def __init__(self, context: SourceContext, index: int) -> None:

@@ -95,7 +95,7 @@ def lines(
     given = {name: text for name, text in source.reader_options().items() if name in options}
     text, why = _text(spark, source.reader_options())
     file, begin = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
-    columns = [text.alias(bad_rows.LINE), file.alias(bad_rows.FILE), why.alias(bad_rows.WHY)]
+    columns = [text.alias(bad_rows.LINE), bad_rows.origin(), why.alias(bad_rows.WHY)]
     columns += [what(file, begin, text).alias(WHAT)] if what is not None else []
     reader = spark.read.format("text").options(**given, **SPARKS_OWN)
     return loaded(spark, reader, files).select(*columns)
@@ -114,7 +114,7 @@ def records(
     """
     text, why = _text(spark, source.reader_options())
     reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
-    columns = [F.col("_metadata.file_path").alias(bad_rows.FILE), why.alias(bad_rows.WHY)]
+    columns = [bad_rows.origin(), why.alias(bad_rows.WHY)]
     found = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
     found = found.select(F.explode("records").alias("record"), bad_rows.FILE, bad_rows.WHY)
     line = F.col("record")[0]

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from helios.errors import DeclarationError
+from helios.model.flow import Step
 from helios.model.steps import Dedupe
 from helios.plan.typing.dedupes import endless
 from helios.spark.jvm.classes import classes, java_array
@@ -29,6 +30,7 @@ from helios.spark.jvm.compiled import instance
 from helios.spark.jvm.errors import UNDATED
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.java import JavaObject
+from helios.spark.steps.demand import demanded
 
 SOURCE = Path(__file__).with_name("Deduplicate.java")
 MARK = "spark.watermarkDelayMs"
@@ -59,6 +61,19 @@ def deduplicate(df: DataFrame, step: Dedupe, *, earlier: bool) -> DataFrame:
     if df.isStreaming and times.isdisjoint(key.lower() for key in step.keys):
         raise endless(step)
     return df.dropDuplicates(list(step.keys))
+
+
+def dated(df: DataFrame, time: Column, name: str, step: Step) -> DataFrame:
+    """The rows, of which each must have an event time.
+
+    Args:
+        df: The rows.
+        time: The time.
+        name: Its column.
+        step: The step that goes by it.
+    """
+    message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {name} is null: "), _text(df))
+    return demanded(df, time.isNotNull(), message)
 
 
 def marked(df: DataFrame, column: str, delay: int) -> DataFrame:
@@ -93,9 +108,7 @@ def _kept(df: DataFrame, step: Dedupe, within: float) -> DataFrame:
         )
     [field] = times
     time = event_time(field)
-    message = F.concat(F.lit(f"{UNDATED}{step.text()} met a row whose {field.name} is null: "), _text(df))
-    dated = df.where(F.when(time.isNotNull(), True).otherwise(F.raise_error(message).cast("boolean")))
-    rows = dated.withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
+    rows = dated(df, time, field.name, step).withColumns({TIME: F.unix_micros(time), TIE: _tie(df)})
     out = _grouped(rows, step, round(within * 1_000_000))
     # What a user's function returns has no watermark any more.
     columns = [F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in df.schema.fields]

@@ -25,7 +25,7 @@ from helios.plan.typing.as_of import (
 from helios.plan.typing.schema import Column as Typed
 from helios.spark.jvm.sql import quoted
 from helios.spark.sources.past import Past
-from helios.spark.steps.dedupe import event_time, marked_columns
+from helios.spark.steps.dedupe import dated, event_time, marked_columns
 from helios.table.commit_times import CommitTimes
 
 TIME, STATE, KEY = "__helios_as_of", "__helios_state", "__helios_on_"
@@ -160,12 +160,15 @@ def _before_history(dated: DataFrame, step: Join, commits: CommitTimes) -> RunEr
 
 
 def _within(df: DataFrame, other: DataFrame, step: Join, bounds: tuple[float, float]) -> DataFrame:
-    left, right = (_marked(one, step, side) for one, side in ((df, "left"), (other, "right")))
+    fields = {side: _marked(one, step, side) for one, side in ((df, "left"), (other, "right"))}
+    left, right = (event_time(field) for field in fields.values())
+    if step.how != "inner":
+        df = dated(df, left, fields["left"].name, step)  # Spark would keep such a row in its state for ever
     before, after = (F.expr(f"INTERVAL {round(seconds * 1000)} MILLISECONDS") for seconds in bounds)
     return _on(df, other, step, (right >= left - before) & (right <= left + after))
 
 
-def _marked(df: DataFrame, step: Join, side: str) -> Column:
+def _marked(df: DataFrame, step: Join, side: str) -> StructField:
     fields: list[StructField] = marked_columns(df)
     if len(fields) != 1:
         names = ", ".join(field.name for field in fields)
@@ -177,4 +180,4 @@ def _marked(df: DataFrame, step: Join, side: str) -> Column:
             if fields
             else 'write watermark("ts", "10 minutes") in it, before the join.',
         )
-    return event_time(fields[0])
+    return fields[0]

@@ -24,7 +24,8 @@ from helios.model.topic_changes import GONE, LOG
 from helios.plan.typing.aggregates import alias_of
 from helios.spark.jvm.errors import FAILED
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
-from helios.spark.steps.dedupe import deduplicate, marked
+from helios.spark.steps.dedupe import dated, deduplicate, marked
+from helios.spark.steps.demand import demanded
 from helios.spark.steps.joins import Dated, joined, joined_as_of
 
 HIDDEN = (POSITION, LOG, GONE)
@@ -141,19 +142,27 @@ def _watermark(df: DataFrame, step: s.Watermark, scope: Scope) -> DataFrame:
 
 
 def _aggregate(df: DataFrame, step: s.Aggregate, scope: Scope) -> DataFrame:
+    if step.window is not None:
+        df = dated(df, _window_time(df, step), step.window[0], step)  # Spark drops rows without a time
     df, keys = _grouped_by(df, step)
     aggregates = [F.expr(e).alias(name) for name, e in step.columns]
     if step.window is None:
         return df.groupBy(*keys).agg(*aggregates)
-    column, size, slide = step.window
+    _, size, slide = step.window
     size_text = f"{round(size * 1000)} milliseconds"
     slide_text = f"{round(slide * 1000)} milliseconds" if slide else None
-    # A plain column by its quoted name; anything else, such as a field of a struct, as Spark parses it.
-    time = F.col(quoted(column)) if column in df.columns else F.col(column)
+    time = _window_time(df, step)
     window = F.session_window(time, size_text) if step.session else F.window(time, size_text, slide_text)
     grouped = df.groupBy(window, *keys).agg(*aggregates)
     made, *rest = grouped.columns
     return grouped.select(f"{made}.start", f"{made}.end", *map(quoted, rest)).toDF("window_start", "window_end", *rest)
+
+
+def _window_time(df: DataFrame, step: s.Aggregate) -> Column:
+    """The time of a window: a column by its quoted name; a field of a struct, say, as Spark parses it."""
+    assert step.window is not None
+    column = step.window[0]
+    return F.col(quoted(column)) if column in df.columns else F.col(column)
 
 
 def _grouped_by(df: DataFrame, step: s.Aggregate) -> tuple[DataFrame, list[Column]]:
@@ -201,7 +210,7 @@ Met: TypeAlias = "dict[str, Column]"
 
 def _fail(df: DataFrame, step: s.Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
     message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
-    return df.where(F.when(all_met, True).otherwise(F.raise_error(message).cast("boolean")))
+    return demanded(df, all_met, message)
 
 
 def _drop_failing(df: DataFrame, step: s.Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
