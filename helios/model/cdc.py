@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
 from helios.model.arguments import columns_ddl, key_columns, one_of
 from helios.model.change_log import ChangeLogSource, Operation, change_log
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import EXTRA, Extra
+from helios.model.slot import Slot
 from helios.model.topic_changes import TopicChanges, topic_source
-from helios.model.values import caller
+from helios.model.values import Secret, caller
 
 Unit: TypeAlias = Literal["millis", "micros", "nanos"]
 Decimals: TypeAlias = Literal["precise", "string"]
@@ -29,6 +30,7 @@ class CdcSource(TopicChanges):
         extra: What happens to columns of a record that the declared schema lacks.
         time: The unit of times that are numbers, in records without a schema.
         decimals: How decimals are written in records without a schema.
+        replication: The replication slot by which Debezium reads the database.
     """
 
     kind: ClassVar[str] = "debezium"
@@ -38,6 +40,30 @@ class CdcSource(TopicChanges):
     extra: str = "fail"
     time: str | None = None
     decimals: str | None = None
+    replication: Slot | None = None
+
+    def slot(self, name: str, database: str, *, password: str | Secret | None = None) -> Self:
+        """Names the replication slot of PostgreSQL by which Debezium reads, for `helios doctor` to look at.
+
+        A run does not ask the database: where a slot is lost, its topics merely become silent.
+
+        Args:
+            name: Debezium's `slot.name`.
+            database: `postgresql://user@host:port/database`; any user may see slots. A server that is not on this
+                machine must have TLS and a certificate for its name, unless `?sslmode=` says `disable`, `prefer` or
+                `require`, as PostgreSQL means them; `?sslrootcert=` is a file of authorities.
+            password: The password, such as `os.environ["PGPASSWORD"]`; it is never shown.
+
+        Raises:
+            DeclarationError: The name or the address is wrong.
+
+        Examples:
+            >>> from helios.model.kafka import Kafka
+            >>> changes = Cdc.debezium(Kafka.source("shop.public.orders"))
+            >>> changes.slot("debezium", "postgresql://helios@db-1:5432/shop").replication.address
+            'db-1:5432/shop'
+        """
+        return replace(self, replication=Slot.of(name, database, password))
 
     @property
     def carried_keys(self) -> tuple[str, ...] | None:
@@ -54,6 +80,8 @@ class CdcSource(TopicChanges):
         yield from (line for line in self.kafka.details() if not line.startswith("values as"))
         keys = ", ".join(self.key) if self.key else "those of the records' keys"
         yield f"changes as Debezium writes them, in the order of the database's log; keys: {keys}"
+        if self.replication is not None:
+            yield f"replication slot {self.replication.name} of {self.replication.address}, for `helios doctor`"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {**self.kafka.as_json(found), "value": "debezium", "key": list(self.key)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -10,13 +12,15 @@ from typing_extensions import override
 
 from helios.errors import NotFound
 from helios.model.cdc import CdcSource
+from helios.model.mirror import MirrorSink
 from helios.plan.checks.changes import former_names
 from helios.spark.sources import debezium_rows
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.debezium_tables import RECORDS
 from helios.spark.sources.topic_changes import TopicChangesReader
+from helios.spark.sources.whole_transactions import SETTLED, end_of_transactions
 from helios.table.positions import Span
-from helios.table.topics import Topic, TopicsPosition
+from helios.table.topics import Log, Range, Topic, TopicsPosition
 
 LOOKED_AT = (200, 20_000, None)
 """How many of the newest records of each partition are looked at for columns and keys, as long as none has any."""
@@ -28,6 +32,7 @@ class DebeziumReader(TopicChangesReader):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._noted: tuple[StructType, tuple[str, ...]] | None = None
+        self._quiet = False
 
     @property
     @override
@@ -38,6 +43,40 @@ class DebeziumReader(TopicChangesReader):
     @property
     def _mirrored(self) -> bool:
         return self.context.plan.write.sink.mirrors
+
+    @property
+    def _atomic(self) -> bool:
+        """Whether all tables of a mirror are at one position of the database's log."""
+        sink = self.context.plan.write.sink
+        return isinstance(sink, MirrorSink) and sink.atomic
+
+    # positions
+
+    @override
+    def freeze(self) -> None:
+        super().freeze()
+        if self._atomic and self._frozen is not None:
+            self._frozen, self._quiet = self._settled_logs(self._frozen, lambda: self._cluster.logs(self._frozen or ()))
+
+    @override
+    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
+        if not self._atomic or not self._behind(at, logs):
+            return super()._end(at, logs, most)
+        quiet = self._quiet
+        if self._frozen is None:
+            logs, quiet = self._settled_logs(logs, lambda: self._logs(at))
+
+        def read(upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
+            return self._loaded(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
+
+        return end_of_transactions(at, logs, read, quiet=quiet, most=most, skips=self._skips)
+
+    @staticmethod
+    def _settled_logs(logs: Mapping[str, Log], look: Callable[[], dict[str, Log]]) -> tuple[dict[str, Log], bool]:
+        """What topics hold a moment later, and whether nothing has come meanwhile."""
+        time.sleep(SETTLED)
+        later = look()
+        return later, {name: log.latest for name, log in later.items()} == {n: log.latest for n, log in logs.items()}
 
     # columns and keys
 

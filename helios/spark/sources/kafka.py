@@ -155,10 +155,14 @@ class KafkaReader(SpanSource):
         logs = self._frozen if self._frozen is not None else self._logs(at)
         self._verified(at, [] if self._skips else onward(at), logs)
         trigger = self.context.plan.trigger
-        end = advance(at, logs, trigger.max_rows if trigger is not None else None, skips=self._skips)
+        end = self._end(at, logs, trigger.max_rows if trigger is not None else None)
         self._tell(gone(at, logs))
         self.context.observer.lagging(self.index, self._lag(self._behind(at, logs)))
         return end.as_json() if ranges(at, end) or end.topics.keys() != at.topics.keys() else after
+
+    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
+        """The end of the batch after a position."""
+        return advance(at, logs, most, skips=self._skips)
 
     @property
     def _skips(self) -> bool:

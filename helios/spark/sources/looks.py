@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from helios.catalog.probe import reach
+from helios.model.cdc import CdcSource
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import Registry
 from helios.model.topic_changes import TopicChanges
 from helios.spark.sources.kafka_cluster import Cluster
 from helios.table.registry import asked, latest
+from helios.table.slots import look_at_slot
 
 SOON = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
 """The doctor waits 10 s for an answer."""
@@ -56,12 +58,17 @@ def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
 
 
 def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
-    """The looks at the topic of changes, as those of `kafka`.
+    """The looks at the topic of changes, as those of `kafka`, and at the replication slot that is named.
 
     Args:
         source: The changes.
     """
-    return kafka(source.kafka)
+    without, within = kafka(source.kafka)
+    slot = source.replication if isinstance(source, CdcSource) else None
+    if slot is not None:
+        what = partial(look_at_slot, slot, source.origin)
+        without.append(Look(f"replication slot {slot.name}", what))
+    return without, within
 
 
 def _reached(address: str) -> str:

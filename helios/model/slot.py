@@ -1,0 +1,113 @@
+"""The replication slot by which Debezium reads a PostgreSQL server; `helios doctor` looks at it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.arguments import one_of, text
+from helios.model.values import Secret, caller
+
+PORT = 5432
+MODES = ("disable", "prefer", "require", "verify-full")
+"""PostgreSQL's own words for TLS, of which `prefer` and `require` do not look at the server's certificate."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_NAME = re.compile(r"[a-z0-9_]{1,63}")
+_EXAMPLE = 'write .slot("debezium", "postgresql://helios@db-1:5432/shop", password=os.environ["PGPASSWORD"]).'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """A slot, and the server that has it.
+
+    Attributes:
+        name: Debezium's `slot.name`.
+        host: The server.
+        port: Its port.
+        database: The database that Debezium reads.
+        user: Who asks; any user may see slots.
+        password: The user's password.
+        tls: How the connection is encrypted, in PostgreSQL's words.
+        authorities: A file with the certificates that are trusted; None for those of this machine.
+    """
+
+    name: str
+    host: str
+    port: int
+    database: str
+    user: str
+    password: Secret | None = field(default=None, repr=False)
+    tls: str = "verify-full"
+    authorities: str | None = None
+
+    @property
+    def address(self) -> str:
+        """The server and the database, without the user."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}/{self.database}"
+
+    @classmethod
+    def of(cls, name: str, database: str, password: str | Secret | None) -> Self:
+        """The slot as it was given.
+
+        Args:
+            name: The slot.
+            database: The address, as `postgresql://user@host:port/database`.
+            password: The password.
+
+        Raises:
+            DeclarationError: The name is none that PostgreSQL has, or the address is none of a database.
+
+        Examples:
+            >>> Slot.of("debezium", "postgresql://helios@db-1/shop", "secret").tls
+            'verify-full'
+        """
+        if _NAME.fullmatch(text(name, "slot()")) is None:
+            raise DeclarationError(
+                f"slot(): {name!r} is no name of a slot: it has up to 63 lower-case letters, digits and underscores.",
+                where=caller(),
+                fix="write Debezium's slot.name, which is `debezium` by default.",
+            )
+        try:
+            parts = urlsplit(text(database, "slot()"))
+            host, port, path = parts.hostname, parts.port or PORT, unquote(parts.path.strip("/"))
+        except ValueError:
+            host, port, path, parts = None, PORT, "", urlsplit("")
+        if parts.scheme not in ("postgresql", "postgres") or not host or not path or not parts.username:
+            # The address itself is not shown: it may have a password.
+            raise DeclarationError("slot(): the address of the database is not complete.", where=caller(), fix=_EXAMPLE)
+        options = _options(parts.query)
+        given = password if password is not None else unquote(parts.password) if parts.password else None
+        return cls(
+            name=name,
+            host=host,
+            port=port,
+            database=path,
+            user=unquote(parts.username),
+            password=Secret(given) if isinstance(given, str) else given,
+            tls=options.get("sslmode", "prefer" if host in LOOPBACK else "verify-full"),
+            authorities=options.get("sslrootcert"),
+        )
+
+
+def _options(query: str) -> dict[str, str]:
+    """The options behind the question mark of an address.
+
+    Raises:
+        DeclarationError: One is unknown.
+    """
+    known = ("sslmode", "sslrootcert")
+    options = dict(parse_qsl(query))
+    for key in options:
+        if key not in known:
+            raise DeclarationError(
+                f"slot(): {key!r} is no option of the address. {near_miss(key, known)}", where=caller(), fix=_EXAMPLE
+            )
+    if "sslmode" in options:
+        one_of(options["sslmode"], MODES, "slot(): sslmode")
+    return options
