@@ -1,0 +1,174 @@
+"""A contender's own view of the tables: the catalog, a session of Spark, and the ways to run a job in it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from helios import Catalog
+from helios.config import load
+from helios.environment import jars, java
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from helios import Pipeline
+    from helios.model.sink import IcebergSink
+    from helios.model.source import IcebergSource
+
+NAMESPACE = "perf"
+ZSTD = {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "3"}
+"""What every target has: Iceberg's Java writer is at level 3 by default, PyIceberg and DuckDB are not."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all contenders of a race have alike.
+
+    Attributes:
+        folder: Where tables, checkpoints and made files go.
+        rows: The size of the workload.
+        cores: Of each engine: Spark's local master, DuckDB's threads.
+        heap: Of each JVM, as Spark writes it.
+    """
+
+    folder: Path
+    rows: int
+    cores: int = 2
+    heap: str = "4g"
+
+
+class Lake:
+    """The tables, as one contender's process sees them.
+
+    Args:
+        settings: The race's.
+        contender: Whose process this is: those of Helios get its session, all others one as the docs have it.
+    """
+
+    def __init__(self, settings: Settings, contender: str) -> None:
+        self.settings = settings
+        self.contender = contender
+        self.folder = settings.folder
+        self.rows = settings.rows
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        catalog = Catalog.local(path=self.folder / ".helios")
+        if NAMESPACE not in catalog.namespaces():
+            catalog.create_namespace(NAMESPACE)
+        return catalog
+
+    @cached_property
+    def config(self) -> Any:
+        master, conf = f"local[{self.settings.cores}]", {"spark.driver.memory": self.settings.heap}
+        return replace(load(self.folder), master=master, spark_conf=conf)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session: Helios's own for its contenders, for all others one that is built as Iceberg's docs do."""
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        from helios.catalog.conf import spark_conf
+
+        conf = spark_conf(self.catalog)
+        if self.contender.startswith("helios"):
+            from helios.spark.session import session
+
+            started = session.start(self.config, ("iceberg", "sqlite"))
+            for key, value in conf.items():
+                started.conf.set(key, value)
+            return started
+        from pyspark.sql import SparkSession
+
+        os.environ.update(java.environment(java.find_java()))
+        version, _ = jars.installed_spark()
+        builder = (
+            SparkSession.builder.master(f"local[{self.settings.cores}]")
+            .config("spark.jars", ",".join(map(str, jars.ensure(("iceberg", "sqlite"), spark_version=version))))
+            .config("spark.driver.memory", self.settings.heap)
+            .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "4")
+        )
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+    # jobs
+
+    def drained(self, pipeline: Pipeline) -> None:
+        """Runs a pipeline of Helios once, as `helios run --once` does in a session of its own."""
+        from helios.engine import runnable
+        from helios.plan import Context, compile_pipelines
+        from helios.spark.run.run import PipelineRun
+        from helios.spark.session import session
+
+        context = Context(config=self.config, catalogs={"local": self.catalog})
+        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
+        PipelineRun(plan, session.clone(self.spark, [plan]), once=True).start().await_termination()
+
+    def stream(self, table: str, **options: str) -> DataFrame:
+        return self.spark.readStream.format("iceberg").options(**options).load(self.name(table))
+
+    def source(self, table: str = "source") -> IcebergSource:
+        from helios import Iceberg
+
+        return Iceberg.source(f"{NAMESPACE}.{table}", catalog=self.catalog)
+
+    def sink(self, table: str) -> IcebergSink:
+        from helios import Iceberg
+
+        return Iceberg.sink(f"{NAMESPACE}.{table}", catalog=self.catalog)
+
+    def streamed(self, df: DataFrame, target: str, each: Any = None, mode: str = "append") -> None:
+        """Runs a stream by hand until it has read what is there: into a table, or by a function of `foreachBatch`."""
+        checkpoint = self.folder / "checkpoints" / f"{self.contender}-{target}"
+        writer = (
+            df.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).outputMode(mode)
+        )
+        query = writer.foreachBatch(each).start() if each else writer.format("iceberg").toTable(self.name(target))
+        query.awaitTermination()
+
+    # tables
+
+    def name(self, table: str) -> str:
+        return f"local.{NAMESPACE}.{table}"
+
+    def read(self, table: str) -> DataFrame:
+        return self.spark.read.table(self.name(table))
+
+    def write(self, df: DataFrame, table: str, *partitions: Any, **properties: str) -> None:
+        """Makes a table of some rows."""
+        writer = df.writeTo(self.name(table)).using("iceberg")
+        for key, value in (ZSTD | properties).items():
+            writer = writer.tableProperty(key, value)
+        (writer.partitionedBy(*partitions) if partitions else writer).create()
+
+    def iceberg(self, table: str) -> Any:
+        """A table, as PyIceberg has it."""
+        return self.catalog.load(f"{NAMESPACE}.{table}").iceberg
+
+    def paths(self, table: str, row_filter: str | None = None) -> list[str]:
+        """The local files of a table, as PyIceberg plans them: for engines that read parquet and no Iceberg."""
+        scan = self.iceberg(table).scan(**({"row_filter": row_filter} if row_filter else {}))
+        tasks = list(scan.plan_files())
+        assert not any(task.delete_files for task in tasks), "row-level deletes would be read as rows"
+        return [task.file.file_path.removeprefix("file://") for task in tasks]
+
+    def new_folder(self, target: str) -> Path:
+        """Where an engine that writes parquet by itself puts the files of a target."""
+        made = Path(self.iceberg(target).location().removeprefix("file://")) / "data"
+        made.mkdir(parents=True, exist_ok=True)
+        return made
+
+    def add(self, target: str, files: list[Path]) -> None:
+        """Commits files that are there; PyIceberg reads their footers."""
+        self.iceberg(target).add_files([str(path) for path in files])
+
+    def drop(self, table: str) -> None:
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.name(table)} PURGE")

@@ -1,0 +1,120 @@
+"""What a race came to: a table for the terminal, and docs/benchmarks.md with a plot of each workload."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from perf.harness.workload import CONTENDERS
+
+COLUMNS = (
+    "contender",
+    "median",
+    "range",
+    "rows/s",
+    "ratio to naive",
+    "CPU s / M rows",
+    "peak memory",
+    "written / kept",
+)
+OURS, OTHERS = "#e8590c", "#868e96"
+WIDTH, LABEL, BAR, GAP = 760, 130, 22, 10
+
+
+def cells(name: str, told: dict[str, Any]) -> tuple[str, ...]:
+    """A contender's row, by `COLUMNS`."""
+    seconds, ratio, amplification = told["seconds"], told["ratio"], told["write_amplification"]
+    return (
+        name,
+        f"{seconds['median']:.2f} s",
+        f"{seconds['least']:.2f} to {seconds['most']:.2f} s",
+        rate(told["rows_per_second"]),
+        f"{ratio['median']:.2f} ({ratio['least']:.2f} to {ratio['most']:.2f})" if ratio else "",
+        f"{told['cpu_seconds_per_million_rows']:.2f}",
+        f"{told['peak_memory'] / 2**30:.1f} GiB",
+        f"{amplification:.2f}" if amplification else "",
+    )
+
+
+def rate(rows: float) -> str:
+    """Rows per second, short.
+
+    Examples:
+        >>> rate(2_340_000), rate(45_600), rate(7.2)
+        ('2.34 M', '45.6 k', '7')
+    """
+    if rows >= 1e6:
+        return f"{rows / 1e6:.2f} M"
+    return f"{rows / 1e3:.1f} k" if rows >= 1e3 else f"{rows:.0f}"
+
+
+def table(result: dict[str, Any]) -> str:
+    """The contenders of a race, for a terminal."""
+    rows = [COLUMNS, *(cells(name, told) for name, told in result["contenders"].items())]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
+
+
+def plot(result: dict[str, Any]) -> str:
+    """The rows per second of each contender as bars, an SVG."""
+    told = {name: figures["rows_per_second"] for name, figures in result["contenders"].items()}
+    longest = max(told.values())
+    height = GAP + len(told) * (BAR + GAP)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+        f'font-family="sans-serif" font-size="13"><title>{escape(result["workload"])}: rows per second</title>'
+    ]
+    for number, (name, rows) in enumerate(told.items()):
+        top = GAP + number * (BAR + GAP)
+        length = max(1.0, rows / longest * (WIDTH - LABEL - 110))
+        colour = OURS if name.startswith("helios") else OTHERS
+        middle = top + BAR * 0.7
+        lines += [
+            f'<text x="{LABEL - 8}" y="{middle:.0f}" text-anchor="end" fill="{colour}">{escape(name)}</text>',
+            f'<rect x="{LABEL}" y="{top}" width="{length:.1f}" height="{BAR}" fill="{colour}"/>',
+            f'<text x="{LABEL + length + 6:.1f}" y="{middle:.0f}" fill="{colour}">{rate(rows)} rows/s</text>',
+        ]
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def write(results: list[dict[str, Any]], docs: Path) -> str:
+    """Writes `benchmarks.md` and a plot for each result; returns a line that says so."""
+    pictures = docs / "benchmarks"
+    pictures.mkdir(exist_ok=True)
+    for result in results:
+        (pictures / f"{result['workload']}.svg").write_text(plot(result))
+    (docs / "benchmarks.md").write_text(page(results))
+    return f"{docs / 'benchmarks.md'}: {len(results)} workloads"
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """The page of all results."""
+    measured = results[0]["machine"]
+    parts = [
+        "# Benchmarks",
+        "Every figure here comes from `python -m perf run NAME`, and this page from `python -m perf report`. Each "
+        "contender has a process of its own and keeps it over the rounds. They take turns; after every round (where "
+        "targets are kept: after the last) their targets must hold the same rows.",
+        "Times are medians of whole queries, with their start, their commit and, of Helios, its ledger; the first "
+        "rounds, in which a JVM compiles what it runs, do not count. Memory is the peak of all processes of a "
+        "contender, a JVM's heap with it. Written bytes are those that went to storage, beside the bytes of the data "
+        "files that the target keeps.",
+        "\n".join(f"- **{name}**: {says}" for name, says in CONTENDERS.items()),
+        "Measured with " + ", ".join(f"{name} {value}" for name, value in measured.items()) + ".",
+    ]
+    for result in results:
+        rows = [cells(name, told) for name, told in result["contenders"].items()]
+        lines = [f"| {' | '.join(row)} |" for row in (COLUMNS, ("---",) * len(COLUMNS), *rows)]
+        count = next(iter(result["contenders"].values()))["rounds"]
+        parts += [
+            f"## {result['workload']}",
+            f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} rows, {count} rounds, "
+            f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
+            f"![{result['workload']}](benchmarks/{result['workload']}.svg)",
+            "\n".join(lines),
+        ]
+        if result["machine"] != measured:
+            told = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
+            parts.append(f"Measured with {told}.")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,89 @@
+"""What a process and its children use, from Linux's /proc: processor time, memory at its peak, bytes written."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a contender used in a round.
+
+    Attributes:
+        seconds: From the call to its end.
+        cpu: Seconds of processor time, of all its processes.
+        memory: The peak of its processes' resident memory, in bytes; each process's own peak, added up.
+        written: Bytes that went to storage.
+    """
+
+    seconds: float
+    cpu: float
+    memory: int
+    written: int
+
+
+class Meter:
+    """Reads what a process and all below it have used.
+
+    Args:
+        pid: The topmost process.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def reset_peak(self) -> None:
+        """Forgets the peaks so far (`proc(5)`, clear_refs)."""
+        for pid in self._tree():
+            _write(pid, "clear_refs", "5")
+
+    def totals(self) -> tuple[float, int]:
+        """Processor time in seconds and bytes written so far, with those of children that have ended."""
+        cpu, written = 0.0, 0
+        for pid in self._tree():
+            fields = _read(pid, "stat").rpartition(")")[2].split()
+            cpu += sum(map(int, fields[11:15])) / TICKS
+            told = re.search(r"^write_bytes: (\d+)", _read(pid, "io"), re.MULTILINE)
+            written += int(told.group(1)) if told else 0
+        return cpu, written
+
+    def peak(self) -> int:
+        """The resident memory at its peak since `reset_peak`, in bytes."""
+        peaks = (re.search(r"^VmHWM:\s+(\d+) kB", _read(pid, "status"), re.MULTILINE) for pid in self._tree())
+        return sum(int(found.group(1)) << 10 for found in peaks if found)
+
+    def _tree(self) -> list[int]:
+        found, waiting = [], [self.pid]
+        while waiting:
+            pid = waiting.pop()
+            found.append(pid)
+            for task in _tasks(pid):
+                waiting += map(int, _read(pid, f"task/{task}/children").split())
+        return found
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _read(pid: int, name: str) -> str:
+    """A file of a process, or nothing: it may end at any time."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except OSError:
+        return ""
+
+
+def _write(pid: int, name: str, text: str) -> None:
+    try:
+        Path(f"/proc/{pid}/{name}").write_text(text)
+    except (FileNotFoundError, ProcessLookupError):
+        return
