@@ -10,35 +10,40 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from helios.spark.jvm.classes import classes, java_array
-from helios.spark.jvm.types.java import JavaClass, JavaObject
+from helios.spark.jvm.types.java import JavaClass, JavaClassLoader, JavaObject
 
 _LOCK = threading.Lock()
 _COMPILED: dict[tuple[str, Path], JavaClass] = {}
 
 
-def instance(spark: SparkSession, source: Path, *arguments: object) -> JavaObject:
+def instance(spark: SparkSession, source: Path, *arguments: object, base: Path | None = None) -> JavaObject:
     """An instance of a class that the package has as Java source.
 
     Args:
         spark: The session, whose executors get the class.
         source: The source, whose public class is named as the file.
         arguments: What its only constructor takes.
+        base: The source of the class that it extends, where that is one of the package's too.
     """
-    context = spark.sparkContext
-    key = (str(context.applicationId), source)
     with _LOCK:
-        if key not in _COMPILED:
-            _COMPILED[key] = _compile(spark, source)
-        found = _COMPILED[key]
+        loader = _compiled(spark, base, None).getClassLoader() if base is not None else None
+        found = _compiled(spark, source, loader)
     [constructor] = found.getConstructors()
     made: JavaObject = constructor.newInstance(java_array(classes().java.lang.Object, arguments))
     return made
 
 
-def _compile(spark: SparkSession, source: Path) -> JavaClass:
+def _compiled(spark: SparkSession, source: Path, loader: JavaClassLoader | None) -> JavaClass:
+    key = (str(spark.sparkContext.applicationId), source)
+    if key not in _COMPILED:
+        _COMPILED[key] = _compile(spark, source, loader)
+    return _COMPILED[key]
+
+
+def _compile(spark: SparkSession, source: Path, loader: JavaClassLoader | None) -> JavaClass:
     jvm, text = classes(), source.read_text()
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+    compiler.setParentClassLoader(loader or jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(text)
     # Spark adds a name once.
     name = f"helios-{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.jar"

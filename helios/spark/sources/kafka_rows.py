@@ -20,12 +20,16 @@ from helios.spark.sources import bad_rows, kafka_avro
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.file_types import cast
 from helios.spark.sources.json_lines import REST, an_object, json_line, reason, schema_of_json
+from helios.spark.sources.plain_json import plain
 from helios.spark.sources.text_lines import ddl
 from helios.spark.sources.text_values import READ_AS_TEXT, as_texts
 
 RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, WHY = "__helios_parsed", "__helios_why"
 """Hidden columns: the record as Kafka has it, its value as JSON or resolved, as it is parsed, and why it is bad."""
+
+PLAIN = "__helios_plain"
+"""The columns of a value that is plain JSON; null where the columns `JSON` and `PARSED` say what it is."""
 
 HEADER = 5
 """The bytes before a value with a registry: 0, and the id of its schema."""
@@ -60,7 +64,7 @@ def rows(
     aside: Aside,
     *,
     positioned: bool,
-    also: Callable[[DataFrame], DataFrame] = lambda df: df,
+    also: Callable[[DataFrame], DataFrame] | None = None,
 ) -> DataFrame:
     """The rows of records.
 
@@ -81,7 +85,9 @@ def rows(
         df = READERS[source.values.format](df, source)
     # The record is a column beside those of the value, whose names may be the same.
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
-    return bad_rows.judged(also(df), verdict(source, f"{source.label()}.on_bad_row"), aside)
+    # Of a good record nothing else is asked: its bytes are not copied.
+    df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
+    return bad_rows.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -116,19 +122,23 @@ def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
 
 def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
     parsed, json, (text, framed) = F.col(PARSED), F.col(JSON), _content(source)
+    fast, is_plain = F.col(PLAIN), F.col(PLAIN).isNotNull()
     columns, unfit, missing = [], [], []
     wanted = value_columns(source)
     for field in wanted.fields:
         own = as_texts(field.dataType, TEXTS)
         value, bad = cast(parsed[field.name], own, field.dataType)
-        columns.append(value.alias(field.name))
+        columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
         misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
         # What Spark's parser itself cannot read is null, and the text of the field is not.
         lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & there(json, field.name)
         unfit.append(F.when(lost | bad if bad is not None else lost, misfit))
-        missing += [] if field.nullable else [F.when(parsed[field.name].isNull(), F.lit(f"{field.name} is missing"))]
+        if not field.nullable:
+            lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
+            missing.append(F.when(lacks, F.lit(f"{field.name} is missing")))
     told = F.concat_ws(", ", *unfit)
     no_value = F.lit("the record has no value" if missing else None).cast("string")
+    absent = F.coalesce(*missing, F.lit(None).cast("string"))
     why = (
         F.when(F.col("value").isNull(), no_value)
         .when(~framed, F.lit("the value does not begin with the byte 0 and the id of a schema"))
@@ -138,14 +148,14 @@ def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
         .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
         .when(told != "", told)
         .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
-        .otherwise(F.coalesce(*missing, F.lit(None).cast("string")))
+        .otherwise(absent)
     )
     if source.values.extra == "fail":
         rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
         more = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
         told = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
         why = F.coalesce(why, F.when(rest.isNotNull(), told))
-    return columns, why
+    return columns, F.when(is_plain, absent).otherwise(why)
 
 
 def _avro(source: KafkaSource) -> tuple[list[Column], Column | None]:
@@ -164,11 +174,12 @@ def there(json: Column, name: str) -> Column:
 
 
 def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
-    """Records with their value as JSON that Spark reads without changing it, and with what it reads."""
+    """Records with their value as plain JSON, or as JSON that Spark reads without changing it and what it reads."""
     columns = value_columns(source)
     content, _ = _content(source)
-    text = F.when(F.is_valid_utf8(content), content)
     rest = REST if source.values.extra == "fail" else ""
+    df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
+    text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
     df = df.withColumn(JSON, json_line(df.sparkSession, text, columns.json(), TEXTS, FEATURES, rescued=rest))
     stored = as_texts(columns, TEXTS)
     assert isinstance(stored, StructType)
@@ -182,11 +193,18 @@ def _text() -> Column:
 
 def _content(source: KafkaSource) -> tuple[Column, Column]:
     """The text of JSON, and whether it stands behind the header that it has with a registry."""
-    if source.values.registry is None:
-        return _text(), F.lit(True)
+    return _json_bytes(source).cast("string"), F.lit(True) if source.values.registry is None else _framed()
+
+
+def _json_bytes(source: KafkaSource) -> Column:
+    """The bytes of JSON; null where the header lacks that they have with a registry."""
     value = F.col("value")
-    framed = (F.length(value) >= HEADER) & (F.substring(value, 1, 1) == F.lit(b"\0"))
-    return F.when(framed, F.substring(value, HEADER + 1, MOST)).cast("string"), framed
+    return value if source.values.registry is None else F.when(_framed(), F.substring(value, HEADER + 1, MOST))
+
+
+def _framed() -> Column:
+    value = F.col("value")
+    return (F.length(value) >= HEADER) & (F.substring(value, 1, 1) == F.lit(b"\0"))
 
 
 VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] = {

@@ -1,0 +1,335 @@
+package helios.spark.sources;
+
+import java.nio.charset.StandardCharsets;
+import java.time.LocalDate;
+import java.time.YearMonth;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Reads texts, numbers and times of JSON from bytes, each as Spark has it, or as unsure where it is not plain. */
+public abstract class PlainBytes {
+  /** Stands for a value that is not plain; null is a value. */
+  public static final Object UNSURE = new Object();
+
+  public static final int LONGEST_NUMBER = 100;
+
+  /** A double has all whole numbers that are smaller, and all powers of ten with so many zeros. */
+  private static final long EXACT = 1L << 53;
+
+  private static final String ESCAPES = "\"\\/bfnrt";
+  private static final String ESCAPED = "\"\\/\b\f\n\r\t";
+
+  public transient byte[] in;
+  public transient int at;
+  private transient byte[] buffer;
+
+  // The number that was read last.
+  private transient boolean negative;
+  private transient boolean fits;
+  private transient boolean powered;
+  private transient long digits;
+  private transient int fraction;
+
+  /** The byte at a place; 0 behind the end, which is nothing that JSON has outside of an escape. */
+  public final byte letterAt(int place) {
+    return place < in.length ? in[place] : (byte) 0;
+  }
+
+  /** The byte behind white space. */
+  public final byte spaces() {
+    byte letter = letterAt(at);
+    while (letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t') {
+      letter = letterAt(++at);
+    }
+    return letter;
+  }
+
+  public final boolean word(String word) {
+    for (int i = 0; i < word.length(); i++) {
+      if (letterAt(at + i) != word.charAt(i)) {
+        return false;
+      }
+    }
+    at += word.length();
+    return true;
+  }
+
+  // texts
+
+  /** The text whose quotation mark stands here. */
+  public final Object text() {
+    int begin = ++at;
+    while (at < in.length) {
+      byte letter = in[at];
+      if (letter == '"') {
+        return UTF8String.fromBytes(in, begin, at++ - begin);
+      } else if (letter == '\\') {
+        return unescaped(begin);
+      } else if (letter >= ' ') {
+        at++;
+      } else if (letter >= 0 || !wide()) {
+        return UNSURE;
+      }
+    }
+    return UNSURE;
+  }
+
+  /** Passes over a character of several bytes; false where these are no UTF-8. */
+  private boolean wide() {
+    int first = in[at] & 0xFF;
+    int more = first >= 0xC2 && first <= 0xDF ? 1 : first >= 0xE0 && first <= 0xEF ? 2 : first >= 0xF0 ? 3 : 0;
+    if (more == 0 || first > 0xF4) {
+      return false;
+    }
+    int second = letterAt(at + 1) & 0xFF;
+    int least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    int most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF; // behind ED come halves of surrogate pairs
+    if (second < least || second > most) {
+      return false;
+    }
+    for (int i = 2; i <= more; i++) {
+      if ((letterAt(at + i) & 0xC0) != 0x80) {
+        return false;
+      }
+    }
+    at += more + 1;
+    return true;
+  }
+
+  private Object unescaped(int begin) {
+    if (buffer == null || buffer.length < in.length) {
+      buffer = new byte[in.length];
+    }
+    int size = at - begin;
+    System.arraycopy(in, begin, buffer, 0, size);
+    while (at < in.length) {
+      byte letter = in[at];
+      if (letter == '"') {
+        at++;
+        byte[] made = new byte[size];
+        System.arraycopy(buffer, 0, made, 0, size);
+        return UTF8String.fromBytes(made);
+      } else if (letter == '\\') {
+        int code = escape();
+        if (code < 0) {
+          return UNSURE;
+        } else if (code < 0x80) {
+          buffer[size++] = (byte) code;
+        } else {
+          byte[] wide = String.valueOf((char) code).getBytes(StandardCharsets.UTF_8);
+          System.arraycopy(wide, 0, buffer, size, wide.length);
+          size += wide.length;
+        }
+      } else {
+        int from = at;
+        if (letter >= ' ') {
+          at++;
+        } else if (letter >= 0 || !wide()) {
+          return UNSURE;
+        }
+        while (from < at) {
+          buffer[size++] = in[from++];
+        }
+      }
+    }
+    return UNSURE;
+  }
+
+  /** The character of an escape; negative where it is none, or half of a surrogate pair. */
+  private int escape() {
+    byte letter = letterAt(at + 1);
+    int index = ESCAPES.indexOf(letter);
+    if (index >= 0) {
+      at += 2;
+      return ESCAPED.charAt(index);
+    }
+    int code = 0;
+    for (int i = 2; i < 6; i++) {
+      int digit = Character.digit(letterAt(at + i), 16);
+      code = digit < 0 || code < 0 ? -1 : code * 16 + digit;
+    }
+    at += 6;
+    return letter != 'u' || (code >= 0xD800 && code <= 0xDFFF) ? -1 : code;
+  }
+
+  // numbers
+
+  /** Reads a number as JSON has it; false where there is none. */
+  public final boolean number() {
+    int begin = at;
+    negative = letterAt(at) == '-';
+    at += negative ? 1 : 0;
+    int first = at;
+    digits = 0;
+    digits();
+    int count = at - first;
+    if (count == 0 || (count > 1 && in[first] == '0')) {
+      return false;
+    }
+    fraction = 0;
+    if (letterAt(at) == '.') {
+      int point = ++at;
+      digits();
+      fraction = at - point;
+      if (fraction == 0) {
+        return false;
+      }
+    }
+    fits = count + fraction <= 18;
+    powered = letterAt(at) == 'e' || letterAt(at) == 'E';
+    if (powered) {
+      byte sign = letterAt(++at);
+      at += sign == '-' || sign == '+' ? 1 : 0;
+      int power = at;
+      digits();
+      if (at == power) {
+        return false;
+      }
+    }
+    return at - begin <= LONGEST_NUMBER;
+  }
+
+  private void digits() {
+    byte letter = letterAt(at);
+    while (letter >= '0' && letter <= '9') {
+      digits = digits * 10 + (letter - '0');
+      letter = letterAt(++at);
+    }
+  }
+
+  /** The whole number that stands here, of a type with so many bytes. */
+  public final Object whole(int width) {
+    if (!number() || !fits || powered || fraction > 0) {
+      return UNSURE;
+    }
+    long value = negative ? -digits : digits;
+    if (width == 8) {
+      return Long.valueOf(value);
+    } else if (width == 4) {
+      return value == (int) value ? (Object) Integer.valueOf((int) value) : UNSURE;
+    } else if (width == 2) {
+      return value == (short) value ? (Object) Short.valueOf((short) value) : UNSURE;
+    }
+    return value == (byte) value ? (Object) Byte.valueOf((byte) value) : UNSURE;
+  }
+
+  /** The double, or the float, that stands here, in quotation marks or not: so do the casts of texts have it. */
+  public final Object floating(boolean isDouble) {
+    boolean quoted = letterAt(at) == '"';
+    at += quoted ? 1 : 0;
+    int begin = at;
+    if (!number()) {
+      return UNSURE;
+    }
+    Object found;
+    if (isDouble && fits && !powered && digits < EXACT) {
+      double exact = digits / (double) power(fraction); // both are exact, so that it is rounded once
+      found = Double.valueOf(negative ? -exact : exact);
+    } else {
+      String text = new String(in, begin, at - begin, StandardCharsets.US_ASCII);
+      float value = Float.parseFloat(text);
+      double wide = isDouble ? Double.parseDouble(text) : value;
+      found = Double.isInfinite(wide) ? UNSURE : isDouble ? (Object) Double.valueOf(wide) : (Object) Float.valueOf(value);
+    }
+    return !quoted || letterAt(at++) == '"' ? found : UNSURE;
+  }
+
+  /** The decimal that stands here, in quotation marks or not, where it has no digits to lose. */
+  public final Object decimal(int precision, int scale) {
+    boolean quoted = letterAt(at) == '"';
+    at += quoted ? 1 : 0;
+    if (!number() || !fits || powered || fraction > scale || (quoted && letterAt(at++) != '"')) {
+      return UNSURE;
+    }
+    long more = power(scale - fraction);
+    if (digits > (power(precision) - 1) / more) {
+      return UNSURE;
+    }
+    return Decimal.createUnsafe((negative ? -digits : digits) * more, precision, scale);
+  }
+
+  private static long power(int count) {
+    long power = 1;
+    for (int i = 0; i < count; i++) {
+      power *= 10;
+    }
+    return power;
+  }
+
+  // times
+
+  /** The day that stands here, as days since 1970. */
+  public final Object date() {
+    long day = day();
+    return day != Long.MIN_VALUE && letterAt(at++) == '"' ? (Object) Integer.valueOf((int) day) : UNSURE;
+  }
+
+  /** The time that stands here, as microseconds since 1970 in UTC, in which the session is too. */
+  public final Object time(boolean zoned) {
+    long day = day();
+    byte letter = letterAt(at);
+    int hour = two(at + 1);
+    int minute = two(at + 4);
+    int second = two(at + 7);
+    boolean apart = (letter == 'T' || letter == ' ') && letterAt(at + 3) == ':' && letterAt(at + 6) == ':';
+    if (day == Long.MIN_VALUE || !apart || !between(hour, 23) || !between(minute, 59) || !between(second, 59)) {
+      return UNSURE;
+    }
+    at += 9;
+    long micros = 0;
+    if (letterAt(at) == '.') {
+      int point = ++at;
+      digits = 0;
+      digits();
+      int count = at - point;
+      if (count == 0 || count > 6) {
+        return UNSURE;
+      }
+      micros = digits * power(6 - count);
+    }
+    long seconds = ((day * 24 + hour) * 60 + minute) * 60 + second;
+    letter = letterAt(at++);
+    if (letter == '+' || letter == '-') {
+      int hours = two(at);
+      int minutes = two(at + 3);
+      if (!between(hours, 17) || !between(minutes, 59) || letterAt(at + 2) != ':') {
+        return UNSURE;
+      }
+      seconds -= (letter == '+' ? 1 : -1) * (hours * 60 + minutes) * 60;
+      at += 5;
+    }
+    if (letter == '+' || letter == '-' || letter == 'Z') {
+      letter = zoned ? letterAt(at++) : (byte) 0;
+    }
+    return letter == '"' ? (Object) Long.valueOf(seconds * 1000000L + micros) : UNSURE;
+  }
+
+  /** The day behind the quotation mark that stands here; the least number where there is none. */
+  private long day() {
+    int century = two(at + 1);
+    int year = two(at + 3) + century * 100;
+    int month = two(at + 6);
+    int day = two(at + 9);
+    boolean known = letterAt(at) == '"' && century >= 0 && two(at + 3) >= 0 && year > 0;
+    boolean apart = letterAt(at + 5) == '-' && letterAt(at + 8) == '-';
+    if (!known || !apart || month < 1 || month > 12 || day < 1 || day > 31) {
+      return Long.MIN_VALUE;
+    }
+    if (day > 28 && day > YearMonth.of(year, month).lengthOfMonth()) {
+      return Long.MIN_VALUE;
+    }
+    at += 11;
+    return LocalDate.of(year, month, day).toEpochDay();
+  }
+
+  /** The number that two digits write; -1 where there are none. */
+  private int two(int place) {
+    int first = letterAt(place) - '0';
+    int second = letterAt(place + 1) - '0';
+    return between(first, 9) && between(second, 9) ? first * 10 + second : -1;
+  }
+
+  private static boolean between(int value, int most) {
+    return value >= 0 && value <= most;
+  }
+}

@@ -1,0 +1,320 @@
+package helios.spark.sources;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.TextNode;
+import java.io.IOException;
+import java.io.Serializable;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Locale;
+import java.util.Set;
+import java.util.function.Function;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+
+/**
+ * The bytes of a JSON object as Spark's own row of its columns, in one pass; null where anything about it is not plain.
+ *
+ * <p>It never judges: what it does not know for certain to be good, and to mean the same to JsonLine, `from_json` and
+ * the casts behind them, it leaves to these. Not plain are: any error, a field twice or of no column, names with
+ * escapes, a value of another JSON type than its column's, numbers of more than 18 digits, decimals that would lose
+ * digits or have an exponent, times that are not ISO 8601 to the second or finer, halves of surrogate pairs, maps, and
+ * values above a megabyte.
+ */
+public class PlainJson extends PlainBytes implements Function, Serializable {
+  private static final long serialVersionUID = 1L;
+
+  private static final int LONGEST = 1 << 20;
+  private static final int DEEPEST = 100;
+
+  private static final String[] KINDS = {
+    "string", "boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"
+  };
+  private static final int STRING = 0;
+  private static final int BOOLEAN = 1;
+  private static final int BYTE = 2;
+  private static final int SHORT = 3;
+  private static final int INTEGER = 4;
+  private static final int LONG = 5;
+  private static final int FLOAT = 6;
+  private static final int DOUBLE = 7;
+  private static final int DATE = 8;
+  private static final int TIMESTAMP = 9;
+  private static final int TIMESTAMP_NTZ = 10;
+  private static final int DECIMAL = 11;
+  private static final int STRUCT = 12;
+  private static final int ARRAY = 13;
+  private static final int OTHER = 14;
+  private static final JsonNode NONE = TextNode.valueOf("");
+
+  private final String schema;
+  private final boolean ignores;
+  private transient Node root;
+
+  /** Takes the columns as Spark writes a schema as JSON, and whether fields without a column are left out. */
+  public PlainJson(String schema, boolean ignores) {
+    this.schema = schema;
+    this.ignores = ignores;
+  }
+
+  /** A type: of a struct its fields, of an array its element. */
+  private static class Node {
+    private int kind;
+    private byte[] name;
+    private Node[] fields;
+    private Node element;
+    private int precision;
+    private int scale;
+    private final Set folded = new HashSet();
+  }
+
+  public Object apply(Object value) {
+    if (root == null) {
+      try {
+        root = node(new ObjectMapper().readTree(schema));
+      } catch (IOException error) {
+        throw new UncheckedIOException(error);
+      }
+    }
+    in = (byte[]) value;
+    at = 0;
+    if (in.length > LONGEST || spaces() != '{') {
+      return null;
+    }
+    Object row = struct(root, 0);
+    return row == UNSURE || spaces() != 0 || at < in.length ? null : row;
+  }
+
+  // the types
+
+  private static Node node(JsonNode type) {
+    Node made = new Node();
+    made.kind = OTHER;
+    if (type.isTextual()) {
+      String name = type.asText();
+      for (int i = 0; i < KINDS.length; i++) {
+        made.kind = KINDS[i].equals(name) ? i : made.kind;
+      }
+      if (name.startsWith("decimal(")) {
+        String[] given = name.substring("decimal(".length(), name.length() - 1).split(",");
+        made.precision = Integer.parseInt(given[0].trim());
+        made.scale = Integer.parseInt(given[1].trim());
+        made.kind = made.precision <= 18 && made.scale >= 0 ? DECIMAL : OTHER;
+      }
+      return made;
+    }
+    String kind = ((JsonNode) type.get("type")).asText();
+    if (kind.equals("array") && ((JsonNode) type.get("containsNull")).asBoolean()) {
+      made.kind = ARRAY;
+      made.element = node((JsonNode) type.get("elementType"));
+    } else if (kind.equals("struct")) {
+      made.kind = STRUCT;
+      JsonNode fields = (JsonNode) type.get("fields");
+      made.fields = new Node[fields.size()];
+      for (int i = 0; i < fields.size(); i++) {
+        JsonNode field = (JsonNode) fields.get(i);
+        JsonNode inner = (JsonNode) field.get("type");
+        String name = ((JsonNode) field.get("name")).asText();
+        made.fields[i] = node(strict(inner) ? NONE : inner);
+        made.fields[i].name = name.getBytes(StandardCharsets.UTF_8);
+        made.folded.add(name.toLowerCase(Locale.ROOT));
+      }
+    }
+    return made;
+  }
+
+  /** Whether a type says somewhere inside that a field must be there. */
+  private static boolean strict(JsonNode type) {
+    String text = type.toString();
+    return text.indexOf("\"nullable\":false") >= 0 || text.indexOf("\"containsNull\":false") >= 0;
+  }
+
+  // values
+
+  private Object struct(Node node, int depth) {
+    Object[] values = new Object[node.fields.length];
+    boolean[] seen = new boolean[values.length];
+    int next = 0;
+    at++;
+    byte sign = spaces();
+    while (sign == '"') {
+      int begin = at + 1;
+      byte letter = letterAt(++at);
+      while (letter != '"' && letter != '\\' && (letter >= ' ' || letter < 0)) {
+        letter = letterAt(++at);
+      }
+      if (letter != '"') {
+        return UNSURE;
+      }
+      int index = find(node, begin, at, next);
+      if (index < 0 && !leavesOut(node, begin, at)) {
+        return UNSURE;
+      }
+      at++;
+      if (spaces() != ':') {
+        return UNSURE;
+      }
+      at++;
+      if (index < 0) {
+        if (!skip(depth + 1)) {
+          return UNSURE;
+        }
+      } else {
+        if (seen[index]) {
+          return UNSURE;
+        }
+        seen[index] = true;
+        values[index] = value(node.fields[index], depth + 1);
+        if (values[index] == UNSURE) {
+          return UNSURE;
+        }
+        next = index + 1;
+      }
+      sign = spaces();
+      if (sign == ',') {
+        at++;
+        sign = spaces();
+        if (sign != '"') {
+          return UNSURE;
+        }
+      } else if (sign != '}') {
+        return UNSURE;
+      }
+    }
+    if (sign != '}') {
+      return UNSURE;
+    }
+    at++;
+    return new GenericInternalRow(values);
+  }
+
+  /** The field of a name, most likely the next one; -1 where there is none of exactly this name. */
+  private int find(Node node, int begin, int end, int next) {
+    for (int i = 0; i < node.fields.length; i++) {
+      int index = next + i < node.fields.length ? next + i : next + i - node.fields.length;
+      if (Arrays.equals(in, begin, end, node.fields[index].name, 0, node.fields[index].name.length)) {
+        return index;
+      }
+    }
+    return -1;
+  }
+
+  /** Whether a name is surely that of no column, and left out. */
+  private boolean leavesOut(Node node, int begin, int end) {
+    if (!ignores || end - begin > LONGEST_NUMBER) {
+      return false;
+    }
+    for (int i = begin; i < end; i++) {
+      if (in[i] < 0) {
+        return false;
+      }
+    }
+    String name = new String(in, begin, end - begin, StandardCharsets.US_ASCII);
+    return !node.folded.contains(name.toLowerCase(Locale.ROOT));
+  }
+
+  private Object array(Node element, int depth) {
+    Object[] values = new Object[8];
+    int size = 0;
+    at++;
+    byte sign = spaces();
+    while (sign != ']') {
+      if (size == values.length) {
+        values = Arrays.copyOf(values, size * 2);
+      }
+      Object value = value(element, depth + 1);
+      values[size++] = value;
+      sign = spaces();
+      if (value == UNSURE || (sign != ',' && sign != ']')) {
+        return UNSURE;
+      }
+      if (sign == ',') {
+        at++;
+        if (spaces() == ']') {
+          return UNSURE;
+        }
+      }
+    }
+    at++;
+    return new GenericArrayData(Arrays.copyOf(values, size));
+  }
+
+  private Object value(Node node, int depth) {
+    byte first = spaces();
+    if (first == 'n') {
+      return word("null") ? null : UNSURE;
+    }
+    switch (node.kind) {
+      case STRING:
+        return first == '"' ? text() : UNSURE;
+      case BOOLEAN:
+        return word("true") ? (Object) Boolean.TRUE : word("false") ? (Object) Boolean.FALSE : UNSURE;
+      case BYTE:
+        return whole(1);
+      case SHORT:
+        return whole(2);
+      case INTEGER:
+        return whole(4);
+      case LONG:
+        return whole(8);
+      case FLOAT:
+        return floating(false);
+      case DOUBLE:
+        return floating(true);
+      case DECIMAL:
+        return decimal(node.precision, node.scale);
+      case DATE:
+        return date();
+      case TIMESTAMP:
+        return time(true);
+      case TIMESTAMP_NTZ:
+        return time(false);
+      case STRUCT:
+        return first == '{' && depth < DEEPEST ? struct(node, depth) : UNSURE;
+      case ARRAY:
+        return first == '[' && depth < DEEPEST ? array(node.element, depth) : UNSURE;
+      default:
+        return UNSURE;
+    }
+  }
+
+  /** Passes over a value that has no column; false where it is not plain. */
+  private boolean skip(int depth) {
+    byte first = spaces();
+    if (first == '"') {
+      return text() != UNSURE;
+    } else if (first == 'n' || first == 't' || first == 'f') {
+      return word("null") || word("true") || word("false");
+    } else if (first != '{' && first != '[') {
+      return number();
+    } else if (depth >= DEEPEST) {
+      return false;
+    }
+    byte last = (byte) (first == '{' ? '}' : ']');
+    at++;
+    byte sign = spaces();
+    while (sign != last) {
+      if (first == '{' && (sign != '"' || text() == UNSURE || spaces() != ':' || at++ < 0)) {
+        return false;
+      }
+      if (!skip(depth + 1)) {
+        return false;
+      }
+      sign = spaces();
+      if (sign == ',') {
+        at++;
+        sign = spaces();
+        if (sign == last) {
+          return false;
+        }
+      } else if (sign != last) {
+        return false;
+      }
+    }
+    at++;
+    return true;
+  }
+}

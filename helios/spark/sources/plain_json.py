@@ -1,0 +1,45 @@
+"""Plain JSON in one pass, from its bytes to Spark's row; `json_lines` and Spark's parser judge what is not plain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
+from helios.spark.sources.file_types import nullable
+
+CODE = Path(__file__).with_name("PlainJson.java")
+BYTES = Path(__file__).with_name("PlainBytes.java")
+
+
+def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: bool) -> Column:
+    """The bytes of a JSON object as a struct of columns; null where it is not plain, see PlainJson.java.
+
+    Args:
+        spark: The session.
+        value: The bytes.
+        columns: The columns.
+        ignores: Whether fields that have no column are left out; they are not plain otherwise.
+    """
+    jvm = classes()
+    expressions, utils = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
+    listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+    made = instance(spark, CODE, columns.json(), ignores, base=BYTES)
+    kind = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName("java.util.function.Function"))
+    gives = spark._jsparkSession.parseDataType(nullable(columns).json())
+    # As `from_json` does it: a UDF would make a Java object of each value, and Spark's row of it again. Not
+    # deterministic, so that Spark never calls it once for each column.
+    call = expressions.objects.Invoke(
+        expressions.Literal(made, kind),
+        "apply",
+        gives,
+        listed([utils.expression(value._jc)]),
+        listed([]),
+        True,
+        True,
+        False,
+    )
+    return Column(utils.column(call))
