@@ -137,7 +137,6 @@ def _wide(value: pl.Expr | int) -> pl.Expr:
 
 def _narrowed(builder: _Builder, wide: pl.Expr, kind: str) -> pl.Expr:
     """A 128 bit number as one of a narrower type; a value outside of it marks the row."""
-    import polars as pl
 
     low, high = RANGES[kind]
     builder.failing.append((wide < _wide(low)) | (wide > _wide(high)))

@@ -67,6 +67,8 @@ def _check_source(read: ReadPlan) -> None:
         raise NotNative(f"it reads {source.label()}, and no Iceberg table")
     if source.changed is not None:
         raise NotNative("it reads changes")
+    if source.between_points is not None:
+        raise NotNative("it reads a part of the history")
 
 
 def _check_sink(write: WritePlan) -> None:

@@ -25,9 +25,13 @@ def appended(pending: Transaction, native: NativeBatch, made: StructType, stored
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
         target = target_of(pending.spark, pending.table, pending.properties, stored)
-        files = native.write(pending.spark, target)
+        written = native.write(pending.spark, target)
     except NotNative as reason:
         native.told(str(reason))
         return False
-    pending.append_files(data_files(pending.table, files))
+    try:
+        pending.append_files(data_files(pending.table, written.files))
+    except BaseException:
+        written.delete()
+        raise
     return True

@@ -8,7 +8,7 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark import TaskContext
@@ -46,6 +46,27 @@ class SourceFiles:
 
 
 @dataclass(frozen=True)
+class Written:
+    """The files that a batch has written.
+
+    Attributes:
+        folder: Where they are, and in folders below.
+        name: The beginning of their names.
+        files: What the table's metadata says of each, as JSON.
+    """
+
+    folder: str
+    name: str
+    files: tuple[str, ...] = ()
+
+    def delete(self) -> None:
+        """Deletes them, also those of tasks that could not delete their own."""
+        for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+@dataclass(frozen=True)
 class NativeBatch:
     """A batch as the columnar engine does it.
 
@@ -64,8 +85,8 @@ class NativeBatch:
         found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
         return found == self.program.columns
 
-    def write(self, spark: SparkSession, target: Target) -> list[str]:
-        """Writes the files of the target, and returns what its metadata says of each, as JSON.
+    def write(self, spark: SparkSession, target: Target) -> Written:
+        """Writes the files of the target.
 
         Raises:
             NotNative: Spark must do the batch; nothing is left of it.
@@ -73,18 +94,19 @@ class NativeBatch:
         name = uuid.uuid4().hex
         work = Work(name, self.program, self._ids(), target).to_json()
         shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
+        written = Written(target.folder, name)
         if not shares:
-            return []
+            return written
         try:
             found = [json.loads(text) for text in _run(spark, work, shares)]
             refused = next((one["refused"] for one in found if "refused" in one), None)
             if refused is not None:
                 raise NotNative(refused)
         except BaseException:
-            remove(target.folder, name)
+            written.delete()
             raise
         self.files.read()
-        return [json.dumps(file) for one in found for file in one["files"]]
+        return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
 
     def _ids(self) -> dict[str, int]:
         schema = self.files.table.schema()
@@ -174,13 +196,6 @@ def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
             yield run(work, share, number)
 
     return task
-
-
-def remove(folder: str, name: str) -> None:
-    """Deletes the files of a batch that is not committed, also those of tasks that could not delete their own."""
-    for path in glob.iglob(f"{glob.escape(folder)}/**/{name}-*.parquet", recursive=True):
-        if os.path.exists(path):
-            os.unlink(path)
 
 
 def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]:

@@ -59,7 +59,7 @@ def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, st
     """
     known: Mapping[str, str] = {str(key): str(properties.get(key)) for key in listed(properties.keySet())}
     _refuse(spark, table, known)
-    columns = _columns(table, properties, schema)
+    columns = _columns(table, schema)
     codec = known.get(PARQUET + "compression-codec", "zstd").lower()
     if codec not in CODECS:
         raise NotNative(f"the table is written with {codec}")
@@ -97,9 +97,8 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
             raise NotNative(f"the session has the setting {key}")
 
 
-def _columns(table: JavaTable, properties: JavaMap[str, str], schema: StructType) -> tuple[Column, ...]:
-    config = classes().org.apache.iceberg.MetricsConfig
-    kept = getattr(config, "from")(properties, table.schema(), table.sortOrder())
+def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
+    kept = classes().org.apache.iceberg.MetricsConfig.forTable(table)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     found = []
     for field in listed(table.schema().columns()):
@@ -110,7 +109,7 @@ def _columns(table: JavaTable, properties: JavaMap[str, str], schema: StructType
             raise NotNative(f"the table has the column {name} of type {kinds[name]}")
         if str(field.type()) not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
             raise NotNative(f"the table keeps {name} as {field.type()}")
-        found.append(Column(name, number, kinds[name], bool(field.isRequired()), str(kept.columnMode(number))))
+        found.append(Column(name, number, kinds[name], bool(field.isRequired()), str(kept.columnMode(name))))
     return tuple(found)
 
 
