@@ -13,8 +13,8 @@ from helios.native.work import InputFile, Work
 if TYPE_CHECKING:
     import polars as pl
 
-CHUNK = 1 << 20
-"""About how many rows come at a time."""
+VALUES = 1 << 24
+"""Values of a file above which its rows come in parts, of a quarter of that."""
 
 
 def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
@@ -30,10 +30,12 @@ def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
         file.path, parallel="none", use_statistics=False, glob=False, hive_partitioning=False, low_memory=False
     )
     frame = scanned.select(pl.col(names[name]).alias(name) for name, _ in work.program.read)
-    if file.rows <= 2 * CHUNK:
+    width = len(work.program.read)
+    if file.rows * width <= VALUES:
         found: Iterator[pl.DataFrame] = iter([applied(work.program, frame).collect()])
     else:
-        found = iter(applied(work.program, frame).collect_batches(chunk_size=CHUNK, maintain_order=True))
+        rows = max(1 << 14, VALUES // (4 * width))
+        found = iter(applied(work.program, frame).collect_batches(chunk_size=rows, maintain_order=True))
     for batch in found:
         if batch.get_column(FAILS).any():
             raise NotNative("Spark may fail on a value of the batch, and says then which")

@@ -10,13 +10,13 @@ from helios.native.program import NotNative
 from helios.native.work import InputFile, Work
 
 
-def run(work_text: str, share: Iterable[tuple[str, int, int]], number: int) -> str:
+def run(work_text: str, share: Iterable[tuple[str, int, int]], name: str) -> str:
     """Does a share of the work; its files are deleted if it fails.
 
     Args:
         work_text: The work, as JSON.
         share: Path, size and rows of each file.
-        number: The number of the task's attempt, unique among those of a Spark application.
+        name: A name of its own for each try of a share.
 
     Returns:
         As JSON `files`, what Iceberg's metadata says of each written file, or `refused`, why Spark must do it.
@@ -31,7 +31,7 @@ def run(work_text: str, share: Iterable[tuple[str, int, int]], number: int) -> s
     except ImportError as error:
         return json.dumps({"refused": f"an executor cannot import {error.name}"})
     work = Work.parse(work_text)
-    writer = TableWriter(work.target, f"{work.name}-{number:05}")
+    writer = TableWriter(work.target, f"{work.name}-{name}")
     try:
         for file in share:
             for frame in frames(InputFile(*file), work):

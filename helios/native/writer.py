@@ -241,6 +241,7 @@ class _File:
             "nan-value-counts": _map({one.column.id: one.nans for one in kept if one.floating}),
             "lower-bounds": _map({number: low.hex().upper() for number, low, _ in bounds if low is not None}),
             "upper-bounds": _map({number: high.hex().upper() for number, _, high in bounds if high is not None}),
+            "sort-order-id": 0,
             "split-offsets": [_offset(group) for group in groups],
         }
 

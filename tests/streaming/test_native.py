@@ -75,17 +75,18 @@ def evaluated(world: Any, name: str, expressions: list[str]) -> dict[str, pa.Arr
     return made
 
 
-def differing(world: Any, random: Random, count: int) -> tuple[int, list[str]]:
+def differing(world: Any, seed: int, count: int) -> tuple[int, list[str]]:
     """How many expressions both engines have computed, and those that differ."""
+    random, name = Random(seed), f"a.x{seed}"
     kinds = [random.choice(KINDS) for _ in range(3)] + ["int", "bigint", "double", "float", "string", "boolean"]
     rows = table(random, kinds, 40)
-    fill(world, "a.x", rows)
+    fill(world, name, rows)
     columns = list(zip(rows.column_names, kinds, strict=True))
     draw = Expressions(random, columns)
-    made = evaluated(world, "a.x", [draw.any() for _ in range(count)])
+    made = evaluated(world, name, [draw.any() for _ in range(count)])
     if not made:
         return 0, []
-    read = world.spark.read.table("local.a.x")
+    read = world.spark.read.table(f"local.{name}")
     texts = list(made)
     try:
         spark = read.selectExpr(*(f"{text} AS `{i}`" for i, text in enumerate(texts))).toArrow()
@@ -106,7 +107,7 @@ def differing(world: Any, random: Random, count: int) -> tuple[int, list[str]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_expressions_are_computed_as_by_spark(world: Any, seed: int) -> None:
-    computed, wrong = differing(world, Random(seed), 40)
+    computed, wrong = differing(world, seed, 40)
     assert wrong == []
     assert computed > 5
 
@@ -116,7 +117,7 @@ def test_expressions_are_computed_as_by_spark(world: Any, seed: int) -> None:
 def test_thousands_of_expressions_are_computed_as_by_spark(world: Any) -> None:
     computed, seed = 0, 1000
     while computed < (CASES or 5000):
-        made, wrong = differing(world, Random(seed), 60)
+        made, wrong = differing(world, seed, 60)
         assert wrong == [], f"seed {seed}"
         computed, seed = computed + made, seed + 1
     print(f"{computed} expressions, 0 different")
@@ -145,38 +146,39 @@ def metadata(world: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def beside(world: Any, random: Random) -> str:
+def beside(world: Any, seed: int) -> str:
     """Drawn rows through a drawn pipeline by both engines; what was drawn, for the message."""
+    random = Random(seed)
     kinds = [random.choice(KINDS) for _ in range(random.randint(1, 6))] + ["int"]
     by = random.choice([None, *(i for i, kind in enumerate(kinds) if kind in PARTITIONS)])
     rows = table(random, kinds, random.choice((1, 7, 60)))
-    fill(world, "a.s", rows)
+    fill(world, f"a.s{seed}", rows)
     condition = Expressions(random, list(zip(rows.column_names, kinds, strict=True))).of("boolean", 2)
     said = f"{kinds} by {by} where {condition}"
     for name, setting in (("spark", "off"), ("native", "require")):
         (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
-        world.sql(f"DROP TABLE IF EXISTS local.a.{name}")
-        sink = world.sink(f"a.{name}").partition_by(f"c{by}") if by is not None else world.sink(f"a.{name}")
+        sink = world.sink(f"a.{name}{seed}")
+        sink = sink.partition_by(f"c{by}") if by is not None else sink
         try:
-            world.run(world.source("a.s") >> where(condition) >> sink, full_refresh=False)
+            world.run(world.source(f"a.s{seed}") >> where(condition) >> sink)
         except HeliosError as error:
             if setting == "require" and "require" in str(error):
                 return ""  # it stays with Spark
             raise
-    assert rows_of(scanned(world, "a.native")) == rows_of(scanned(world, "a.spark")), said
-    assert metadata(world, "a.native") == metadata(world, "a.spark"), said
+    assert rows_of(scanned(world, f"a.native{seed}")) == rows_of(scanned(world, f"a.spark{seed}")), said
+    assert metadata(world, f"a.native{seed}") == metadata(world, f"a.spark{seed}"), said
     return said
 
 
 def test_batches_are_written_as_by_spark(world: Any) -> None:
-    written = [said for seed in range(6) if (said := beside(world, Random(seed)))]
+    written = [said for seed in range(6) if (said := beside(world, seed))]
     assert len(written) >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_hundreds_of_batches_are_written_as_by_spark(world: Any) -> None:
-    written = [said for seed in range(100, 100 + (CASES or 300)) if (said := beside(world, Random(seed)))]
+    written = [said for seed in range(100, 100 + (CASES or 300)) if (said := beside(world, seed))]
     print(f"{len(written)} batches, 0 different")
 
 

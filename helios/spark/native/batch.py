@@ -184,7 +184,7 @@ def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[
 def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
     def task(shares: Iterable[Any]) -> Iterator[str]:
         context = TaskContext.get()
-        number = context.taskAttemptId() if context is not None else 0
+        attempt = context.taskAttemptId() if context is not None else 0
         try:
             from helios.native.task import run
         except ImportError as error:
@@ -192,8 +192,8 @@ def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
 
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
-        for share in shares:
-            yield run(work, share, number)
+        for index, share in enumerate(shares):
+            yield run(work, share, f"{attempt:05}-{index}")
 
     return task
 

@@ -294,16 +294,19 @@ class IcebergReader(SpanSource):
         found = self._range(span)
         if found.since is not None:
             raise NotNative("it reads the new rows of a state alone")
-        if found.state is not None and not found.skipped and found.taken is None and found.to == found.state:
-            return self._state_files(table, found.state)
-        tasks, _ = self._snapshots.tasks(table, found)
-        return SourceFiles(table, tasks)
+        # As the rows are declared: a whole state first, then files, which are counted there.
+        whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
+        if not whole:
+            return SourceFiles(table, self._snapshots.tasks(table, found)[0])
+        state = self._state_files(table, found.state)
+        state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
+        return state
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> SourceFiles:
+        """The data files of a state, which are counted once they are read."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
-        # What is left out is counted where the rows are declared.
         return SourceFiles(table, tasks, lambda: record(replace(seen, total=0, whole=())))
 
     @override

@@ -13,7 +13,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import BinaryType, LongType, StringType
 
 from helios import Iceberg, cast, drop, rename, select, where, with_columns
-from helios.native import task
+from helios.native import reader, task
 from helios.native.metrics import ColumnMetrics
 from helios.native.program import NotNative, Program
 from helios.native.work import Column, Target, Work
@@ -53,7 +53,7 @@ def done(folder: Path, stream: Any, rows: pa.Table | None = None, **settings: An
     path = folder / "in.parquet"
     pq.write_table(rows if rows is not None else numbered(ROWS), path)
     made = work(folder, program_of(stream, from_arrow(ROWS.schema)), **settings)
-    found: dict[str, Any] = json.loads(task.run(made.to_json(), [(str(path), path.stat().st_size, 5)], 3))
+    found: dict[str, Any] = json.loads(task.run(made.to_json(), [(str(path), path.stat().st_size, 5)], "3"))
     return found
 
 
@@ -131,6 +131,16 @@ def test_files_that_are_not_as_the_table_is_are_left_to_spark(tmp_path: Path, ro
     assert list((tmp_path / "data").rglob("*")) == []
 
 
+def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "VALUES", 1)
+    many = numbered(pa.concat_tables([ROWS] * 20_000))
+    path = tmp_path / "in.parquet"
+    pq.write_table(many, path)
+    made = work(tmp_path, program_of(SOURCE >> where("id <> 2"), from_arrow(ROWS.schema)))
+    (file,) = json.loads(task.run(made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
+    assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 4, 5] * 20_000
+
+
 def test_renamed_columns_are_found_by_their_ids(tmp_path: Path) -> None:
     (file,) = done(tmp_path, SOURCE, numbered(ROWS.rename_columns(["old", "n", "x", "name"])))["files"]
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 2, None, 4, 5]
@@ -147,13 +157,13 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(numbered(ROWS), path)
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)), group_size=1)
     shares = [(str(path), 1, 5), (str(tmp_path / "gone.parquet"), 1, 5)]
-    assert "gone.parquet" in json.loads(task.run(made.to_json(), shares, 0))["refused"]
+    assert "gone.parquet" in json.loads(task.run(made.to_json(), shares, "0"))["refused"]
     assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
 
 
 def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    assert json.loads(task.run("", [], 0)) == {"refused": "an executor cannot import polars"}
+    assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
 
 
 @pytest.mark.parametrize(
