@@ -30,7 +30,7 @@ READ = {
     "Column": frozenset({"this"}),
     "Literal": frozenset({"this", "is_string"}),
     "Between": frozenset({"this", "low", "high"}),
-    "In": frozenset({"this", "expressions"}),
+    "In": frozenset({"this", "expressions"}),  # not `query`
     "Div": OPERANDS | {"safe"},  # of a null or a double instead of an error, which Spark's ANSI mode decides
     "Cast": frozenset({"this", "to"}),
     "TryCast": frozenset({"this", "to"}),  # as which CAST is parsed, too; that of try_cast has `safe`
@@ -41,6 +41,8 @@ READ = {
 """The arguments that the rules read, by the class in sqlglot; `OPERANDS` of all others."""
 MOST_VALUES = 200
 """Values of an IN list."""
+MOST_FLOATS = 10
+"""Of floating-point numbers: Spark looks more of them up by their hashes, by which -0.0 is not 0.0."""
 
 
 def term(node: Node, columns: Columns) -> Term:
@@ -136,10 +138,10 @@ def _between(node: Node, columns: Columns) -> Term:
 
 
 def _in(node: Node, columns: Columns) -> Term:
-    values = node.expressions
-    if not values or len(values) > MOST_VALUES:
-        raise NotNative(f"{_shown(node)} is not a list of at most {MOST_VALUES} values")
-    value = _operand(node.this, columns)
+    values, value = node.expressions, _operand(node.this, columns)
+    most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
+    if len(values) > most:
+        raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
     found = [_compared("eq", value, _operand(one, columns), node) for one in values]
     # Spark widens all values together: the list stays with it where they differ.
     if any(one.args[1].op != "lit" or one.args[0] != value for one in found):

@@ -54,9 +54,10 @@ def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> 
     [
         (Iceberg.source("a.s") >> SINK, "column tags is a array<string>"),
         (FLAT >> where("upper(name) = 'A'") >> SINK, "UPPER(name) is not among the expressions that it knows"),
+        (FLAT >> where(f"CAST(id AS DOUBLE) IN ({', '.join(map(str, range(11)))})") >> SINK, "of at most 10 values"),
         (FLAT >> step(lambda df: df) >> SINK, "is not among the steps that it knows"),
         (FLAT >> dedupe("id") >> SINK, "dedupe(id) is not among the steps that it knows"),
-        (FLAT >> SINK.partition_by("name").overwrite_partitions(), "it writes by overwrite_partitions"),
+        (FLAT >> SINK.partition_by("name").overwrite_partitions(), "it writes by overwrite the touched partitions"),
         (FLAT >> SINK.partition_by(bucket(4, "id")), "the table is partitioned by bucket(4, id)"),
         (FLAT >> SINK.sort_by("id"), "the sink has a sort order"),
         (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
