@@ -117,13 +117,10 @@ def _binary(combine: Callable[[pl.Expr, pl.Expr], pl.Expr]) -> Callable[[_Builde
 
 
 def _arithmetic(combine: Callable[[Any, Any], Any]) -> Callable[[_Builder, Term], pl.Expr]:
-    """Sums and products: exact in whole numbers, where an overflow marks the row."""
+    """Sums and products of whole numbers, exact; an overflow marks the row."""
 
     def built(builder: _Builder, term: Term) -> pl.Expr:
         left, right = map(builder.build, term.args)
-        if term.kind not in RANGES:
-            found: pl.Expr = combine(left, right)
-            return found
         return _narrowed(builder, combine(_wide(left), _wide(right)), term.kind)
 
     return built
@@ -143,23 +140,9 @@ def _narrowed(builder: _Builder, wide: pl.Expr, kind: str) -> pl.Expr:
     return wide.cast(polars_type(kind), strict=False)
 
 
-def _divided(builder: _Builder, term: Term) -> pl.Expr:
-    left, right = map(builder.build, term.args)
-    builder.failing.append(right == 0)
-    return left / right
-
-
 def _negated(builder: _Builder, term: Term) -> pl.Expr:
     (value,) = map(builder.build, term.args)
-    if term.kind in RANGES:
-        return _narrowed(builder, _wide(0) - _wide(value), term.kind)
-    return value * -1.0 if term.kind == "double" else value * _float32(-1.0)
-
-
-def _float32(value: float) -> pl.Expr:
-    import polars as pl
-
-    return pl.lit(value, dtype=pl.Float32)
+    return _narrowed(builder, _wide(0) - _wide(value), term.kind)
 
 
 def _cast(builder: _Builder, term: Term) -> pl.Expr:
@@ -215,7 +198,6 @@ OPS: dict[str, Callable[[_Builder, Term], pl.Expr]] = {
     "add": _arithmetic(lambda a, b: a + b),
     "sub": _arithmetic(lambda a, b: a - b),
     "mul": _arithmetic(lambda a, b: a * b),
-    "div": _divided,
     "neg": _negated,
     "case": _case,
     "coalesce": _coalesced,

@@ -19,7 +19,8 @@ Columns = Mapping[str, tuple[str, str]]
 """The columns before a step: by the name in lower case, the name and the type."""
 
 FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
-NUMBERS = ("int", "bigint", "float", "double")
+WHOLE = ("int", "bigint")
+NUMBERS = (*WHOLE, "float", "double")
 FLOATS = ("float", "double")
 ORDERED = (*NUMBERS, "string", "date", "timestamp", "timestamp_ntz", "boolean")
 PREDICATES = frozenset(
@@ -31,7 +32,6 @@ READ = {
     "Literal": frozenset({"this", "is_string"}),
     "Between": frozenset({"this", "low", "high"}),
     "In": frozenset({"this", "expressions"}),  # not `query`
-    "Div": OPERANDS | {"safe"},  # of a null or a double instead of an error, which Spark's ANSI mode decides
     "Cast": frozenset({"this", "to"}),
     "TryCast": frozenset({"this", "to"}),  # as which CAST is parsed, too; that of try_cast has `safe`
     "Coalesce": frozenset({"this", "expressions"}),
@@ -196,11 +196,10 @@ def _not(node: Node, columns: Columns) -> Term:
 def _arithmetic(op: str) -> Rule:
     def rule(node: Node, columns: Columns) -> Term:
         left, right = _operand(node.this, columns), _operand(node.expression, columns)
-        if left.kind not in NUMBERS or right.kind not in NUMBERS:
-            left, right = _floating(left, right), _floating(right, left)
-        if left.kind not in NUMBERS or right.kind not in NUMBERS:
+        # Spark and Polars round and sign some results of floating-point numbers otherwise.
+        if left.kind not in WHOLE or right.kind not in WHOLE:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
-        kind = "double" if op == "div" else str(wider(SparkType(left.kind), SparkType(right.kind)))
+        kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
         return Term(op, kind, (cast(left, kind), cast(right, kind)))
 
     return rule
@@ -217,7 +216,7 @@ def _negated(node: Node, columns: Columns) -> Term:
     if type(node.this).__name__ == "Literal":
         return literal(node)
     value = _operand(node.this, columns)
-    if value.kind not in NUMBERS:
+    if value.kind not in WHOLE:
         raise NotNative(f"{_shown(node)} negates a {value.kind}")
     return Term("neg", value.kind, (value,))
 
@@ -317,7 +316,6 @@ RULES: dict[str, Rule] = {
     "Add": _arithmetic("add"),
     "Sub": _arithmetic("sub"),
     "Mul": _arithmetic("mul"),
-    "Div": _arithmetic("div"),
     "Neg": _negated,
     "Cast": _cast,
     "TryCast": _cast,

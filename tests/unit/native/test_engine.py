@@ -146,7 +146,7 @@ def test_renamed_columns_are_found_by_their_ids(tmp_path: Path) -> None:
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 2, None, 4, 5]
 
 
-@pytest.mark.parametrize("expression", ["n + 1", "-(n - 1) * 5000000", "id / n", "CAST(id * 1000000000000 AS INT)"])
+@pytest.mark.parametrize("expression", ["n + 1", "-(n - 1) * 5000000", "CAST(id * 1000000000000 AS INT)"])
 def test_a_value_on_which_spark_may_fail_leaves_the_batch_to_spark(tmp_path: Path, expression: str) -> None:
     told = done(tmp_path, SOURCE >> with_columns(y=expression) >> where("id = 1"))
     assert told == {"refused": "Spark may fail on a value of the batch, and says then which"}
