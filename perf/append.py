@@ -9,7 +9,8 @@ in which the JVM compiles what it runs and Python's workers start, do not count.
 default Iceberg's Java writer is at 3, PyIceberg and pyarrow at 1.
 
 docs       as the docs of Spark and Iceberg have it: `readStream`, filter, `toTable`, availableNow
-helios     `source.incremental() >> where(...) >> sink`, drained once
+helios     `source.incremental() >> where(...) >> sink`, drained once, by Spark alone
+native     the same pipeline with `[spark] native = "require"`: the columnar engine in Spark's tasks
 pyiceberg  PyIceberg in one process, without Spark: a filtered scan to Arrow, held in memory, and an append
 arrow      an experiment: PyIceberg plans the files, Spark's tasks read, filter and write them with Arrow, one thread
            each, and the driver commits them once with Iceberg's Java API. It knows no row-level deletes, no evolved
@@ -49,7 +50,7 @@ from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
 
-CONTENDERS = ("docs", "helios", "pyiceberg", "arrow")
+CONTENDERS = ("docs", "helios", "native", "pyiceberg", "arrow")
 BASE = "docs"
 FILTER = "kind <> 0"
 FILES = 12
@@ -109,12 +110,18 @@ class Race:
         writer.create()
 
     def helios(self, target: str) -> None:
-        source = Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental()
-        self.drained(source >> where(FILTER) >> Iceberg.sink(f"perf.{target}", catalog=self.catalog))
+        self.drained(self.pipeline(target), native="off")
 
-    def drained(self, pipeline: Pipeline) -> None:
+    def native(self, target: str) -> None:
+        self.drained(self.pipeline(target), native="require")
+
+    def pipeline(self, target: str) -> Pipeline:
+        source = Iceberg.source(f"perf.{self.source}", catalog=self.catalog).incremental()
+        return source >> where(FILTER) >> Iceberg.sink(f"perf.{target}", catalog=self.catalog)
+
+    def drained(self, pipeline: Pipeline, native: str = "off") -> None:
         """Runs a pipeline of Helios once, as `helios run --once` does in a session of its own."""
-        context = Context(config=self.config, catalogs={"local": self.catalog})
+        context = Context(config=replace(self.config, native=native), catalogs={"local": self.catalog})
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         cloned = session.clone(self.spark, [plan])
         cloned.streams.addListener(self.batches)

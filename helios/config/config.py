@@ -22,6 +22,7 @@ from helios.model.values import Identifier
 
 DEFAULT_CATALOG = "local"
 DEFAULT_MASTER = "local[*]"
+DEFAULT_NATIVE = "off"
 PROFILE_VARIABLE = "HELIOS_PROFILE"
 
 
@@ -38,6 +39,7 @@ class Config:
         master: Spark's master.
         spark_conf: Spark's conf.
         profile: The profile that was chosen.
+        native: Whether the columnar engine runs what it can: "auto", "off", or "require" where it must.
     """
 
     root: Path
@@ -48,6 +50,7 @@ class Config:
     master: str
     spark_conf: dict[str, str] = field(repr=False)
     profile: str | None
+    native: str = DEFAULT_NATIVE
 
     def storage(self, name: str, where: Origin) -> Storage:
         """The declared storage of a name.
@@ -157,6 +160,7 @@ def _build(document: Document, tree: Tree, profile: str | None) -> Config:
         master=spark.get("master", DEFAULT_MASTER),
         spark_conf=spark.get("conf", {}),
         profile=profile,
+        native=spark.get("native", DEFAULT_NATIVE),
     )
 
 

@@ -14,6 +14,9 @@ from helios.config.document import Document
 from helios.config.tree import KeyPath, Tree, merge
 from helios.errors import near_miss
 
+NATIVE = ("auto", "off", "require")
+"""What `[spark] native` may say of the columnar engine."""
+
 _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 
 
@@ -52,9 +55,11 @@ def _sections(document: Document, at: KeyPath, tree: Tree) -> Tree:
     if "spark" in tree:
         path = (*at, "spark")
         spark = dict(_table(document, path, tree["spark"]))
-        _known(document, path, spark, ("master", "conf"))
+        _known(document, path, spark, ("master", "conf", "native"))
         if "master" in spark:
             _text(document, (*path, "master"), spark["master"])
+        if "native" in spark and _text(document, (*path, "native"), spark["native"]) not in NATIVE:
+            raise document.error((*path, "native"), f"must be one of {', '.join(NATIVE)}, not {spark['native']!r}.")
         if "conf" in spark:
             spark["conf"] = _flat(document, (*path, "conf"), spark["conf"])
         shaped["spark"] = spark

@@ -44,6 +44,7 @@ from helios.plan.checks.pipeline import (
 from helios.plan.checks.sources import rebootstrap_problems, unpaired_problems
 from helios.plan.context import Context, Surroundings
 from helios.plan.history import Unsettled
+from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
 from helios.plan.read_path import path_of, trigger_of
@@ -219,7 +220,7 @@ class _Lowering:
         jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
         jars += write.output.jars if write.output is not None else ()
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*row_of(s).jars, *s.jars))]
-        return Plan(
+        plan = Plan(
             pipeline=identity,
             was=pipeline.was,
             origin=pipeline.origin,
@@ -237,6 +238,9 @@ class _Lowering:
             declared=pipeline,
             neighbours=tuple({**self.context.config.catalogs, **self.context.catalogs}.values()),
         )
+        engine, refused = engine_of(plan, self.context.config.native)
+        self.problems += refused
+        return replace(plan, engine=engine)
 
     def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
         """The problems of sources, steps and sink together."""

@@ -22,6 +22,7 @@ from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.model.steps import STATEFUL, Dedupe, Sql, Watermark, Where
 from helios.plan.formats import UNREADABLE_BY
+from helios.plan.native.engine import Engine
 from helios.plan.properties import presented
 from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
@@ -264,6 +265,7 @@ class Plan:
     components: tuple[str, ...]
     declared: Pipeline
     neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
+    engine: Engine = field(default=Engine(), compare=False)
     earlier_state: bool = False
     """Whether the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
 
@@ -340,6 +342,7 @@ class Plan:
             "steps": [s.text() for s in self.stream.steps],
             "path": self.path.value,
             "why": self.why,
+            "engine": {"native": self.engine.native, "why": self.engine.why or None},
             "schema": self.schema.as_json() if self.schema else None,
             "target": {
                 "table": write.table.text,

@@ -32,6 +32,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "", f"joined {read.joined}"
         yield from (("", text) for text in (*_reading(read, plan.pushed(index)), *_ahead(read)))
     yield "path", f"{plan.path.value}: {plan.why}"
+    if plan.engine.setting != "off":
+        yield "engine", str(plan.engine)
     for step in plan.stream.steps:
         yield "step", step.text()
     yield from _write(plan.write)

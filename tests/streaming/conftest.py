@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +45,9 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
         **jvm.CONF,
     }.items():
         conf.set(key, value)
-    spark: SparkSession = request.getfixturevalue("spark_session")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYSPARK_PYTHON", sys.executable)  # the workers have the packages of the tests
+        spark: SparkSession = request.getfixturevalue("spark_session")
     return spark
 
 

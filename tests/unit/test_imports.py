@@ -24,11 +24,17 @@ LAW: dict[str, tuple[str, ...]] = {
     "catalog": ("errors", "model"),
     "config": ("errors", "model", "catalog"),
     "files": ("errors",),
+    "native": (),
     "table": ("errors", "model", "catalog", "config", "files"),
     "catalog.operations": ("errors", "model", "catalog", "table"),
     "plan.typing": ("errors", "model", "catalog"),
+    "plan.native.engine": (),
+    "plan.native": ("errors", "model", "native", "plan.typing"),
     "plan.evolution": ("errors", "model", "plan.typing"),
-    "plan": ("errors", "environment", "model", "catalog", "config", "table", "plan.typing", "plan.evolution"),
+    "plan": (
+        "errors", "environment", "model", "catalog", "config", "table", "native", "plan.typing", "plan.native",
+        "plan.evolution",
+    ),
     "webhooks": ("errors", "model", "files", "plan.typing"),
     "script": ("errors", "model", "catalog"),
     "spark.jvm": ("errors",),
@@ -36,16 +42,18 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.iceberg": ("spark.jvm",),
     "spark.checkpoint": ("spark.jvm",),
     "spark.session": ("spark.jvm", "environment"),
-    "spark.sources": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer"),
+    "spark.native": ("spark.jvm", "spark.iceberg"),
+    "spark.sources": ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer"),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
-    "spark.steps": ("spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources"),
+    "spark.steps": ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.sources"),
     "spark.sinks": (
-        "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer", "spark.sources", "spark.steps",
+        "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer", "spark.sources",
+        "spark.steps",
         "spark.maintenance",
     ),
     "spark.run": (
-        "metrics", "environment", "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.observer", "spark.session",
-        "spark.sources", "spark.steps", "spark.maintenance", "spark.sinks",
+        "metrics", "environment", "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer",
+        "spark.session", "spark.sources", "spark.steps", "spark.maintenance", "spark.sinks",
     ),
     "spark.replay": (
         "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources", "spark.steps", "spark.sinks", "spark.run",
@@ -59,7 +67,7 @@ LAW: dict[str, tuple[str, ...]] = {
 """What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of
 `COMPILED`. `import helios` and `python -m helios` are the package's face."""
 
-COMPILED = ("errors", "model", "catalog", "config", "files", "table", "plan")
+COMPILED = ("errors", "model", "catalog", "config", "files", "table", "native", "plan")
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}
 LATE = (

@@ -22,7 +22,7 @@ from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
 from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import allow_callbacks, classes, listed
-from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.files import JavaDataFile, JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList, JavaMap, JavaObject
 from helios.spark.jvm.types.spark import (
@@ -88,6 +88,7 @@ class Transaction:
 
     Attributes:
         rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
+        properties: What writers follow: those of the table, and those that take their place.
     """
 
     def __init__(
@@ -109,9 +110,9 @@ class Transaction:
         self._version = spark_version(spark)
         self._prepare = prepare
         self._retries = retries or CommitRetries(0)
-        self._properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
+        self.properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
-            self._properties.put(key, value)
+            self.properties.put(key, value)
         self.begin()
 
     def begin(self) -> None:
@@ -119,7 +120,7 @@ class Transaction:
         self._operations, self._transaction = commit.begin(self.table)
         self._base, self._state = self._head(), self.table.operations().current()
         pinned = int(self._base.snapshotId()) if self._base is not None and self._version.pins_scans else None
-        written = TransactionalTable(self.table, self._transaction, self._prepare(), self._properties, pinned)
+        written = TransactionalTable(self.table, self._transaction, self._prepare(), self.properties, pinned)
         self._written = until_scope_ends(written)
 
     # the state that the batch is written onto
@@ -137,6 +138,16 @@ class Transaction:
 
     def append(self, df: DataFrame) -> None:
         self._write("AppendData", df)
+
+    def append_files(self, files: Iterable[JavaDataFile]) -> None:
+        """Appends data files that are written already, as Spark's own append does with those of its tasks."""
+        append = self._written.newAppend()
+        for file in files:
+            append.appendFile(file)
+        append.set("spark.app.id", str(self.spark.sparkContext.applicationId))
+        if self.branch is not None:
+            append.toBranch(self.branch)
+        append.commit()
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
         """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
@@ -261,7 +272,7 @@ class Transaction:
         if int(self._jvm.org.apache.iceberg.TableUtil.formatVersion(self.table)) < 3:
             width = int(target._jdf.schema().defaultSize())
             size = rows * width // self.spark.sparkContext.defaultParallelism
-            self._properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
+            self.properties.putIfAbsent(ADVISORY_SIZE, str(max(size, SMALLEST_ADVISORY_SIZE)))
 
     def _without_merging(self) -> JavaTransaction:
         """The transaction, begun anew without the merging of manifests where others have committed meanwhile.
@@ -348,38 +359,6 @@ class Transaction:
             catalyst.AliasIdentifier(name), plans[name.lower()]
         )
         return alias
-
-
-class AddedFiles:
-    """The files that snapshots add, which are deleted when their commit has failed.
-
-    Args:
-        table: Iceberg's table object.
-        snapshots: The snapshots.
-    """
-
-    def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
-        self._io = table.io()
-        # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
-        self._lists = [
-            files(self._io) for snapshot in snapshots for files in (snapshot.addedDataFiles, snapshot.addedDeleteFiles)
-        ]
-
-    def delete(self) -> None:
-        """Deletes the files."""
-        for files in self._lists:
-            for file in files:
-                self._io.deleteFile(file.location())
-
-
-CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
-"""Entries of a snapshot's summary that count the files it changed."""
-
-
-def changes_files(snapshot: JavaSnapshot) -> bool:
-    """Whether a snapshot adds or removes any file."""
-    summary = snapshot.summary()
-    return any(int(summary.get(key) or 0) for key in CHANGED_FILES)
 
 
 def _head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:

@@ -13,7 +13,13 @@ from typing import TypeVar
 from helios.spark.jvm.types.files import JavaExpression, JavaTableScan
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.jvm.types.updates import JavaDeleteFiles, JavaRowChange, JavaSnapshotUpdate, JavaTransaction
+from helios.spark.jvm.types.updates import (
+    JavaAppendFiles,
+    JavaDeleteFiles,
+    JavaRowChange,
+    JavaSnapshotUpdate,
+    JavaTransaction,
+)
 
 Update = TypeVar("Update", bound=JavaSnapshotUpdate)
 
@@ -74,7 +80,7 @@ class TransactionalTable:
         scan = scan.useSnapshot(self._pinned) if self._pinned is not None else scan
         return scan.filter(self.within) if self.within is not None else scan
 
-    def newAppend(self) -> JavaSnapshotUpdate:
+    def newAppend(self) -> JavaAppendFiles:
         return self._prepared(self._transaction.newAppend())
 
     def newFastAppend(self) -> JavaSnapshotUpdate:

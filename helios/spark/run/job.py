@@ -21,6 +21,7 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.jvm.types.spark import JavaStreamingQuery
 from helios.spark.observer import Observer
+from helios.spark.run.native import native_batch
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sources.past import Past, past_of
@@ -210,7 +211,10 @@ class Job:
         kept_out = [source.context.aside.take() for source in self.sources.values()]
         rejected = [df for some, _ in kept_out for df in some]
         return replace(
-            built, rejected=[*built.rejected, *rejected], counted=[*built.counted, *(o for _, c in kept_out for o in c)]
+            built,
+            native=native_batch(self.plan, list(self.sources.values()), batch, self.run.noted),
+            rejected=[*built.rejected, *rejected],
+            counted=[*built.counted, *(o for _, c in kept_out for o in c)],
         )
 
     def _built(self, batch: Batch, emitted: DataFrame | None) -> Built | None:

@@ -14,8 +14,8 @@ from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
+from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import changes_files
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint

@@ -10,9 +10,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import RunError
+from helios.spark.iceberg.added_files import AddedFiles
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.moves import Move, move
-from helios.spark.iceberg.transaction import AddedFiles, Transaction
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.sinks.options import Commit, CommitOptions, counted

@@ -21,9 +21,10 @@ from pyspark.sql import SparkSession
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg import commit
+from helios.spark.iceberg.added_files import AddedFiles, changes_files
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
-from helios.spark.iceberg.transaction import AddedFiles, Transaction, changes_files
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message

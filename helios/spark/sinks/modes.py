@@ -30,6 +30,8 @@ from helios.model.topic_changes import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.transaction import MergeScope, Transaction
 from helios.spark.jvm.sql import quoted
+from helios.spark.native.append import appended
+from helios.spark.native.batch import NativeBatch
 from helios.spark.sinks import merge
 from helios.spark.sinks.protocol import Write
 
@@ -47,6 +49,7 @@ class ModeBatch:
         left_out: Columns that are not stored.
         upsert_state: The stored orders of the keys.
         fit: Aligns the table's schema and the rows; helper columns are kept.
+        native: The rows as the columnar engine makes them; None where Spark does.
     """
 
     df: DataFrame
@@ -57,6 +60,7 @@ class ModeBatch:
     left_out: tuple[str, ...]
     upsert_state: UpsertState
     fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
+    native: NativeBatch | None = None
 
     def stored(self) -> DataFrame:
         """The rows, aligned with the table's schema."""
@@ -86,8 +90,13 @@ def writer(batch: ModeBatch) -> Iterator[Write]:
 
 @contextmanager
 def _append(batch: ModeBatch) -> Iterator[Write]:
-    rows = batch.stored()
-    yield lambda pending: pending.append(rows)
+    rows, native = batch.stored(), batch.native
+
+    def write(pending: Transaction) -> None:
+        if native is None or not appended(pending, native, batch.df.schema, rows.schema):
+            pending.append(rows)
+
+    yield write
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:

@@ -96,11 +96,11 @@ class TableSink:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-        with modes.writer(self._mode_batch(batch, rows.df)) as write:
+        with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write)
 
-    def _mode_batch(self, batch: Batch, df: DataFrame) -> modes.ModeBatch:
-        plan = self.context.plan
+    def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
+        plan, df = self.context.plan, rows.df
         table = columns_of(tables.spark_schema(self.context.spark, self.table))
         return modes.ModeBatch(
             df=df,
@@ -111,6 +111,7 @@ class TableSink:
             left_out=left_out(plan.write.sink, columns_of(df.schema), table, has_written=has_written(plan, self.table)),
             upsert_state=self.upsert_state,
             fit=self.fit,
+            native=rows.native,
         )
 
     def reopen(self, batch: Batch) -> None:

@@ -16,13 +16,15 @@ from typing_extensions import override
 
 from helios.errors import HeliosError, RunError
 from helios.model.source import IcebergSource
+from helios.native.program import NotNative
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.spark.checkpoint.files import StartEntry
-from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.iceberg.scan_metrics import ScanMetrics, record
 from helios.spark.iceberg.scan_tasks import plan_input_partitions
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.spark.native.batch import SourceFiles
 from helios.spark.sources import offsets, readers, starting_offsets
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.micro_batch import MicroBatchStream
@@ -275,6 +277,36 @@ class IcebergReader(SpanSource):
         if span.end is not None and SNAPSHOT in span.end:
             return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
+
+    def files(self, span: Span) -> SourceFiles:
+        """The data files of a span, for who reads them without Spark.
+
+        Raises:
+            NotNative: The span is not made of whole rows of files.
+        """
+        table = self._table()
+        if span.end is not None and SNAPSHOT in span.end:
+            read = readers.settled(self.read_plan)
+            if read.span is not None:
+                raise NotNative("it reads a part of the history")
+            return self._state_files(table, span.end[SNAPSHOT])
+        found = self._range(span)
+        if found.since is not None:
+            raise NotNative("it reads the new rows of a state alone")
+        # As the rows are declared: a whole state first, then files, which are counted there.
+        whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
+        if not whole:
+            return SourceFiles(table, self._snapshots.tasks(table, found)[0])
+        state = self._state_files(table, found.state)
+        state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
+        return state
+
+    def _state_files(self, table: JavaTable, snapshot: int | None) -> SourceFiles:
+        """The data files of a state, which are counted once they are read."""
+        whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+        reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
+        tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
+        return SourceFiles(table, tasks, lambda: record(replace(seen, total=0, whole=())))
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:

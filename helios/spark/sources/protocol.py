@@ -13,6 +13,7 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.native.batch import SourceFiles
 from helios.spark.sources.context import SourceContext
 from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
@@ -140,6 +141,20 @@ class CarriesOrder(Protocol):
 
     def keys(self) -> tuple[str, ...]:
         """The key columns."""
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """A source whose spans are data files that can be read without Spark."""
+
+    def files(self, span: Span) -> SourceFiles:
+        """The data files of a span.
+
+        Raises:
+            NotNative: The span is not made of whole rows of files.
+        """
+
+    def schema(self) -> StructType: ...
 
 
 @runtime_checkable

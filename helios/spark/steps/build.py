@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Observation
 
 from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.spark.native.batch import NativeBatch
 from helios.spark.sources.past import Past
 from helios.spark.steps.joins import Dated
 from helios.spark.steps.steps import Scope, apply
@@ -20,11 +21,13 @@ class Built:
 
     Attributes:
         df: The rows.
+        native: The same rows, as the columnar engine makes them; None where Spark does.
         rejected: Rows for the quarantine.
         counted: Counts of dropped rows, available once the rows have been written.
     """
 
     df: DataFrame
+    native: NativeBatch | None = None
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
 
@@ -60,7 +63,7 @@ def build(
 
     scopes.append(Scope(flow, earlier=plan.earlier_state, dated=dated))
     try:
-        return Built(flow(plan.stream), scopes[0].rejected, scopes[0].counted)
+        return Built(flow(plan.stream), rejected=scopes[0].rejected, counted=scopes[0].counted)
     finally:
         scopes.clear()  # the scope and `flow` name each other: such a cycle would keep the batch's DataFrames
 

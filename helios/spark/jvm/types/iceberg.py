@@ -33,6 +33,12 @@ class JavaType(JavaObject, Protocol):
 class JavaNestedField(JavaObject, Protocol):
     """An `org.apache.iceberg.types.Types.NestedField`."""
 
+    def name(self) -> str: ...
+
+    def fieldId(self) -> int: ...
+
+    def isRequired(self) -> bool: ...
+
     def type(self) -> JavaType: ...
 
 
@@ -40,6 +46,8 @@ class JavaSchema(JavaObject, Protocol):
     """An `org.apache.iceberg.Schema`."""
 
     def schemaId(self) -> int: ...
+
+    def columns(self) -> JavaList[JavaNestedField]: ...
 
     def findColumnName(self, field: int) -> str: ...
 
@@ -92,6 +100,8 @@ class JavaSortOrder(JavaObject, Protocol):
     """An `org.apache.iceberg.SortOrder`."""
 
     def fields(self) -> JavaList[JavaSortField]: ...
+
+    def isUnsorted(self) -> bool: ...
 
     def sameOrder(self, other: JavaSortOrder) -> bool: ...
 
@@ -192,6 +202,13 @@ class JavaTableOperations(JavaObject, Protocol):
         """Where a metadata file of a name is put."""
 
 
+class JavaLocationProvider(JavaObject, Protocol):
+    """An `org.apache.iceberg.io.LocationProvider`."""
+
+    def newDataLocation(self, name: str) -> str:
+        """Where a data file of a name is put."""
+
+
 class JavaTable(JavaObject, Protocol):
     """An `org.apache.iceberg.Table` that is a `HasTableOperations` too."""
 
@@ -207,6 +224,8 @@ class JavaTable(JavaObject, Protocol):
     def operations(self) -> JavaTableOperations: ...
 
     def io(self) -> JavaFileIO: ...
+
+    def locationProvider(self) -> JavaLocationProvider: ...
 
     # what it is
 

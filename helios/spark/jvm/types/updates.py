@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
-from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.files import JavaDataFile, JavaExpression
 from helios.spark.jvm.types.iceberg import (
     JavaSnapshot,
     JavaSortOrder,
@@ -43,6 +43,12 @@ class JavaSnapshotUpdate(JavaPendingUpdate, Protocol):
     def validateWith(self, check: AncestryCheck) -> Self: ...
 
 
+class JavaAppendFiles(JavaSnapshotUpdate, Protocol):
+    """An `org.apache.iceberg.AppendFiles`."""
+
+    def appendFile(self, file: JavaDataFile) -> Self: ...
+
+
 class JavaDeleteFiles(JavaSnapshotUpdate, Protocol):
     """An `org.apache.iceberg.DeleteFiles`."""
 
@@ -65,7 +71,7 @@ class JavaTransaction(JavaObject, Protocol):
     def table(self) -> JavaTable:
         """The table with what the transaction has done so far."""
 
-    def newAppend(self) -> JavaSnapshotUpdate: ...
+    def newAppend(self) -> JavaAppendFiles: ...
 
     def newFastAppend(self) -> JavaSnapshotUpdate: ...
 

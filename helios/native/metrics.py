@@ -1,0 +1,156 @@
+"""What Iceberg's metadata says of a column of a data file: counts, and bounds in its single-value form."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from helios.native.work import Column
+
+
+@dataclass
+class ColumnMetrics:
+    """The metrics of one column of one file, gathered from its row groups.
+
+    Attributes:
+        column: The column.
+        values: Its values, nulls too.
+        nulls: Its nulls.
+        nans: Its NaNs, of floating-point numbers.
+        size: Its bytes in the file.
+        low: Its smallest value; None where there is none.
+        high: Its largest one.
+    """
+
+    column: Column
+    values: int = 0
+    nulls: int = 0
+    nans: int = 0
+    size: int = 0
+    low: Any = None
+    high: Any = None
+
+    @property
+    def floating(self) -> bool:
+        return self.column.kind in ("float", "double")
+
+    def add(self, values: Any) -> None:
+        """Adds the values of an Arrow array."""
+        import pyarrow.compute as pc
+
+        self.values += len(values)
+        self.nulls += values.null_count
+        mode = self.column.metrics
+        if mode == "none":
+            return
+        if self.floating:
+            nan = pc.is_nan(values)
+            self.nans += pc.sum(nan).as_py() or 0
+            if mode != "counts":
+                values = pc.if_else(nan, None, values)
+        if mode == "counts":
+            return
+        found = pc.min_max(values)
+        low, high = (found[end].as_py() if not self.moment else found[end].value for end in ("min", "max"))
+        if low is None:
+            return
+        if self.floating and 0.0 in (low, high):
+            low, high = _signed(values, low, high)
+        less = _below if self.floating else (lambda a, b: a < b)
+        self.low = low if self.low is None or less(low, self.low) else self.low
+        self.high = high if self.high is None or less(self.high, high) else self.high
+
+    @property
+    def moment(self) -> bool:
+        """Whether values are taken as the number that Arrow keeps: Python's times end in the year 9999."""
+        return self.column.kind in ("date", "timestamp", "timestamp_ntz")
+
+    def bounds(self) -> tuple[bytes | None, bytes | None]:
+        """The lower and the upper bound; None where there is none."""
+        mode = self.column.metrics
+        if mode in ("none", "counts") or self.low is None:
+            return None, None
+        encode = _ENCODED.get(self.column.kind, _decimal)
+        if not mode.startswith("truncate(") or self.column.kind not in ("string", "binary"):
+            return encode(self.low), encode(self.high)
+        width = int(mode[len("truncate(") : -1])
+        above = text_above if self.column.kind == "string" else bytes_above
+        high = above(self.high, width)
+        return encode(self.low[:width]), None if high is None else encode(high)
+
+
+def _signed(values: Any, low: float, high: float) -> tuple[float, float]:
+    """Bounds among which -0.0 lies below 0.0."""
+    import numpy as np
+
+    found = values.drop_null().to_numpy(zero_copy_only=False)
+    zeros = np.signbit(found[found == 0.0])
+    low = -0.0 if low == 0.0 and zeros.any() else low
+    high = (-0.0 if zeros.all() else 0.0) if high == 0.0 else high
+    return low, high
+
+
+def _below(a: float, b: float) -> bool:
+    import math
+
+    return a < b or (a == b == 0.0 and math.copysign(1, a) < math.copysign(1, b))
+
+
+def _decimal(value: Any) -> bytes:
+    """The unscaled value, big-endian, in as few bytes as hold it."""
+    sign, digits, _ = value.as_tuple()
+    number = int("".join(map(str, digits)))
+    number = -number if sign else number
+    length = max(1, ((number if number >= 0 else ~number).bit_length() + 8) // 8)
+    return number.to_bytes(length, "big", signed=True)
+
+
+_ENCODED: dict[str, Callable[[Any], bytes]] = {
+    "boolean": lambda value: b"\x01" if value else b"\x00",
+    "int": lambda value: struct.pack("<i", value),
+    "bigint": lambda value: struct.pack("<q", value),
+    "float": lambda value: struct.pack("<f", value),
+    "double": lambda value: struct.pack("<d", value),
+    "string": lambda value: value.encode(),
+    "binary": bytes,
+    "date": lambda value: struct.pack("<i", value),
+    "timestamp": lambda value: struct.pack("<q", value),
+    "timestamp_ntz": lambda value: struct.pack("<q", value),
+}
+"""Iceberg's single-value form, by type."""
+
+
+def text_above(value: str, width: int) -> str | None:
+    """A text of at most `width` characters that is not below a value; None where there is none.
+
+    Examples:
+        >>> text_above("abc", 3), text_above("abcd", 3), text_above(chr(0x10FFFF) * 3, 2)
+        ('abc', 'abd', None)
+    """
+    if len(value) <= width:
+        return value
+    kept = value[:width]
+    for index in range(width - 1, -1, -1):
+        code = ord(kept[index]) + 1
+        code = 0xE000 if 0xD800 <= code <= 0xDFFF else code  # these are no characters
+        if code <= 0x10FFFF:
+            return kept[:index] + chr(code)
+    return None
+
+
+def bytes_above(value: bytes, width: int) -> bytes | None:
+    """The same for bytes.
+
+    Examples:
+        >>> bytes_above(b"ab", 2), bytes_above(bytes([1, 255, 3]), 2), bytes_above(bytes([255, 255]), 1)
+        (b'ab', b'\\x02', None)
+    """
+    if len(value) <= width:
+        return value
+    kept = value[:width]
+    for index in range(width - 1, -1, -1):
+        if kept[index] < 0xFF:
+            return kept[:index] + bytes([kept[index] + 1])
+    return None

@@ -1,0 +1,1 @@
+"""Which pipelines the columnar engine can run, and the programs that it then runs."""

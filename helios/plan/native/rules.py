@@ -1,0 +1,326 @@
+"""The expressions that the columnar engine knows: one rule for each class of sqlglot, with Spark's types.
+
+A rule gives a term whose operands have the types that Spark's analyzer would give them. What is not certain has no
+rule, and the pipeline stays with Spark. Rules are found by the name of the class, as in `helios.plan.typing.rules`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+
+from helios.native.program import NotNative, Term
+from helios.plan.native.literals import exactly, literal, typed
+from helios.plan.typing.scope import Node
+from helios.plan.typing.types import SparkType, TypeProblem, parse_type, quoted, wider
+
+Columns = Mapping[str, tuple[str, str]]
+"""The columns before a step: by the name in lower case, the name and the type."""
+
+FLAT = re.compile(r"boolean|int|bigint|float|double|string|binary|date|timestamp|timestamp_ntz|decimal\(\d+,\d+\)")
+WHOLE = ("int", "bigint")
+NUMBERS = (*WHOLE, "float", "double")
+FLOATS = ("float", "double")
+ORDERED = (*NUMBERS, "string", "date", "timestamp", "timestamp_ntz", "boolean")
+PREDICATES = frozenset(
+    ["EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ", "Is", "In", "Between", "Like", "Not", "And", "Or"]
+)
+OPERANDS = frozenset({"this", "expression"})
+READ = {
+    "Column": frozenset({"this"}),
+    "Literal": frozenset({"this", "is_string"}),
+    "Between": frozenset({"this", "low", "high"}),
+    "In": frozenset({"this", "expressions"}),  # not `query`
+    "Cast": frozenset({"this", "to"}),
+    "TryCast": frozenset({"this", "to"}),  # as which CAST is parsed, too; that of try_cast has `safe`
+    "Coalesce": frozenset({"this", "expressions"}),
+    "Case": frozenset({"this", "ifs", "default"}),
+    "If": frozenset({"this", "true", "false"}),
+}
+"""The arguments that the rules read, by the class in sqlglot; `OPERANDS` of all others."""
+MOST_VALUES = 200
+"""Values of an IN list."""
+MOST_FLOATS = 10
+"""Of floating-point numbers: Spark looks more of them up by their hashes, by which -0.0 is not 0.0."""
+
+
+def term(node: Node, columns: Columns) -> Term:
+    """The term of a parsed expression.
+
+    Raises:
+        NotNative: No rule knows a part of it.
+    """
+    name = type(node).__name__
+    rule = RULES.get(name)
+    # An argument that no rule reads, such as the NOT of LIKE, would be lost.
+    if rule is None or {key for key, value in node.args.items() if value} - READ.get(name, OPERANDS):
+        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+    return rule(node, columns)
+
+
+def condition(node: Node, columns: Columns) -> Term:
+    """The term of a condition.
+
+    Raises:
+        NotNative: No rule knows a part of it, or it is not a boolean.
+    """
+    found = term(node, columns)
+    if found.kind != "boolean":
+        raise NotNative(f"{_shown(node)} is not a boolean")
+    return found
+
+
+def _shown(node: Node) -> str:
+    text = " ".join(node.sql("spark").split())
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _operand(node: Node, columns: Columns) -> Term:
+    """An operand; a predicate without parentheses is one that the two parsers may have bound otherwise."""
+    if type(node).__name__ in PREDICATES:
+        raise NotNative(f"{_shown(node)} stands in an expression without parentheses")
+    return term(node, columns)
+
+
+def _column(node: Node, columns: Columns) -> Term:
+    known = columns.get(node.name.lower()) if len(node.parts) == 1 else None
+    if known is None:
+        raise NotNative(f"{_shown(node)} is not a plain column")
+    name, kind = known
+    if not FLAT.fullmatch(kind):
+        raise NotNative(f"column {quoted(name)} is a {kind}")
+    return Term("col", kind, text=name)
+
+
+# comparisons
+
+
+def _matched(left: Term, right: Term, node: Node) -> tuple[Term, Term]:
+    """Two operands of a comparison, with the type that Spark compares them in.
+
+    Raises:
+        NotNative: Spark's rule is not certain, or not in the table.
+    """
+    for one, other in ((left, right), (right, left)):
+        if one.op == "lit" and other.op != "lit":
+            converted = exactly(one, other.kind)
+            if converted is not None:
+                return (converted, other) if one is left else (other, converted)
+    left, right = _floating(left, right), _floating(right, left)
+    if left.kind == right.kind:
+        return left, right
+    if left.kind in NUMBERS and right.kind in NUMBERS:
+        kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
+        return cast(left, kind), cast(right, kind)
+    raise NotNative(f"{_shown(node)} compares {left.kind} with {right.kind}")
+
+
+def _comparison(op: str) -> Rule:
+    def rule(node: Node, columns: Columns) -> Term:
+        return _compared(op, _operand(node.this, columns), _operand(node.expression, columns), node)
+
+    return rule
+
+
+def _compared(op: str, left: Term, right: Term, node: Node) -> Term:
+    left, right = _matched(left, right, node)
+    ordered = left.kind in ORDERED or left.kind.startswith("decimal")
+    if op not in ("eq", "ne", "same") and not ordered:
+        raise NotNative(f"{_shown(node)} compares values of {left.kind}")
+    return Term(op, "boolean", (left, right))
+
+
+def _between(node: Node, columns: Columns) -> Term:
+    value = _operand(node.this, columns)
+    low, high = (_operand(node.args[bound], columns) for bound in ("low", "high"))
+    return Term("and", "boolean", (_compared("ge", value, low, node), _compared("le", value, high, node)))
+
+
+def _in(node: Node, columns: Columns) -> Term:
+    values, value = node.expressions, _operand(node.this, columns)
+    most = MOST_FLOATS if value.kind in FLOATS else MOST_VALUES
+    if len(values) > most:
+        raise NotNative(f"{_shown(node)} is not a list of at most {most} values")
+    found = [_compared("eq", value, _operand(one, columns), node) for one in values]
+    # Spark widens all values together: the list stays with it where they differ.
+    if any(one.args[1].op != "lit" or one.args[0] != value for one in found):
+        raise NotNative(f"{_shown(node)} has values of another type than {value.kind}")
+    return _any(found)
+
+
+def _any(terms: list[Term]) -> Term:
+    """The disjunction, as a tree of little depth."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return Term("or", "boolean", (_any(terms[:half]), _any(terms[half:])))
+
+
+def _is(node: Node, columns: Columns) -> Term:
+    if type(node.expression).__name__ != "Null":
+        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+    return Term("null", "boolean", (_operand(node.this, columns),))
+
+
+def _like(node: Node, columns: Columns) -> Term:
+    value, pattern = _operand(node.this, columns), node.expression
+    plain = type(pattern).__name__ == "Literal" and pattern.is_string and value.kind == "string"
+    found = re.fullmatch(r"(%?)([^%_\\]+)(%?)", pattern.this) if plain else None
+    if found is None:
+        raise NotNative(f"{_shown(node)} is not a beginning, an end or a part of a text")
+    ops = {("", ""): "eq", ("", "%"): "starts", ("%", ""): "ends", ("%", "%"): "contains"}
+    op = ops[found[1], found[3]]
+    if op == "eq":
+        return Term("eq", "boolean", (value, Term("lit", "string", text=found[2])))
+    return Term(op, "boolean", (value,), found[2])
+
+
+# logic
+
+
+def _logical(op: str) -> Rule:
+    def rule(node: Node, columns: Columns) -> Term:
+        return Term(op, "boolean", (condition(node.this, columns), condition(node.expression, columns)))
+
+    return rule
+
+
+def _not(node: Node, columns: Columns) -> Term:
+    return Term("not", "boolean", (condition(node.this, columns),))
+
+
+# arithmetic
+
+
+def _arithmetic(op: str) -> Rule:
+    def rule(node: Node, columns: Columns) -> Term:
+        left, right = _operand(node.this, columns), _operand(node.expression, columns)
+        # Spark and Polars round and sign some results of floating-point numbers otherwise.
+        if left.kind not in WHOLE or right.kind not in WHOLE:
+            raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
+        kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
+        return Term(op, kind, (cast(left, kind), cast(right, kind)))
+
+    return rule
+
+
+def _floating(one: Term, other: Term) -> Term:
+    """A decimal literal beside a floating-point number, which makes it a double."""
+    if one.op == "lit" and one.kind.startswith("decimal") and one.text is not None and other.kind in FLOATS:
+        return Term("lit", "double", text=repr(float(Decimal(one.text))))
+    return one
+
+
+def _negated(node: Node, columns: Columns) -> Term:
+    if type(node.this).__name__ == "Literal":
+        return literal(node)
+    value = _operand(node.this, columns)
+    if value.kind not in WHOLE:
+        raise NotNative(f"{_shown(node)} negates a {value.kind}")
+    return Term("neg", value.kind, (value,))
+
+
+# values
+
+
+CASTS = frozenset(
+    [
+        ("int", "bigint"), ("int", "float"), ("int", "double"), ("bigint", "double"), ("bigint", "int"),
+        ("float", "double"), ("int", "string"), ("bigint", "string"), ("boolean", "string"),
+    ]
+)  # fmt: skip
+"""From and to: the casts that are the same in both engines."""
+
+
+def cast(value: Term, kind: str) -> Term:
+    """A value as one of another type.
+
+    Raises:
+        NotNative: The two engines may differ on the cast.
+    """
+    if value.kind == kind:
+        return value
+    if (value.kind, kind) not in CASTS:
+        raise NotNative(f"a cast of {value.kind} to {kind} is not among those that it knows")
+    return Term("cast", kind, (value,))
+
+
+def _cast(node: Node, columns: Columns) -> Term:
+    found = typed(node)
+    if found is not None:
+        return found
+    try:
+        kind = str(parse_type(node.args["to"].sql("spark")))
+    except TypeProblem:
+        raise NotNative(f"{_shown(node)} casts to a type that it does not know") from None
+    return cast(term(node.this, columns), kind)
+
+
+def _unified(terms: list[Term], node: Node) -> list[Term]:
+    """Operands of which one is chosen; nulls take the type of the others."""
+    kinds = {one.kind for one in terms if one.kind != "void"}
+    if len(kinds) != 1:
+        raise NotNative(f"{_shown(node)} chooses among {', '.join(sorted(kinds)) or 'nulls'}")
+    (kind,) = kinds
+    return [Term("lit", kind) if one.kind == "void" else one for one in terms]
+
+
+def _coalesce(node: Node, columns: Columns) -> Term:
+    terms = _unified([term(one, columns) for one in (node.this, *node.expressions)], node)
+    return Term("coalesce", terms[0].kind, tuple(terms))
+
+
+def _case(node: Node, columns: Columns) -> Term:
+    if node.this is not None:
+        raise NotNative(f"{_shown(node)} is not among the expressions that it knows")
+    branches = [(branch.this, branch.args["true"]) for branch in node.args["ifs"]]
+    return _chosen(node, branches, node.args.get("default"), columns)
+
+
+def _if(node: Node, columns: Columns) -> Term:
+    return _chosen(node, [(node.this, node.args["true"])], node.args.get("false"), columns)
+
+
+def _chosen(node: Node, branches: list[tuple[Node, Node]], default: Node | None, columns: Columns) -> Term:
+    conditions = [condition(one, columns) for one, _ in branches]
+    values = [term(value, columns) for _, value in branches]
+    otherwise = term(default, columns) if default is not None else Term("lit", "void")
+    *values, otherwise = _unified([*values, otherwise], node)
+    pairs = [part for pair in zip(conditions, values, strict=True) for part in pair]
+    return Term("case", otherwise.kind, (*pairs, otherwise))
+
+
+Rule = Callable[[Node, Columns], Term]
+
+RULES: dict[str, Rule] = {
+    "Column": _column,
+    "Paren": lambda node, columns: term(node.this, columns),
+    "Literal": lambda node, columns: literal(node),
+    "Boolean": lambda node, columns: literal(node),
+    "Null": lambda node, columns: literal(node),
+    "EQ": _comparison("eq"),
+    "NEQ": _comparison("ne"),
+    "LT": _comparison("lt"),
+    "LTE": _comparison("le"),
+    "GT": _comparison("gt"),
+    "GTE": _comparison("ge"),
+    "NullSafeEQ": _comparison("same"),
+    "Between": _between,
+    "In": _in,
+    "Is": _is,
+    "Like": _like,
+    "And": _logical("and"),
+    "Or": _logical("or"),
+    "Not": _not,
+    "Add": _arithmetic("add"),
+    "Sub": _arithmetic("sub"),
+    "Mul": _arithmetic("mul"),
+    "Neg": _negated,
+    "Cast": _cast,
+    "TryCast": _cast,
+    "Coalesce": _coalesce,
+    "Case": _case,
+    "If": _if,
+}
+"""By the class in sqlglot."""

@@ -1,0 +1,178 @@
+"""The program of a pipeline's steps, as far as the columnar engine knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from helios.model import steps as s
+from helios.model.flow import Step, Stream
+from helios.model.source import IcebergSource
+from helios.native.program import Filter, NotNative, Program, Project, Term
+from helios.plan.native.rules import FLAT, cast, condition, term
+from helios.plan.typing.expression import UnparsedExpression, parse
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.scope import Node
+from helios.plan.typing.types import TypeProblem, parse_type
+
+Columns = tuple[tuple[str, str], ...]
+
+
+def program_of(stream: Stream, schema: Schema) -> Program:
+    """The program of the steps over the rows of an Iceberg table.
+
+    Args:
+        stream: The source and its steps.
+        schema: The table's columns.
+
+    Raises:
+        NotNative: The engine does not know a step, an expression or a type.
+    """
+    source = stream.source
+    assert isinstance(source, IcebergSource)
+    compiler = _Compiler(tuple((column.name, str(column.kind)) for column in schema.columns))
+    for text in source.conditions:
+        compiler.where(text)
+    if source.columns:
+        compiler.keep(source.columns)
+    for step in stream.steps:
+        rule = STEPS.get(type(step))
+        if rule is None:
+            raise NotNative(f"{step.text()} is not among the steps that it knows")
+        rule(compiler, step)
+    for name, kind in compiler.columns:
+        if not FLAT.fullmatch(kind):
+            raise NotNative(f"column {name} is a {kind}")
+    used = _used(compiler.steps, compiler.first)
+    return Program(used, tuple(compiler.steps), compiler.columns)
+
+
+def _used(steps: Iterable[Filter | Project], first: Columns) -> Columns:
+    """The table's columns that the steps read before others take their place."""
+    wanted: set[str] = set()
+    for step in steps:
+        terms = [step.condition] if isinstance(step, Filter) else [one for _, one in step.columns]
+        for one in terms:
+            wanted |= _names(one)
+        if isinstance(step, Project):
+            return tuple(column for column in first if column[0] in wanted)
+    return first
+
+
+def _names(value: Term) -> set[str]:
+    own = {str(value.text)} if value.op == "col" else set[str]()
+    return own.union(*map(_names, value.args))
+
+
+class _Compiler:
+    """Goes through the steps with the columns that there are."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.first = self.columns = columns
+        self.steps: list[Filter | Project] = []
+
+    @property
+    def known(self) -> Mapping[str, tuple[str, str]]:
+        found = {name.lower(): (name, kind) for name, kind in self.columns}
+        if len(found) < len(self.columns):
+            raise NotNative("two columns have one name")
+        return found
+
+    def parsed(self, text: str) -> Node:
+        try:
+            return parse(text, text, None)
+        except UnparsedExpression:
+            raise NotNative(f"{text!r} is not understood without Spark") from None
+
+    def where(self, text: str) -> None:
+        self.steps.append(Filter(condition(self.parsed(text), self.known)))
+
+    def keep(self, names: Iterable[str]) -> None:
+        known = self.known
+        missing = [name for name in names if name.lower() not in known]
+        if missing:
+            raise NotNative(f"{missing[0]!r} is not a plain column")
+        self.project([(name, self.column(name)) for name in names])
+
+    def column(self, name: str) -> Term:
+        found, kind = self.known[name.lower()]
+        return Term("col", kind, text=found)
+
+    def project(self, columns: Iterable[tuple[str, Term]]) -> None:
+        made = tuple(columns)
+        self.steps.append(Project(made))
+        self.columns = tuple((name, one.kind) for name, one in made)
+
+
+def _where(compiler: _Compiler, step: s.Where) -> None:
+    compiler.where(step.condition)
+
+
+def _select(compiler: _Compiler, step: s.Select) -> None:
+    made: list[tuple[str, Term]] = []
+    for text in step.expressions:
+        node = compiler.parsed(text)
+        kind = type(node).__name__
+        if kind == "Star" and not any(node.args.values()):
+            made += [(name, compiler.column(name)) for name, _ in compiler.columns]
+        elif kind == "Alias":
+            made.append((node.alias, term(node.this, compiler.known)))
+        elif kind == "Column":
+            made.append((node.name, term(node, compiler.known)))
+        else:
+            raise NotNative(f"{text!r} has no name of its own")
+    compiler.project(made)
+
+
+def _with_columns(compiler: _Compiler, step: s.WithColumns) -> None:
+    # Each expression sees the columns before the step.
+    made = {name: term(compiler.parsed(text), compiler.known) for name, text in step.columns}
+    _replaced(compiler, made)
+
+
+def _replaced(compiler: _Compiler, made: Mapping[str, Term]) -> None:
+    """Puts columns in the place of those of the same name, and others behind."""
+    lowered = {name.lower(): name for name in made}
+    if len(lowered) < len(made):
+        raise NotNative("a step names one column twice")
+    columns: list[tuple[str, Term]] = []
+    for name, _ in compiler.columns:
+        new = lowered.pop(name.lower(), None)
+        columns.append((name, compiler.column(name)) if new is None else (new, made[new]))
+    compiler.project([*columns, *((new, made[new]) for new in lowered.values())])
+
+
+def _rename(compiler: _Compiler, step: s.Rename) -> None:
+    names = {old.lower(): new for old, new in step.names}
+    olds = [name.lower() for name, _ in compiler.columns]
+    if len(names) < len(step.names) or any(new.lower() in olds for new in names.values()):
+        raise NotNative(f"{step.text()} gives a name that another column has or had")
+    compiler.project((names.get(name.lower(), name), compiler.column(name)) for name, _ in compiler.columns)
+
+
+def _drop(compiler: _Compiler, step: s.Drop) -> None:
+    dropped = {name.lower() for name in step.columns}
+    compiler.keep([name for name, _ in compiler.columns if name.lower() not in dropped])
+
+
+def _cast(compiler: _Compiler, step: s.Cast) -> None:
+    made = {}
+    for name, kind in step.types:
+        if name.lower() not in compiler.known:
+            raise NotNative(f"{name!r} is not a plain column")
+        try:
+            made[name] = cast(compiler.column(name), str(parse_type(kind)))
+        except TypeProblem:
+            raise NotNative(f"{kind!r} is no type that it knows") from None
+    _replaced(compiler, made)
+
+
+STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
+    s.Where: _where,
+    s.Select: _select,
+    s.WithColumns: _with_columns,
+    s.Rename: _rename,
+    s.Drop: _drop,
+    s.Cast: _cast,
+}
+"""The steps that the engine knows."""

@@ -1,0 +1,39 @@
+"""The files that snapshots change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+
+
+class AddedFiles:
+    """The files that snapshots add, which are deleted when their commit has failed.
+
+    Args:
+        table: Iceberg's table object.
+        snapshots: The snapshots.
+    """
+
+    def __init__(self, table: JavaTable, snapshots: Iterable[JavaSnapshot]) -> None:
+        self._io = table.io()
+        # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
+        self._lists = [
+            files(self._io) for snapshot in snapshots for files in (snapshot.addedDataFiles, snapshot.addedDeleteFiles)
+        ]
+
+    def delete(self) -> None:
+        """Deletes the files."""
+        for files in self._lists:
+            for file in files:
+                self._io.deleteFile(file.location())
+
+
+CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+"""Entries of a snapshot's summary that count the files it changed."""
+
+
+def changes_files(snapshot: JavaSnapshot) -> bool:
+    """Whether a snapshot adds or removes any file."""
+    summary = snapshot.summary()
+    return any(int(summary.get(key) or 0) for key in CHANGED_FILES)

@@ -1,0 +1,207 @@
+"""A batch that the columnar engine does: its files, its program, and the job whose tasks write the target's files."""
+
+from __future__ import annotations
+
+import glob
+import json
+import math
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from helios.native.program import NotNative, Program
+from helios.native.work import InputFile, Target, Work
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaDataFile, JavaFileScanTask
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaList, JavaObject
+
+SHARE = 8 << 20
+"""Bytes below which a task is not worth its start."""
+LARGEST_SHARE = 512 << 20
+"""Bytes of files above which a task is another task's work."""
+MOST_FILES = 5_000
+"""Files above which Spark plans: each is told from the JVM by itself."""
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The data files of a batch.
+
+    Attributes:
+        table: The table that they are of.
+        tasks: A scan task for each.
+        read: Called once they have been read.
+    """
+
+    table: JavaTable
+    tasks: JavaList[JavaFileScanTask]
+    read: Callable[[], None] = field(default=lambda: None, compare=False)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files that a batch has written.
+
+    Attributes:
+        folder: Where they are, and in folders below.
+        name: The beginning of their names.
+        files: What the table's metadata says of each, as JSON.
+    """
+
+    folder: str
+    name: str
+    files: tuple[str, ...] = ()
+
+    def delete(self) -> None:
+        """Deletes them, also those of tasks that could not delete their own."""
+        for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
+            if os.path.exists(path):
+                os.unlink(path)
+
+
+@dataclass(frozen=True)
+class NativeBatch:
+    """A batch as the columnar engine does it.
+
+    Attributes:
+        files: Its files.
+        program: Its steps.
+        told: Called with the reason where Spark does it after all.
+    """
+
+    files: SourceFiles
+    program: Program
+    told: Callable[[str], None]
+
+    def matches(self, schema: StructType) -> bool:
+        """Whether the program gives the columns that Spark's analyzer gives the steps."""
+        found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
+        return found == self.program.columns
+
+    def write(self, spark: SparkSession, target: Target) -> Written:
+        """Writes the files of the target.
+
+        Raises:
+            NotNative: Spark must do the batch; nothing is left of it.
+        """
+        name = uuid.uuid4().hex
+        work = Work(name, self.program, self._ids(), target).to_json()
+        shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
+        written = Written(target.folder, name)
+        if not shares:
+            return written
+        try:
+            found = [json.loads(text) for text in _run(spark, work, shares)]
+            refused = next((one["refused"] for one in found if "refused" in one), None)
+            if refused is not None:
+                raise NotNative(refused)
+        except BaseException:
+            written.delete()
+            raise
+        self.files.read()
+        return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
+
+    def _ids(self) -> dict[str, int]:
+        schema = self.files.table.schema()
+        return {name: int(schema.findField(name).fieldId()) for name, _ in self.program.read}
+
+    def _inputs(self) -> list[InputFile]:
+        """The files, as tasks read them.
+
+        Raises:
+            NotNative: They are not parquet files on a local disk without deletes.
+        """
+        tasks = self.files.tasks
+        count = int(tasks.size())
+        if count > MOST_FILES:
+            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
+        # It counts the deletes of each task as files, too.
+        if int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) != count:
+            raise NotNative("files of the source have row-level deletes")
+        return [_input(task) for task in tasks.toArray()]
+
+
+def _input(task: JavaFileScanTask) -> InputFile:
+    file = task.file()
+    if str(file.format()) != "PARQUET":
+        raise NotNative(f"files of the source are {str(file.format()).lower()}")
+    return InputFile(local_path(str(file.location())), int(file.fileSizeInBytes()), int(file.recordCount()))
+
+
+def local_path(location: str) -> str:
+    """The path of a file on the local disk.
+
+    Raises:
+        NotNative: It is elsewhere.
+
+    Examples:
+        >>> local_path("file:/data/a.parquet"), local_path("file:///data/a.parquet"), local_path("/data/a.parquet")
+        ('/data/a.parquet', '/data/a.parquet', '/data/a.parquet')
+    """
+    scheme, colon, rest = location.partition(":")
+    if location.startswith("/"):
+        return location
+    if not colon or scheme != "file":
+        raise NotNative(f"the files are on {scheme}, and it knows local disks alone")
+    return "/" + rest.lstrip("/")
+
+
+def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
+    """Shares of about equally many bytes, one for a task.
+
+    Examples:
+        >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
+        >>> [[file.path for file in share] for share in shared(files, 2)]
+        [['1'], ['3', '0', '2']]
+    """
+    largest = sorted(files, key=lambda file: file.size, reverse=True)
+    total = sum(file.size for file in largest)
+    count = min(len(largest), cores, max(1, total // SHARE))
+    count = min(len(largest), max(count, math.ceil(total / LARGEST_SHARE)))
+    shares: list[list[InputFile]] = [[] for _ in range(count)]
+    sizes = [0] * count
+    for file in largest:
+        smallest = sizes.index(min(sizes))
+        shares[smallest].append(file)
+        sizes[smallest] += max(1, file.size)
+    return shares
+
+
+def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[str]:
+    plain = [[(file.path, file.size, file.rows) for file in share] for share in shares]
+    rdd = spark.sparkContext.parallelize(plain, len(plain))
+    # Pickled by value: an executor without Helios answers too.
+    return rdd.mapPartitions(_task_of(work)).collect()
+
+
+def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
+    def task(shares: Iterable[Any]) -> Iterator[str]:
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context is not None else 0
+        try:
+            from helios.native.task import run
+        except ImportError as error:
+            import json
+
+            yield json.dumps({"refused": f"an executor cannot import {error.name}"})
+            return
+        for index, share in enumerate(shares):
+            yield run(work, share, f"{attempt:05}-{index}")
+
+    return task
+
+
+def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]:
+    """Iceberg's data files of what tasks have told of them."""
+    jvm = classes()
+    mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
+    spec: JavaObject = table.spec()
+    for text in texts:
+        yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), spec)

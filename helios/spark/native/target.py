@@ -1,0 +1,134 @@
+"""The table that the columnar engine writes, as its tasks need it, and why it may be one that it does not write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from helios.native.program import NotNative
+from helios.native.work import Column, Target
+from helios.plan.native.rules import FLAT
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaMap
+from helios.spark.native.batch import local_path
+
+CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
+ZSTD_LEVEL = 3
+"""Iceberg's own writer's, where the table names none; PyArrow's is 1."""
+PARQUET = "write.parquet."
+KNOWN = frozenset(
+    PARQUET + key
+    for key in (
+        "compression-codec", "compression-level", "row-group-size-bytes", "page-size-bytes", "page-row-limit",
+        "dict-size-bytes", "row-group-check-min-record-count", "row-group-check-max-record-count",
+    )
+)  # fmt: skip
+"""Properties of parquet files that the engine follows, or that are hints of size."""
+REFUSED = (
+    "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
+)  # fmt: skip
+SESSION = ("spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.")
+"""Settings of a session by which Spark writes or computes otherwise."""
+MEANS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.session.timeZone": "utc",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
+"""What an expression means goes by these, where they are set."""
+HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
+IDENTITIES = ("boolean", "int", "bigint", "string", "date")
+"""Types whose identity partitions it writes."""
+
+
+def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, str], schema: StructType) -> Target:
+    """The table, as tasks need it.
+
+    Args:
+        spark: The session of the batch.
+        table: Iceberg's table object.
+        properties: What writers follow, whatever the table itself says.
+        schema: The columns of the batch, which are the table's.
+
+    Raises:
+        NotNative: It is not a table that the engine writes.
+    """
+    known: Mapping[str, str] = {str(key): str(properties.get(key)) for key in listed(properties.keySet())}
+    _refuse(spark, table, known)
+    columns = _columns(table, schema)
+    codec = known.get(PARQUET + "compression-codec", "zstd").lower()
+    if codec not in CODECS:
+        raise NotNative(f"the table is written with {codec}")
+    level = known.get(PARQUET + "compression-level")
+    made = str(table.locationProvider().newDataLocation("x"))
+    return Target(
+        folder=local_path(made.removesuffix("/x")),
+        spec=int(table.spec().specId()),
+        columns=columns,
+        partition=_partition(table, columns),
+        codec=CODECS[codec],
+        level=int(level) if level is not None else ZSTD_LEVEL if codec == "zstd" else None,
+        file_size=int(known.get("write.target-file-size-bytes", 512 << 20)),
+        group_size=int(known.get(PARQUET + "row-group-size-bytes", 128 << 20)),
+    )
+
+
+def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> None:
+    if known.get("write.format.default", "parquet").lower() != "parquet":
+        raise NotNative(f"the table is written as {known['write.format.default']}")
+    for key in known:
+        if key.startswith(PARQUET) and key not in KNOWN:
+            raise NotNative(f"the table has the property {key}")
+    asked = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
+    if asked is not None:
+        raise NotNative(f"the table has the property {asked}")
+    if known.get("write.distribution-mode", "none") != "none" and int(table.spec().fields().size()):
+        raise NotNative("the table has a distribution")
+    if not table.sortOrder().isUnsorted():
+        raise NotNative("the table has a sort order")
+    for key, value in spark.conf.getAll.items():
+        expected = MEANS.get(key)
+        other = value.lower() != expected if expected is not None else key.startswith(SESSION)
+        if other and not any(word in key for word in HARMLESS):
+            raise NotNative(f"the session has the setting {key}")
+
+
+def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
+    kept = classes().org.apache.iceberg.MetricsConfig.forTable(table)
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    found = []
+    for field in listed(table.schema().columns()):
+        name, number = str(field.name()), int(field.fieldId())
+        if name not in kinds:
+            raise NotNative(f"the batch lacks the table's column {name}")
+        if not FLAT.fullmatch(kinds[name]) or not name.isidentifier() or not name.isascii():
+            raise NotNative(f"the table has the column {name} of type {kinds[name]}")
+        if str(field.type()) not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
+            raise NotNative(f"the table keeps {name} as {field.type()}")
+        found.append(Column(name, number, kinds[name], bool(field.isRequired()), str(kept.columnMode(name))))
+    return tuple(found)
+
+
+_STORED = {
+    "bigint": ("long",),
+    "timestamp": ("timestamptz",),
+    "timestamp_ntz": ("timestamp",),
+}
+"""Iceberg's names of types that Spark names otherwise."""
+
+
+def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
+    by_id = {column.id: column for column in columns}
+    found = []
+    for field in listed(table.spec().fields()):
+        column = by_id.get(int(field.sourceId()))
+        if str(field.transform()) != "identity" or column is None:
+            raise NotNative(f"the table is partitioned by {field.transform()}")
+        if column.kind not in IDENTITIES:
+            raise NotNative(f"the table is partitioned by {column.name}, a {column.kind}")
+        found.append((str(field.name()), column.name))
+    return tuple(found)

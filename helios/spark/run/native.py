@@ -1,0 +1,57 @@
+"""Batches that the columnar engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from helios.model.flow import Stream
+from helios.native.program import NotNative, Program
+from helios.plan.native.choice import required
+from helios.plan.native.steps import program_of
+from helios.plan.nodes import Plan
+from helios.plan.typing.schema import Column, Schema
+from helios.spark.native.batch import NativeBatch
+from helios.spark.sources.protocol import HasFiles, Source
+from helios.table.positions import Batch
+
+
+def native_batch(
+    plan: Plan, sources: Sequence[Source], batch: Batch, note: Callable[[str], None]
+) -> NativeBatch | None:
+    """A batch as the columnar engine does it; None where Spark does.
+
+    Args:
+        plan: The pipeline.
+        sources: Its sources.
+        batch: The batch.
+        note: Tells the user once why Spark does a batch of a pipeline whose engine is native.
+
+    Raises:
+        InputError: The engine is required, and cannot do the batch.
+    """
+    if not plan.engine.native:
+        return None
+
+    def told(reason: str) -> None:
+        if plan.engine.setting == "require":
+            raise required(replace(plan.engine, why=reason), plan.pipeline, plan.origin)
+        note(f"engine spark, because {reason}")
+
+    try:
+        ((source,), (span,)) = sources, batch.spans
+        if not isinstance(source, HasFiles):
+            raise NotNative(f"{source.read_plan.name} has no files of its own")
+        fields = source.schema().fields
+        schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
+        return NativeBatch(source.files(span), _program(plan.stream, schema), told)
+    except NotNative as reason:
+        told(str(reason))
+        return None
+
+
+@lru_cache(maxsize=256)
+def _program(stream: Stream, schema: Schema) -> Program:
+    """Programs are kept: a stream has the same one in each batch."""
+    return program_of(stream, schema)

@@ -1,0 +1,196 @@
+"""The columnar engine without Spark: files in, files out, and what it leaves to Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.conversions import from_bytes
+from pyiceberg.types import BinaryType, LongType, StringType
+
+from helios import Iceberg, cast, drop, rename, select, where, with_columns
+from helios.native import reader, task
+from helios.native.metrics import ColumnMetrics
+from helios.native.program import NotNative, Program
+from helios.native.work import Column, Target, Work
+from helios.plan.native.steps import program_of
+from helios.plan.typing.schema import from_arrow
+from helios.spark.native.batch import local_path, shared
+
+ROWS = pa.table(
+    {
+        "id": pa.array([1, 2, None, 4, 5], pa.int64()),
+        "n": pa.array([7, None, 0, 2**31 - 1, -1], pa.int32()),
+        "x": [1.5, float("nan"), -0.0, None, 2.5],
+        "name": ["a", "b", None, "d" * 40, "e"],
+    }
+)
+SOURCE = Iceberg.source("a.s")
+
+
+def numbered(rows: pa.Table, ids: list[int] | None = None) -> pa.Table:
+    """Rows with field ids, as Iceberg's files have them."""
+    fields = [
+        field.with_metadata({"PARQUET:field_id": str(number)})
+        for field, number in zip(rows.schema, ids or range(1, len(rows.schema) + 1), strict=True)
+    ]
+    return rows.cast(pa.schema(fields))
+
+
+def work(folder: Path, program: Program, partition: tuple[tuple[str, str], ...] = (), **target: Any) -> Work:
+    columns = tuple(Column(name, 10 + i, kind, False, "truncate(16)") for i, (name, kind) in enumerate(program.columns))
+    settings = {"codec": "zstd", "level": 3, "file_size": 1 << 30, "group_size": 1 << 30, **target}
+    made = Target(str(folder / "data"), 0, columns, partition, **settings)
+    return Work("w", program, {name: i + 1 for i, name in enumerate(ROWS.column_names)}, made)
+
+
+def done(folder: Path, stream: Any, rows: pa.Table | None = None, **settings: Any) -> dict[str, Any]:
+    """What a task tells of one file through the steps of a stream."""
+    path = folder / "in.parquet"
+    pq.write_table(rows if rows is not None else numbered(ROWS), path)
+    made = work(folder, program_of(stream, from_arrow(ROWS.schema)), **settings)
+    found: dict[str, Any] = json.loads(task.run(made.to_json(), [(str(path), path.stat().st_size, 5)], "3"))
+    return found
+
+
+def test_steps_over_a_file(tmp_path: Path) -> None:
+    stream = (
+        SOURCE.where("id IS NOT NULL")
+        >> where("x > 1 OR n = 2147483647")
+        >> with_columns(twice="id * 2", kind="CASE WHEN n < 0 THEN 'minus' ELSE name END")
+        >> rename({"name": "label"})
+        >> drop("n")
+        >> cast(twice="string")
+    )
+    (file,) = done(tmp_path, stream)["files"]
+    assert pq.read_table(file["file-path"]).to_pylist()[0] == {
+        "id": 1, "x": 1.5, "label": "a", "twice": "2", "kind": "a",
+    }  # fmt: skip
+    assert file["record-count"] == 4  # NaN is above 1
+    schema = pq.ParquetFile(file["file-path"]).schema_arrow
+    assert [int(field.metadata[b"PARQUET:field_id"]) for field in schema] == [10, 11, 12, 13, 14]
+
+
+def test_metrics_of_a_file(tmp_path: Path) -> None:
+    (file,) = done(tmp_path, SOURCE >> where("n IS NULL OR n <> 5"))["files"]
+    told = {
+        key: dict(zip(one["keys"], one["values"], strict=True)) for key, one in file.items() if isinstance(one, dict)
+    }
+    assert told["value-counts"] == {10: 5, 11: 5, 12: 5, 13: 5}
+    assert told["null-value-counts"] == {10: 1, 11: 1, 12: 1, 13: 1}
+    assert told["nan-value-counts"] == {12: 1}
+    assert from_bytes(LongType(), bytes.fromhex(told["upper-bounds"][10])) == 5
+    assert told["lower-bounds"][12] == "0000000000000080"  # -0.0
+    assert from_bytes(StringType(), bytes.fromhex(told["upper-bounds"][13])) == "e"
+    assert file["split-offsets"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "low", "high"),
+    [
+        ("string", ["\U0010ffff" * 20], "\U0010ffff" * 16, None),
+        ("string", ["\ud7ff" * 17], "\ud7ff" * 16, "\ud7ff" * 15 + "\ue000"),
+        ("binary", [b"\xff" * 17, b"a"], b"a", None),
+        ("binary", [b"a" + b"\xff" * 17], b"a" + b"\xff" * 15, b"b"),
+    ],
+)
+def test_bounds_are_cut_as_iceberg_cuts_them(column: str, values: list[Any], low: Any, high: Any) -> None:
+    metrics = ColumnMetrics(Column("c", 1, column, False, "truncate(16)"))
+    metrics.add(pa.chunked_array([pa.array(values)]))
+    found = metrics.bounds()
+    kind = StringType() if column == "string" else BinaryType()
+    assert [from_bytes(kind, one) if one is not None else None for one in found] == [low, high]
+
+
+def test_files_of_partitions_and_of_a_size(tmp_path: Path) -> None:
+    files = done(tmp_path, SOURCE >> select("n", "name"), partition=(("n", "n"),), group_size=1, file_size=1)["files"]
+    assert [file["partition"] for file in files] == [[7], [None], [0], [2147483647], [-1]]
+    assert Path(files[1]["file-path"]).parent.name == "n=null"
+    whole = done(tmp_path, SOURCE, group_size=1, file_size=1)["files"]
+    assert sum(file["record-count"] for file in whole) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (ROWS, "a file was written before the column id came"),
+        (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name came"),
+        (
+            numbered(ROWS.set_column(1, "n", ROWS["n"].cast("int64"))),
+            "a file has the column n in another form than int",
+        ),
+        (numbered(ROWS.slice(1)), "a file has other rows than the table's metadata says"),
+    ],
+)
+def test_files_that_are_not_as_the_table_is_are_left_to_spark(tmp_path: Path, rows: pa.Table, reason: str) -> None:
+    assert done(tmp_path, SOURCE, rows) == {"refused": reason}
+    assert list((tmp_path / "data").rglob("*")) == []
+
+
+def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "VALUES", 1)
+    many = numbered(pa.concat_tables([ROWS] * 20_000))
+    path = tmp_path / "in.parquet"
+    pq.write_table(many, path)
+    made = work(tmp_path, program_of(SOURCE >> where("id <> 2"), from_arrow(ROWS.schema)))
+    (file,) = json.loads(task.run(made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
+    assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 4, 5] * 20_000
+
+
+def test_renamed_columns_are_found_by_their_ids(tmp_path: Path) -> None:
+    (file,) = done(tmp_path, SOURCE, numbered(ROWS.rename_columns(["old", "n", "x", "name"])))["files"]
+    assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 2, None, 4, 5]
+
+
+@pytest.mark.parametrize("expression", ["n + 1", "-(n - 1) * 5000000", "CAST(id * 1000000000000 AS INT)"])
+def test_a_value_on_which_spark_may_fail_leaves_the_batch_to_spark(tmp_path: Path, expression: str) -> None:
+    told = done(tmp_path, SOURCE >> with_columns(y=expression) >> where("id = 1"))
+    assert told == {"refused": "Spark may fail on a value of the batch, and says then which"}
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "in.parquet"
+    pq.write_table(numbered(ROWS), path)
+    made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)), group_size=1)
+    shares = [(str(path), 1, 5), (str(tmp_path / "gone.parquet"), 1, 5)]
+    assert "gone.parquet" in json.loads(task.run(made.to_json(), shares, "0"))["refused"]
+    assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
+
+
+def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (where("name NOT LIKE 'a%'"), "is not among the expressions"),
+        (where("name LIKE 'a_c'"), "is not a beginning"),
+        (where("upper(name) = 'A'"), "is not among the expressions"),
+        (where("n > 0.5"), "compares int with decimal"),
+        (where("n = id = true"), "without parentheses"),
+        (where("name = 'a\\\\n'"), "has a backslash"),
+        (where("id IN (SELECT 1)"), "is not among the expressions"),
+        (with_columns(y="try_cast(id AS INT)"), "is not among the expressions"),
+        (with_columns(y="CAST(x AS STRING)"), "a cast of double to string"),
+        (with_columns(y="array(id)"), "is not among the expressions"),
+        (with_columns(y="NULL"), "column y is a void"),
+        (select("id + 1"), "has no name of its own"),
+        (rename({"id": "n"}), "gives a name that another column has"),
+        (cast(n="tinyint"), "a cast of int to tinyint"),
+    ],
+)
+def test_what_is_not_certain_stays_with_spark(step: Any, reason: str) -> None:
+    with pytest.raises(NotNative, match=reason):
+        program_of(SOURCE >> step, from_arrow(ROWS.schema))
+
+
+def test_shares_and_places() -> None:
+    assert shared([], 4) == []
+    with pytest.raises(NotNative, match="the files are on s3"):
+        local_path("s3://bucket/a.parquet")

@@ -1,0 +1,92 @@
+"""Which engine a plan says, and why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from helios import Catalog, Iceberg, Memory, bucket, dedupe, step, where
+from helios.config import load
+from helios.errors import ConfigError
+from helios.plan import Context, Plan, compile_pipelines
+from helios.plan.native import choice
+
+COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    made = Catalog.local(path=tmp_path / ".helios")
+    made.create_namespace("a")
+    made.create_table("a.s", COLUMNS)
+    return made
+
+
+def planned(catalog: Catalog, pipeline: Any, native: str = "auto") -> tuple[Plan | None, list[str]]:
+    config = replace(load(Path(dict(catalog.options)["path"])), native=native)
+    plans, problems = compile_pipelines([pipeline], Context(config=config, catalogs={"local": catalog}))
+    return (plans[0] if plans else None), [str(problem) for problem in problems]
+
+
+FLAT = Iceberg.source("a.s").select("id", "name")
+SINK = Iceberg.sink("a.t")
+
+
+def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> None:
+    pipeline = FLAT.incremental(poll=1) >> where("name LIKE 'a%' AND id > 3") >> SINK.partition_by("name")
+    plan, problems = planned(catalog, pipeline)
+    assert problems == []
+    assert plan is not None
+    assert "\n  engine    native\n" in str(plan)
+    assert plan.as_json()["engine"] == {"native": True, "why": None}
+    plan, _ = planned(catalog, pipeline, "off")
+    assert plan is not None
+    assert "engine" not in str(plan)
+    assert plan.as_json()["engine"] == {"native": False, "why": 'native = "off"'}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "why"),
+    [
+        (Iceberg.source("a.s") >> SINK, "column tags is a array<string>"),
+        (FLAT >> where("upper(name) = 'A'") >> SINK, "UPPER(name) is not among the expressions that it knows"),
+        (FLAT >> where(f"CAST(id AS DOUBLE) IN ({', '.join(map(str, range(11)))})") >> SINK, "of at most 10 values"),
+        (FLAT >> step(lambda df: df) >> SINK, "is not among the steps that it knows"),
+        (FLAT >> dedupe("id") >> SINK, "dedupe(id) is not among the steps that it knows"),
+        (FLAT >> SINK.partition_by("name").overwrite_partitions(), "it writes by overwrite the touched partitions"),
+        (FLAT >> SINK.partition_by(bucket(4, "id")), "the table is partitioned by bucket(4, id)"),
+        (FLAT >> SINK.sort_by("id"), "the sink has a sort order"),
+        (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
+        (FLAT >> SINK.route(by="name"), "the sink has a route"),
+        (FLAT.incremental(poll=1).changes("id") >> SINK, "it reads changes"),
+        (Memory.source([{"id": 1}]) >> SINK, "and no Iceberg table"),
+    ],
+)
+def test_a_plan_says_why_it_is_spark(catalog: Catalog, pipeline: Any, why: str) -> None:
+    plan, problems = planned(catalog, pipeline)
+    assert problems == []
+    assert plan is not None
+    line = next(line for line in str(plan).splitlines() if line.startswith("  engine    spark, because "))
+    assert line.endswith(why)
+    _, problems = planned(catalog, pipeline, "require")
+    assert [why in problem and 'native = "require"' in problem for problem in problems] == [True]
+
+
+def test_without_the_extra_it_is_spark(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    plan, _ = planned(catalog, FLAT >> SINK)
+    assert plan is not None
+    assert str(plan.engine) == "spark, because helios[native] is not installed"
+
+
+def test_the_configuration_names_one_of_three(tmp_path: Path) -> None:
+    file = tmp_path / "helios.toml"
+    file.write_text('[spark]\nnative = "auto"\n')
+    assert load(tmp_path).native == "auto"
+    file.write_text('[spark]\nnative = "on"\n')
+    with pytest.raises(ConfigError, match="must be one of auto, off, require, not 'on'"):
+        load(tmp_path)
