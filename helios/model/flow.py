@@ -207,6 +207,16 @@ class Source(Flow):
         return "keeps no earlier states"
 
     @property
+    def own_rows(self) -> str | None:
+        """Why its rows are not those of a table's data files as they are; None where they are."""
+        return f"it reads {self.label()}, and no Iceberg table"
+
+    @property
+    def picked(self) -> tuple[str, ...]:
+        """The columns of a table that are read; empty for all."""
+        return ()
+
+    @property
     def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
         """The table it reads, and the catalog that was given with it; None for a source without a table."""
         return None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError, Origin
 from helios.model.modes import Append
-from helios.model.source import IcebergSource
 from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
 from helios.plan.native.steps import program_of
@@ -62,20 +61,16 @@ def _check(plan: Plan) -> None:
 
 
 def _check_source(read: ReadPlan) -> None:
-    source = read.source
-    if not isinstance(source, IcebergSource):
-        raise NotNative(f"it reads {source.label()}, and no Iceberg table")
-    if source.changed is not None:
-        raise NotNative("it reads changes")
-    if source.between_points is not None:
-        raise NotNative("it reads a part of the history")
+    reason = read.source.own_rows
+    if reason is not None:
+        raise NotNative(reason)
 
 
 def _check_sink(write: WritePlan) -> None:
     sink = write.sink
     if write.output is not None:
         raise NotNative("it writes no Iceberg table")
-    if not isinstance(sink.mode, Append):
+    if sink.mode.call != Append.call:
         raise NotNative(f"it writes by {sink.mode.text()}")
     for what, asked in (
         ("an audit", sink.audits),

@@ -7,7 +7,6 @@ from typing import Any
 
 from helios.model import steps as s
 from helios.model.flow import Step, Stream
-from helios.model.source import IcebergSource
 from helios.native.program import Filter, NotNative, Program, Project, Term
 from helios.plan.native.rules import FLAT, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
@@ -29,12 +28,11 @@ def program_of(stream: Stream, schema: Schema) -> Program:
         NotNative: The engine does not know a step, an expression or a type.
     """
     source = stream.source
-    assert isinstance(source, IcebergSource)
     compiler = _Compiler(tuple((column.name, str(column.kind)) for column in schema.columns))
     for text in source.conditions:
         compiler.where(text)
-    if source.columns:
-        compiler.keep(source.columns)
+    if source.picked:
+        compiler.keep(source.picked)
     for step in stream.steps:
         rule = STEPS.get(type(step))
         if rule is None:
