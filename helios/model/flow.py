@@ -207,14 +207,9 @@ class Source(Flow):
         return "keeps no earlier states"
 
     @property
-    def own_rows(self) -> str | None:
-        """Why its rows are not those of a table's data files as they are; None where they are."""
+    def file_columns(self) -> tuple[str, ...] | str:
+        """The columns of a table's data files that are read, empty for all; or why its rows are not those of files."""
         return f"it reads {self.label()}, and no Iceberg table"
-
-    @property
-    def picked(self) -> tuple[str, ...]:
-        """The columns of a table that are read; empty for all."""
-        return ()
 
     @property
     def reference(self) -> tuple[Identifier, Catalog | str | None] | None:
@@ -261,11 +256,7 @@ class Source(Flow):
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What `helios plan --json` says of the source beside its kind, name and schema.
-
-        Args:
-            found: What compiling found out about its table: format_version, branch, state, span, scan and backlog.
-        """
+        """What `plan --json` says beside kind, name and schema, of what compiling has `found` out about its table."""
         return {}
 
     def label(self) -> str:

@@ -132,14 +132,10 @@ class IcebergSource(Source):
         return "is one state or range of the table, and not its history" if one else None
 
     @property
-    def own_rows(self) -> str | None:
+    def file_columns(self) -> tuple[str, ...] | str:
         if self.reads_changes:
             return "it reads changes"
-        return "it reads a part of the history" if self.between_points is not None else None
-
-    @property
-    def picked(self) -> tuple[str, ...]:
-        return self.columns
+        return "it reads a part of the history" if self.between_points is not None else self.columns
 
     @property
     def reference(self) -> tuple[Identifier, Catalog | str | None]:

@@ -12,7 +12,7 @@ from helios.plan.native.engine import Engine
 from helios.plan.native.steps import program_of
 
 if TYPE_CHECKING:
-    from helios.plan.nodes import Plan, ReadPlan, WritePlan
+    from helios.plan.nodes import Plan, WritePlan
 
 NEEDS = "polars"
 """The package that the extra `native` installs."""
@@ -51,19 +51,14 @@ def _check(plan: Plan) -> None:
     if len(plan.reads) != 1:
         raise NotNative("it reads several sources")
     (read,) = plan.reads
-    _check_source(read)
+    if isinstance(read.source.file_columns, str):
+        raise NotNative(read.source.file_columns)
     _check_sink(plan.write)
     if plan.path.value not in ("batch", "snapshot ranges") or plan.view is not None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
     program_of(plan.stream, read.schema)
-
-
-def _check_source(read: ReadPlan) -> None:
-    reason = read.source.own_rows
-    if reason is not None:
-        raise NotNative(reason)
 
 
 def _check_sink(write: WritePlan) -> None:

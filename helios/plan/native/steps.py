@@ -28,11 +28,14 @@ def program_of(stream: Stream, schema: Schema) -> Program:
         NotNative: The engine does not know a step, an expression or a type.
     """
     source = stream.source
+    columns = source.file_columns
+    if isinstance(columns, str):
+        raise NotNative(columns)
     compiler = _Compiler(tuple((column.name, str(column.kind)) for column in schema.columns))
     for text in source.conditions:
         compiler.where(text)
-    if source.picked:
-        compiler.keep(source.picked)
+    if columns:
+        compiler.keep(columns)
     for step in stream.steps:
         rule = STEPS.get(type(step))
         if rule is None:
