@@ -51,16 +51,16 @@ def test_an_expectation_sees_rows_that_the_scan_of_a_table_would_leave_out(world
 
 
 @pytest.mark.parametrize(
-    "state",
+    ("state", "late"),
     [
-        window("ts", "1 hour").group_by("k").agg(n="count(*)"),
-        window("ts", "1 hour", "30 minutes").group_by("k").agg(n="count(*)"),
-        session_window("ts", "1 hour").group_by("k").agg(n="count(*)"),
-        dedupe("k", within="1 hour"),
+        (window("ts", "1 hour").group_by("k").agg(n="count(*)"), "drop"),
+        (window("ts", "1 hour").group_by("k").agg(n="count(*)"), "quarantine"),
+        (window("ts", "1 hour", "30 minutes").group_by("k").agg(n="count(*)"), "drop"),
+        (session_window("ts", "1 hour").group_by("k").agg(n="count(*)"), "drop"),
+        (dedupe("k", within="1 hour"), "drop"),
     ],
-    ids=["window", "sliding", "session", "dedupe"],
+    ids=["window", "late rows kept", "sliding", "session", "dedupe"],
 )
-@pytest.mark.parametrize("late", ["drop", "quarantine"])
 def test_a_row_without_an_event_time_stops_the_run(world: Any, state: Any, late: Any) -> None:
     events(world, 1, None)
     source = world.source("a.events").incremental(start="earliest") >> watermark("ts", "1 minute", on_late=late)

@@ -9,7 +9,7 @@ import pytest
 from perf.harness.lake import Settings
 from perf.workloads import WORKLOADS
 
-QUICK = ("append", "upsert")
+QUICK = ("append",)
 
 
 @pytest.mark.parametrize(
