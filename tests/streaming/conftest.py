@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -45,9 +44,7 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
         **jvm.CONF,
     }.items():
         conf.set(key, value)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYSPARK_PYTHON", sys.executable)  # the workers have the packages of the tests
-        spark: SparkSession = request.getfixturevalue("spark_session")
+    spark: SparkSession = request.getfixturevalue("spark_session")
     return spark
 
 

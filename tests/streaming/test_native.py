@@ -33,6 +33,11 @@ CASES = int(os.environ.get("NATIVE_CASES", "0"))
 """Cases of the long form."""
 
 
+@pytest.fixture(autouse=True)
+def workers(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.spark.sparkContext, "pythonExec", sys.executable)  # Spark's workers need Polars
+
+
 @pytest.fixture
 def required(world: Any) -> Any:
     (world.folder / "helios.toml").write_text('[spark]\nnative = "require"\n')
