@@ -14,6 +14,7 @@ LONG_FIRST = (
     "tests/outage/",
     "tests/streaming/test_kills.py",
     "tests/streaming/test_life.py",
+    "tests/streaming/test_webhook_kills.py",
     "tests/kafka/test_kills.py",
     "tests/kafka/",
     "tests/conformance/test_kills.py",

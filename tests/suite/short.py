@@ -297,6 +297,13 @@ LONG = (
         "test_another_writer_between_two_batches",
     ),
     *of(f"{STREAMING}/test_csv_lines.py", "test_many_columns"),
+    *of(f"{STREAMING}/test_kills.py", "test_every_row_once_after_kills"),
+    *of(
+        f"{STREAMING}/test_references.py",
+        "test_a_view_equals_the_recompute[2-copy-on-write]",
+        "test_readers_of_a_table_under_upkeep",
+    ),
+    *of(f"{STREAMING}/test_changes_engine.py", "test_replayed_changes_equal_the_table[mor3-5]"),
     *of(f"{STREAMING}/test_quarantine.py", "test_null_keys_and_deletes_share_the_memory_of_the_pipeline"),
     *of(f"{STREAMING}/test_views.py", "test_a_view_equals_the_full_recompute[3-merge-on-read]"),
     *of(f"{STREAMING}/test_changes_engine.py", "test_replayed_changes_equal_the_table[mor2-3]"),
