@@ -17,9 +17,11 @@ import click
 from perf.harness.lake import Settings
 from perf.harness.machine import machine
 from perf.harness.race import Differ, Rounds, race
-from perf.harness.report import table, write
+from perf.harness.report import lines, table, write
+from perf.harness.study import studied
 from perf.harness.worker import WorkerError
 from perf.harness.workload import CONTENDERS
+from perf.studies import STUDIES
 from perf.workloads import WORKLOADS
 
 RESULTS = Path(__file__).parent / "results"
@@ -37,10 +39,13 @@ def list_() -> None:
     for name, workload in WORKLOADS.items():
         click.echo(f"{name:14} {workload.rows:>12,} rows  {workload.says}")
         click.echo(f"{'':14} {'':>17}  goal: {workload.goal}; contenders: {', '.join(workload.contenders())}")
+    for name, study in STUDIES.items():
+        click.echo(f"{name:14} {study.rows:>12,}       {study.says}")
+        click.echo(f"{'':14} {'':>17}  goal: {study.goal}; the size: {study.size_says}")
 
 
 @main.command()
-@click.argument("name", type=click.Choice(list(WORKLOADS)))
+@click.argument("name", type=click.Choice([*WORKLOADS, *STUDIES]))
 @click.option("--rows", type=click.IntRange(1), help="The size; by default the workload's own.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds that count.")
 @click.option("--warm-up", type=click.IntRange(0), default=1, show_default=True, help="Rounds before those.")
@@ -60,15 +65,20 @@ def run(  # noqa: PLR0917
     folder: Path | None,
     file: Path | None,
 ) -> None:
-    """Runs a workload; exit status 1 where a contender fails or has written other rows than it should."""
-    workload = WORKLOADS[name]
-    chosen = _chosen(contenders, workload.contenders())
+    """Runs a workload or a study; exit status 1 where a contender fails or has written other rows than it should."""
+    if name in STUDIES and contenders is not None:
+        raise click.UsageError(f"{name} is a study, and has no contenders to choose.")
+    chosen = _chosen(contenders, WORKLOADS[name].contenders()) if name in WORKLOADS else []
     if folder is not None and (folder / ".helios").exists():
         raise click.UsageError(f"{folder} has tables of an earlier run; name a new folder.")
     made = Path(tempfile.mkdtemp(prefix="helios-perf-")) if folder is None else folder
-    settings = Settings(folder=made.resolve(), rows=rows or workload.rows, cores=cores, heap=heap)
+    size = rows or (STUDIES[name].rows if name in STUDIES else WORKLOADS[name].rows)
+    settings = Settings(folder=made.resolve(), rows=size, cores=cores, heap=heap)
     try:
-        result = race(workload, settings, Rounds(rounds, warm_up), chosen, click.echo)
+        if name in STUDIES:
+            result = studied(STUDIES[name], settings, click.echo)
+        else:
+            result = race(WORKLOADS[name], settings, Rounds(rounds, warm_up), chosen, click.echo)
     except (Differ, WorkerError) as error:
         raise click.ClickException(str(error)) from error
     if folder is None:
@@ -77,8 +87,10 @@ def run(  # noqa: PLR0917
     file = file or RESULTS / f"{name}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n")
-    click.echo(table(result))
-    click.echo(f"the targets hold the same rows; {file}")
+    if name in STUDIES:
+        click.echo(f"{lines([result['columns'], *result['lines']])}\n{file}")
+    else:
+        click.echo(f"{table(result)}\nthe targets hold the same rows; {file}")
 
 
 @main.command()
@@ -89,7 +101,7 @@ def report(results: Path, docs: Path) -> None:
     found = [json.loads(file.read_text()) for file in sorted(results.glob("*.json"))]
     if not found:
         raise click.ClickException(f"{results} has no results; `python -m perf run append` makes one.")
-    order = list(WORKLOADS)
+    order = [*WORKLOADS, *STUDIES]
     found.sort(key=lambda result: order.index(result["workload"]) if result["workload"] in order else len(order))
     click.echo(write(found, docs))
 

@@ -5,8 +5,9 @@
 
 keys: customers and orders with a foreign key change together in transactions, the first of which wait until Helios
 starts. Two mirrors follow them, one with `atomic=True` and one without. A reader takes the metadata of both tables of
-a mirror in one SQL statement of the catalog, over and over, and counts orders without their customer. At the end the
-mirrors equal the database. Exit status 1: they do not, or a reader of the atomic one has seen a broken key.
+a mirror in one SQL statement of the catalog, over and over, and counts orders without their customer; at the end all
+positions that the atomic one has had are read as well, and the mirrors equal the database. Exit status 1: they do not,
+or the atomic one has had a broken key.
 
 random: inserts, updates, deletes and key changes of five tables at random; one gets a column and a sixth comes in the
 middle, and Debezium and Helios are killed (`tests/kafka/database.py`). At the end each Iceberg table must equal its
@@ -28,7 +29,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,7 @@ from typing_extensions import override
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from helios import Catalog  # noqa: E402
 from tests.kafka.database import (  # noqa: E402
     MOOD,
     Run,
@@ -57,7 +59,10 @@ from tests.services.postgres import Postgres  # noqa: E402
 
 TABLES = """
 CREATE TABLE customers (id int PRIMARY KEY, name text);
-CREATE TABLE orders (id int PRIMARY KEY, customer int NOT NULL REFERENCES customers);
+CREATE TABLE orders (
+    id int PRIMARY KEY,
+    customer int NOT NULL REFERENCES customers ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED
+);
 INSERT INTO customers VALUES (0, 'first');
 INSERT INTO orders VALUES (0, 0);
 """
@@ -68,8 +73,10 @@ changes = Kafka.source(pattern=r"shop\\.public\\..*").servers("{servers}").incre
 """
 PIPELINE = """{name} = Cdc.debezium(changes) >> Iceberg.mirror("{name}"{options}).exactly_once()
 """
-ORDERS = 3
-"""Orders of a new customer."""
+ORDERS, MANY = 3, 2500
+"""Orders of a new customer; of one in a hundred so many that Debezium sends them in several parts."""
+WIDE = "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 3000) g)"
+"""A name of 96 kB, as one customer in ten has: orders are in Kafka before it."""
 
 
 class Broker(Kafka):
@@ -89,23 +96,26 @@ class Broker(Kafka):
 
 
 def transactions(rng: random.Random) -> Iterator[str]:
-    """Changes of both tables, each a transaction that keeps the foreign key after each of its statements."""
-    customers, number = [0], 0
+    """Changes of both tables, each a transaction that keeps the foreign key only as a whole."""
+    customers, number, last = [0], 0, 0
     while True:
         number += 1
-        orders = ", ".join(f"({number * ORDERS + n}, {number})" for n in range(ORDERS))
-        new = f"INSERT INTO customers VALUES ({number}, 'c{number}');"
+        count = MANY if number % 100 == 0 else ORDERS
+        orders = f"INSERT INTO orders SELECT g, {number} FROM generate_series({last + 1}, {last + count}) g;"
+        name = WIDE if rng.random() < 0.1 else f"'c{number}'"
+        new = f"INSERT INTO customers VALUES ({number}, {name});"
         kind = rng.choice(("new", "new", "new", "gone", "moved"))
         old = customers.pop(rng.randrange(len(customers))) if kind != "new" and len(customers) > 1 else None
         if old is None:
             customers.append(number)
-            yield f"BEGIN; {new} INSERT INTO orders VALUES {orders}; COMMIT;"
+            last += count
+            yield f"BEGIN; {orders} {new} COMMIT;"
         elif kind == "gone":
-            yield f"BEGIN; DELETE FROM orders WHERE customer = {old}; DELETE FROM customers WHERE id = {old}; COMMIT;"
+            yield f"DELETE FROM customers WHERE id = {old};"  # its orders go after it
         else:
             customers.append(number)
             moved = f"UPDATE orders SET customer = {number} WHERE customer = {old};"
-            yield f"BEGIN; {new} {moved} DELETE FROM customers WHERE id = {old}; COMMIT;"
+            yield f"BEGIN; {moved} DELETE FROM customers WHERE id = {old}; {new} COMMIT;"
 
 
 @dataclass
@@ -163,12 +173,33 @@ def equal(server: Postgres, folder: Path, name: str) -> bool:
     return True
 
 
+def positions_of(folder: Path, name: str) -> Iterator[dict[str, int]]:
+    """The snapshots of the tables at each position that a mirror has had."""
+    table = Catalog.local(path=folder / ".helios").load(f"{name}.helios_mirror")
+    for snapshot in table.snapshots():
+        [row] = table.iceberg.scan(snapshot_id=snapshot.id).to_arrow().to_pylist()
+        yield {full.removeprefix("local."): at for full, at in row["tables"]}
+
+
+def broken(folder: Path, at: Mapping[str, int]) -> int:
+    """How many orders lack their customer at a position."""
+    catalog, ids = Catalog.local(path=folder / ".helios"), dict[str, list[Any]]()
+    for name, snapshot in at.items():
+        column = "customer" if name.endswith(".orders") else "id"
+        scan = catalog.load(name).iceberg.scan(snapshot_id=snapshot, selected_fields=(column,))
+        ids[name.rpartition(".")[2]] = scan.to_arrow()[column].to_pylist()
+    known = set(ids.get("customers", ()))
+    return sum(1 for customer in ids.get("orders", ()) if customer not in known)
+
+
 def keys(stack: ExitStack, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Changes two tables with a foreign key, mirrors them twice, and looks at the mirrors all the time."""
     broker, server = stack.enter_context(Broker(folder / "broker")), stack.enter_context(Postgres())
     server.sql(TABLES)
     tables = r"public\.customers,public\.orders"
-    stack.enter_context(Debezium(server, broker, tables=tables, prefix="shop", folder=folder / "debezium"))
+    settings = {"poll.interval.ms": "500"}  # Debezium's default
+    debezium = Debezium(server, broker, tables=tables, prefix="shop", settings=settings, folder=folder / "debezium")
+    stack.enter_context(debezium)
     broker.await_record("shop.public.orders")
     script = PIPELINES.format(servers=broker.servers, max_rows=given.max_rows)
     script += "".join(PIPELINE.format(name=name, options=options) for name, options in NAMESPACES.items())
@@ -204,7 +235,10 @@ def keys(stack: ExitStack, folder: Path, given: argparse.Namespace) -> dict[str,
         for name in NAMESPACES
     }
     unequal = [name for name in NAMESPACES if not equal(server, folder, name)]
-    return {"transactions": writer.sent, **mirrors, "unequal": unequal, "bad": unequal or reader.broken["together"]}
+    positions = [broken(folder, at) for at in positions_of(folder, "together")]
+    bad = bool(unequal or reader.broken["together"] or any(positions))
+    told = {"positions": len(positions), "broken_positions": sum(map(bool, positions))}
+    return {"transactions": writer.sent, **mirrors, **told, "unequal": unequal, "bad": bad}
 
 
 RANDOM = """
@@ -278,6 +312,7 @@ def randomly(stack: ExitStack, folder: Path, given: argparse.Namespace) -> dict[
         return committed(folder, changer.tables) > than or not changing.is_alive()
 
     run.start()
+    awaited(300, lambda: committed(folder, changer.tables) > 0)  # the first batch takes long on a small machine
     changing.start()
     while changing.is_alive():
         if rng.random() < 0.7:  # else it may be killed while it starts
@@ -317,9 +352,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     of_keys = commands.add_parser("keys")
     of_keys.add_argument("--seconds", type=float, default=60, help="how long transactions go on once there are tables")
-    of_keys.add_argument("--backlog", type=int, default=500, help="transactions before Helios starts")
-    of_keys.add_argument("--pause", type=float, default=0.02, help="seconds between two transactions")
-    of_keys.add_argument("--max-rows", type=int, default=400, help="of a batch")
+    of_keys.add_argument("--backlog", type=int, default=200, help="transactions before Helios starts")
+    of_keys.add_argument("--pause", type=float, default=0.1, help="seconds between two transactions")
+    of_keys.add_argument("--max-rows", type=int, default=20_000, help="of a batch")
     of_random = commands.add_parser("random")
     of_random.add_argument("--minutes", type=float, default=10)
     of_random.add_argument("--every", type=float, default=20, help="the most seconds between a commit and a kill")

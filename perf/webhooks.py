@@ -2,7 +2,8 @@
 
     python perf/webhooks.py --deliveries 100000 --connections 50 --kills 10
 
-`helios webhook` receives and `helios run` follows; both are killed with `kill -9` at random moments and started again.
+`helios webhook` receives and `helios run` follows; both are killed with `kill -9` at random moments and started again,
+the run only after it has committed something. `--rate` leaves it a processor on a small machine.
 Each sender repeats a delivery, with its id, until it is answered with 200. One in fifty is sent once more after that,
 and one in fifty is replayed as it was, byte by byte. Beside them come deliveries that must be refused, one in twenty:
 unsigned, forged, stale, of the future, and replayed under another id. At the end every id is counted in the table: each
@@ -17,6 +18,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import math
 import random
 import signal
 import socket
@@ -48,14 +50,22 @@ class Sent:
     """What the senders saw; each has a lock around it."""
 
     numbers: Iterator[int]
+    rate: float = math.inf
     accepted: set[int] = field(default_factory=set)
     answers: Counter[str] = field(default_factory=Counter)
     bad: dict[str, Counter[str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+
     def next(self) -> int | None:
+        """The number of the next delivery, when it is due; None after the last one."""
         with self.lock:
-            return next(self.numbers, None)
+            number = next(self.numbers, None)
+        if number is not None:
+            time.sleep(max(0.0, self._began + number / self.rate - time.monotonic()))
+        return number
 
     def note(self, answer: str, kind: str | None) -> None:
         with self.lock:
@@ -152,8 +162,15 @@ class Sender:
         return answer.status
 
 
-def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: int) -> dict[str, object]:
+def commits(folder: Path) -> int:
+    """How often a run has committed."""
+    catalog = Catalog.local(path=folder / ".helios")
+    return len(catalog.load("hooks.orders").snapshots()) if catalog.exists("hooks.orders") else 0
+
+
+def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     """Sends, kills and counts."""
+    deliveries, kills = given.deliveries, given.kills
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     secret = base64.b64encode(KEY).decode()
@@ -168,8 +185,9 @@ def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: i
     receiver = start("receiver")
     _until_it_answers(port)  # else the run would receive
     running = {"receiver": receiver, "run": start("run")}
-    sent, chosen = Sent(iter(range(deliveries))), random.Random(seed)
-    senders = [threading.Thread(target=Sender(port, sent, seed + n).run) for n in range(connections)]
+    sent, chosen = Sent(iter(range(deliveries)), given.rate), random.Random(given.seed)
+    senders = [threading.Thread(target=Sender(port, sent, given.seed + n).run) for n in range(given.connections)]
+    committed, killed = 0, Counter[str]()
     began = time.monotonic()
     for sender in senders:
         sender.start()
@@ -177,7 +195,11 @@ def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: i
         while len(sent.accepted) < deliveries * (kill + 1) // (kills + 1):
             time.sleep(0.05)
         name = "run" if kill % 3 == 2 else "receiver"
+        while name == "run" and commits(folder) <= committed and len(sent.accepted) < deliveries:
+            time.sleep(0.2)
         time.sleep(chosen.random())
+        killed[name + ("" if name == "receiver" or commits(folder) > committed else " before its first commit")] += 1
+        committed = commits(folder) if name == "run" else committed
         running[name].send_signal(signal.SIGKILL)
         running[name].wait()
         running[name] = start(name)
@@ -192,7 +214,8 @@ def measure(folder: Path, deliveries: int, connections: int, kills: int, seed: i
     found = Counter(ids["id"].to_pylist())
     return {
         "deliveries": deliveries,
-        "kills": kills,
+        "kills": dict(killed),
+        "commits": commits(folder),
         "accepted": len(sent.accepted),
         "lost": len(sent.accepted - set(found)),
         "doubled": sum(1 for times in found.values() if times > 1),
@@ -221,12 +244,13 @@ def main() -> None:
     parser.add_argument("--deliveries", type=int, default=100_000)
     parser.add_argument("--connections", type=int, default=50)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--rate", type=float, default=math.inf, help="deliveries a second at the most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
-        told = measure(folder, given.deliveries, given.connections, given.kills, given.seed)
+        told = measure(folder, given)
     print(json.dumps(told))
     sys.exit(any(told[what] for what in ("lost", "doubled", "not_accepted", "bad_accepted")))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
-from helios.errors import DeclarationError, near_miss
+from helios.errors import DeclarationError, InputError, near_miss
 from helios.model.arguments import columns_ddl, count, one_of
 from helios.model.file_formats import (
     DEFAULT_OPTIONS,
@@ -53,6 +53,12 @@ OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are r
 
 LOOKED_AT = 1000
 """How many files of a local folder are looked at to tell its format from their names."""
+
+LACKED = "it has fields that the columns lack: "
+"""How the reason of a row of json begins whose fields no column takes; behind it stand the fields, as JSON."""
+
+SHOWN = 5
+"""How many names a message shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +189,22 @@ class FilesSource(Source):
             "on_missing": self.missing,
             "on_change": self.changed,
         }
+
+    def lacks(self, names: Sequence[str], known: Iterable[str], place: str) -> InputError:
+        """The error of fields that the declared schema lacks.
+
+        Args:
+            names: The fields.
+            known: The declared columns.
+            place: Where they stand.
+        """
+        named = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        return InputError(
+            f"{place} has columns that the declared schema lacks: {named}. {near_miss(names[0], known)}",
+            where=self.origin,
+            fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
+            'rescued="_rescued" keeps them as JSON.',
+        )
 
     def label(self) -> str:
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Work
@@ -17,58 +18,97 @@ VALUES = 1 << 24
 """Values of a file above which its rows come in parts, of a quarter of that."""
 
 
+ROW = "__helios_row"
+"""The column of a file's row numbers, where rows are deleted."""
+WIDENED = frozenset({("int", "bigint"), ("float", "double")})
+"""Types of columns that have been promoted since; decimals, too, whose precision has grown."""
+
+
 def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
     """The rows of a file after the steps, some at a time.
 
     Raises:
-        NotNative: The file is not as the table's current columns are, or Spark may fail on a row.
+        NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
-    import polars as pl
-
-    names = checked(file, work)
-    scanned = pl.scan_parquet(
-        file.path, parallel="none", use_statistics=False, glob=False, hive_partitioning=False, low_memory=False
-    )
-    frame = scanned.select(pl.col(names[name]).alias(name) for name, _ in work.program.read)
-    width = len(work.program.read)
-    if file.rows * width <= VALUES:
-        found: Iterator[pl.DataFrame] = iter([applied(work.program, frame).collect()])
+    read = work.program.read
+    rows = applied(work.program, _live(file).select(checked(file, work)))
+    if file.rows * len(read) <= VALUES:
+        found: Iterator[pl.DataFrame] = iter([rows.collect()])
     else:
-        rows = max(1 << 14, VALUES // (4 * width))
-        found = iter(applied(work.program, frame).collect_batches(chunk_size=rows, maintain_order=True))
+        size = max(1 << 14, VALUES // (4 * len(read)))
+        found = iter(rows.collect_batches(chunk_size=size, maintain_order=True))
     for batch in found:
         if batch.get_column(FAILS).any():
             raise NotNative("Spark may fail on a value of the batch, and says then which")
         yield batch.drop(FAILS)
 
 
-def checked(file: InputFile, work: Work) -> Mapping[str, str]:
-    """The names in a file of the columns that are read, by their names in the table.
+def _live(file: InputFile) -> pl.LazyFrame:
+    """The rows of a file that are not deleted."""
+    import polars as pl
+
+    gone = deleted(file)
+    rows = pl.scan_parquet(
+        file.path,
+        parallel="none",
+        use_statistics=False,
+        glob=False,
+        hive_partitioning=False,
+        low_memory=False,
+        row_index_name=ROW if gone else None,
+    )
+    return rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode())) if gone else rows
+
+
+def checked(file: InputFile, work: Work) -> list[pl.Expr]:
+    """The columns that are read, of a file whose columns are found by their ids.
 
     Raises:
         NotNative: A column is missing or of another type, or the file has another number of rows.
     """
+    import polars as pl
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
         if parquet.metadata.num_rows != file.rows:
             raise NotNative("a file has other rows than the table's metadata says")
         known = {}
-        for index, field in enumerate(parquet.schema_arrow):
+        for field in parquet.schema_arrow:
             number = (field.metadata or {}).get(b"PARQUET:field_id")
             if number is not None:
-                known[int(number)] = (field.name, index)
+                known[int(number)] = field.name
         flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
-    names = {}
+    if not known:
+        raise NotNative("a file has no field ids")
+    columns = []
     for name, kind in work.program.read:
         found = known.get(work.ids[name])
-        if found is None:
+        if found is not None:
+            columns.append(_read(flat.get(found), found, kind).alias(name))
+        elif name in work.absent:
+            columns.append(pl.lit(None, polars_type(kind)).alias(name))
+        else:
             raise NotNative(f"a file was written before the column {name} came")
-        column = flat.get(found[0])
-        if column is None or kind_of(column) != kind or polars_type(kind) is None:
-            raise NotNative(f"a file has the column {name} in another form than {kind}")
-        names[name] = found[0]
-    return names
+    return columns
+
+
+def _read(column: Any, name: str, kind: str) -> pl.Expr:
+    """A column of a file as one of the type that the table has now."""
+    import polars as pl
+
+    made = kind_of(column) if column is not None else None
+    if made == kind:
+        return pl.col(name)
+    if made is None or not ((made, kind) in WIDENED or _wider(made, kind)):
+        raise NotNative(f"a file has the column {name} in another form than {kind}")
+    return pl.col(name).cast(polars_type(kind))
+
+
+def _wider(made: str, kind: str) -> bool:
+    if not (made.startswith("decimal(") and kind.startswith("decimal(")):
+        return False
+    (before, scale), (after, now) = (one[len("decimal(") : -1].split(",") for one in (made, kind))
+    return scale == now and int(before) < int(after)
 
 
 def kind_of(column: Any) -> str | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Work
 
 
-def run(work_text: str, share: Iterable[tuple[str, int, int]], name: str) -> str:
+def run(work_text: str, share: Iterable[Sequence[Any]], name: str) -> str:
     """Does a share of the work; its files are deleted if it fails.
 
     Args:
         work_text: The work, as JSON.
-        share: Path, size and rows of each file.
+        share: The files, as the fields of `InputFile`.
         name: A name of its own for each try of a share.
 
     Returns:
@@ -52,6 +53,8 @@ def _refusal(error: BaseException) -> str | None:
 
     if isinstance(error, NotNative):
         return str(error)
+    if isinstance(error, ImportError):
+        return f"an executor cannot import {error.name}"
     if isinstance(error, (pl.exceptions.PolarsError, pa.ArrowException, OSError)):
         return f"the engine failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return None

@@ -17,11 +17,15 @@ class InputFile:
         path: Its path on the local disk.
         size: Its bytes.
         rows: Its rows, as the table's metadata counts them.
+        location: What position deletes call it.
+        deletes: The files of its deleted rows: path, and of a deletion vector where it begins and how long it is.
     """
 
     path: str
     size: int
     rows: int
+    location: str = ""
+    deletes: tuple[tuple[str, int | None, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,23 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Partition:
+    """A field of the partition spec.
+
+    Attributes:
+        name: Its name.
+        source: The column that it is made of.
+        kind: The Spark type of that column.
+        transform: What it is made by, as Iceberg writes it, such as `bucket[16]`.
+    """
+
+    name: str
+    source: str
+    kind: str
+    transform: str
+
+
+@dataclass(frozen=True)
 class Target:
     """The table that is written.
 
@@ -51,7 +72,7 @@ class Target:
         folder: Where its data files go.
         spec: The id of its partition spec.
         columns: Its columns, in order.
-        partition: The names of its partition fields and of the columns that they are, in order.
+        partition: The fields of the spec, in order.
         codec: The compression, as Arrow names it.
         level: The level of it; None for the codec's own.
         file_size: The bytes of a file at which the next one begins.
@@ -61,7 +82,7 @@ class Target:
     folder: str
     spec: int
     columns: tuple[Column, ...]
-    partition: tuple[tuple[str, str], ...]
+    partition: tuple[Partition, ...]
     codec: str
     level: int | None
     file_size: int
@@ -76,6 +97,7 @@ class Work:
         name: The beginning of the names of their files, of its own for each try of the batch.
         program: The steps.
         ids: The field ids of the columns that are read, by name.
+        absent: Those of them that are null in files that were written before they came.
         target: The table that is written.
     """
 
@@ -83,12 +105,12 @@ class Work:
     program: Program
     ids: dict[str, int]
     target: Target
+    absent: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The work as JSON."""
-        return json.dumps(
-            {"name": self.name, "program": self.program.to_json(), "ids": self.ids, "target": asdict(self.target)}
-        )
+        plain = {"name": self.name, "ids": self.ids, "absent": self.absent, "target": asdict(self.target)}
+        return json.dumps({**plain, "program": self.program.to_json()})
 
     @classmethod
     def parse(cls, text: str) -> Work:
@@ -96,6 +118,6 @@ class Work:
         found = json.loads(text)
         target: dict[str, Any] = found["target"]
         columns = tuple(Column(**column) for column in target.pop("columns"))
-        partition = tuple((name, source) for name, source in target.pop("partition"))
+        partition = tuple(Partition(**field) for field in target.pop("partition"))
         made = Target(columns=columns, partition=partition, **target)
-        return cls(found["name"], Program.parse(found["program"]), found["ids"], made)
+        return cls(found["name"], Program.parse(found["program"]), found["ids"], made, tuple(found["absent"]))

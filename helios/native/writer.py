@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote_plus
 
 from helios.native.metrics import ColumnMetrics
+from helios.native.partitions import Values, as_json, folder, gathered
 from helios.native.program import NotNative
 from helios.native.work import Target
 
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-MOST_PARTITIONS = 200
-"""Partitions that one task writes at once: each keeps a writer and a row group."""
-
-
+MOST_OPEN = 100
+"""Files that one task keeps open; with more partitions, a file ends with the rows that it was begun for."""
+GATHERED = 256 << 20
+"""Bytes in memory of the rows of several partitions that are written together."""
 SAMPLE = 20_000
 """Values of a column by which its encoding is chosen."""
 WRITE_BATCH = 1 << 14
@@ -55,7 +56,9 @@ def arrow_type(kind: str) -> pa.DataType:
 
 
 class TableWriter:
-    """Writes the rows of one task, each partition into files of its own.
+    """Writes the rows of one task, those of each partition into files of its own.
+
+    Rows are gathered in memory up to a bound; then each partition gets those that are its own.
 
     Args:
         target: The table.
@@ -66,15 +69,18 @@ class TableWriter:
         self._target = target
         self._name = name
         self._schema = arrow_schema(target)
-        self._partitions: dict[tuple[Any, ...], _PartitionWriter] = {}
-        self._made = 0
+        self._most = GATHERED if target.partition else target.group_size
+        self._waiting: list[pl.DataFrame] = []
+        self._waits = 0.0
+        self._open: dict[Values, _File] = {}
+        self._done: list[dict[str, Any]] = []
         self._paths: list[str] = []
 
     def write(self, frame: pl.DataFrame) -> None:
         """Writes rows.
 
         Raises:
-            NotNative: There are too many partitions, or a null where the table takes none.
+            NotNative: There is a null where the table takes none, or a time that no partition is made of.
         """
         if frame.is_empty():
             return
@@ -82,68 +88,9 @@ class TableWriter:
         for column in self._target.columns:
             if column.required and frame.get_column(column.name).null_count():
                 raise NotNative(f"a row has null in {column.name}, which the table requires")
-        if not self._target.partition:
-            self._writer(()).write(frame)
-            return
-        keys = [source for _, source in self._target.partition]
-        for part in frame.partition_by(keys, maintain_order=True):
-            self._writer(part.select(keys).row(0)).write(part)
-
-    def _writer(self, values: tuple[Any, ...]) -> _PartitionWriter:
-        if values not in self._partitions:
-            if len(self._partitions) >= MOST_PARTITIONS:
-                raise NotNative(f"a task has rows of more than {MOST_PARTITIONS} partitions")
-            self._partitions[values] = _PartitionWriter(self._target, self._schema, values, self._path)
-        return self._partitions[values]
-
-    def _path(self, values: tuple[Any, ...]) -> str:
-        names = [name for name, _ in self._target.partition]
-        parts = [f"{quote_plus(name)}={quote_plus(_shown(one))}" for name, one in zip(names, values, strict=True)]
-        self._made += 1
-        path = os.path.join(self._target.folder, *parts, f"{self._name}-{self._made:05}.parquet")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._paths.append(path)
-        return path
-
-    def close(self) -> list[dict[str, Any]]:
-        """Ends all files, and returns what the table's metadata says of each, as Iceberg's JSON of content files."""
-        return [file for one in self._partitions.values() for file in one.close()]
-
-    def abort(self) -> None:
-        """Deletes what was written."""
-        for one in self._partitions.values():
-            one.abandon()
-        for path in self._paths:
-            if os.path.exists(path):
-                os.unlink(path)
-
-
-def _shown(value: Any) -> str:
-    """A partition value in a path, as Iceberg writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "null" if value is None else str(value)
-
-
-class _PartitionWriter:
-    """The files of one partition, one after the other."""
-
-    def __init__(
-        self, target: Target, schema: pa.Schema, values: tuple[Any, ...], path: Callable[[tuple[Any, ...]], str]
-    ) -> None:
-        self._target = target
-        self._schema = schema
-        self._values = values
-        self._path = path
-        self._waiting: list[pl.DataFrame] = []
-        self._waits = 0.0
-        self._file: _File | None = None
-        self._done: list[dict[str, Any]] = []
-
-    def write(self, frame: pl.DataFrame) -> None:
         self._waiting.append(frame)
         self._waits += frame.estimated_size()
-        if self._waits >= self._target.group_size:
+        if self._waits >= self._most:
             self._flush()
 
     def _flush(self) -> None:
@@ -152,41 +99,63 @@ class _PartitionWriter:
         if not self._waiting:
             return
         rows = pl.concat(self._waiting, how="vertical")
+        group = max(1, int(self._target.group_size * len(rows) / max(1.0, self._waits)))
         self._waiting, self._waits = [], 0.0
-        if self._file is None:
+        places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
+        if self._target.partition:
+            rows, places = gathered(rows, self._target.partition)
+        # At once: of many small parts each would take as long as the whole.
+        plain = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema)
+        for values, start, count in places:
+            self._append(values, plain.slice(start, count), rows.slice(start, count), group)
+
+    def _append(self, values: Values, plain: pa.Table, rows: pl.DataFrame, group: int) -> None:
+        """Appends rows to the file of a partition, in row groups of a size; they come as Arrow and as Polars."""
+        file = self._open.pop(values, None)
+        if file is None:
             repeating = [column.name for column in self._target.columns if _repeats(rows.get_column(column.name))]
-            self._file = _File(self._target, self._schema, self._path(self._values), repeating)
-        self._file.write(rows.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(self._schema))
-        if self._file.size >= self._target.file_size:
-            self._end()
+            file = _File(self._target, self._schema, self._path(values), repeating)
+        self._open[values] = file  # the one that was written last is the last
+        # A last group is not to be a small one.
+        file.write(plain, math.ceil(len(plain) / max(1, round(len(plain) / group))))
+        if file.size >= self._target.file_size:
+            self._end(values)
+        if len(self._open) > MOST_OPEN:
+            self._end(next(iter(self._open)))
 
-    def _end(self) -> None:
-        if self._file is not None:
-            self._done.append({**self._file.close(), **self._partition()})
-            self._file = None
+    def _path(self, values: Values) -> str:
+        parts = [folder(one, field) for one, field in zip(values, self._target.partition, strict=True)]
+        path = os.path.join(self._target.folder, *parts, f"{self._name}-{len(self._paths) + 1:05}.parquet")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._paths.append(path)
+        return path
 
-    def _partition(self) -> Mapping[str, Any]:
-        return {"partition": [_json_value(one) for one in self._values], "spec-id": self._target.spec}
+    def _end(self, values: Values) -> None:
+        fields = zip(values, self._target.partition, strict=True)
+        partition = [as_json(one, field) for one, field in fields]
+        told = self._open.pop(values).close()
+        self._done.append({**told, "partition": partition, "spec-id": self._target.spec})
 
     def close(self) -> list[dict[str, Any]]:
+        """Ends all files, and returns what the table's metadata says of each, as Iceberg's JSON of content files."""
         self._flush()
-        self._end()
+        for values in list(self._open):
+            self._end(values)
         return self._done
 
-    def abandon(self) -> None:
-        if self._file is not None:
-            self._file.abandon()
+    def abort(self) -> None:
+        """Deletes what was written."""
+        for file in self._open.values():
+            file.abandon()
+        for path in self._paths:
+            if os.path.exists(path):
+                os.unlink(path)
 
 
 def _repeats(values: pl.Series) -> bool:
     """Whether a dictionary is worth its making, as far as the first values tell."""
     some = values.head(SAMPLE)
     return some.n_unique() * 2 <= len(some)
-
-
-def _json_value(value: Any) -> Any:
-    """A partition value in Iceberg's JSON single-value form."""
-    return value if value is None or isinstance(value, (bool, int, str)) else value.isoformat()
 
 
 class _File:
@@ -215,8 +184,9 @@ class _File:
     def size(self) -> int:
         return int(self._sink.tell())
 
-    def write(self, rows: pa.Table) -> None:
-        self._writer.write_table(rows, row_group_size=max(1, len(rows)))
+    def write(self, rows: pa.Table, group: int) -> None:
+        """Writes rows in row groups of a size."""
+        self._writer.write_table(rows, row_group_size=group)
         for metrics, values in zip(self._metrics, rows.columns, strict=True):
             metrics.add(values)
 

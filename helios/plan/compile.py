@@ -49,6 +49,7 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
 from helios.plan.read_path import path_of, trigger_of
 from helios.plan.sources import SOURCES, row_of
+from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
 from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
@@ -240,7 +241,7 @@ class _Lowering:
         )
         engine, refused = engine_of(plan, self.context.config.native)
         self.problems += refused
-        return replace(plan, engine=engine)
+        return replace(plan, engine=engine, spill=spill_of(plan, self.context.config))
 
     def check(self, pipeline: Pipeline, path: ReadPath, sources: Sequence[Source]) -> None:
         """The problems of sources, steps and sink together."""

@@ -24,6 +24,7 @@ from helios.model.steps import STATEFUL, Dedupe, Sql, Watermark, Where
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.native.engine import Engine
 from helios.plan.properties import presented
+from helios.plan.spill import Spill
 from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.schema import Schema
@@ -207,6 +208,7 @@ class WritePlan:
         left_out: Columns that only `order_by` and `delete_when` use, and that are not stored.
         quarantine: The resolved table of rejected rows.
         growth: The history of the existing table.
+        bytes: The size of the data files of the existing table; None where it is unknown.
         pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
         output: The declared sink where it is no table; then `sink` has the defaults.
     """
@@ -222,6 +224,7 @@ class WritePlan:
     left_out: tuple[str, ...] = ()
     quarantine: TableName | None = None
     growth: Growth | None = None
+    bytes: int | None = None
     pipelines: tuple[str, ...] = ()
     output: Output | None = None
 
@@ -266,6 +269,7 @@ class Plan:
     declared: Pipeline
     neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
     engine: Engine = field(default=Engine(), compare=False)
+    spill: Spill | None = field(default=None, compare=False)
     earlier_state: bool = False
     """Whether the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
 
@@ -343,6 +347,7 @@ class Plan:
             "path": self.path.value,
             "why": self.why,
             "engine": {"native": self.engine.native, "why": self.engine.why or None},
+            "spill": asdict(self.spill) if self.spill else None,
             "schema": self.schema.as_json() if self.schema else None,
             "target": {
                 "table": write.table.text,

@@ -155,6 +155,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
         partitioning=actual,
         file_format=default_format(sink, iceberg.properties),
         growth=growth(iceberg),
+        bytes=_size(iceberg),
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
     after: Schema | None = before
@@ -280,3 +281,10 @@ def _row_changes(write: WritePlan) -> list[HeliosError]:
             fix='write write_mode("copy-on-write"), or upgrade the table first; Helios never does.',
         )
     ]
+
+
+def _size(table: Table) -> int | None:
+    """The bytes of a table's data files, where its newest snapshot says."""
+    current = table.current_snapshot()
+    said = current.summary.get("total-files-size") if current is not None and current.summary is not None else None
+    return int(said) if said is not None else None

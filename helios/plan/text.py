@@ -11,6 +11,7 @@ from helios.model.values import show_seconds
 from helios.plan.formats import show_format
 from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
 from helios.plan.properties import created
+from helios.plan.spill import Spill
 from helios.table.growth import DAY, REMEDY
 
 KNOWN_AT_RUN = "known at run"
@@ -37,6 +38,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     for step in plan.stream.steps:
         yield "step", step.text()
     yield from _write(plan.write)
+    if plan.spill is not None:
+        yield "spill", _spilled(plan.spill)
     known = plan.schema.columns if plan.schema is not None else None
     unknown = "each table's own" if plan.write.sink.mirrors else KNOWN_AT_RUN
     yield "schema", ", ".join(f"{c.name} {c.type}" for c in known) if known is not None else unknown
@@ -143,6 +146,13 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "maintain", ", ".join(_maintenance(sink.maintenance))
     if sink.retrying != Retry():
         yield "retry", ", ".join(_retries(sink.retrying))
+
+
+def _spilled(spill: Spill) -> str:
+    where = "each executor's spark.local.dir" if spill.folder is None else spill.folder
+    free = f" ({show_bytes(spill.free)} free)" if spill.free is not None else ""
+    size = f" ({show_bytes(spill.target)} of files)" if spill.target is not None else ""
+    return f"to {where}{free} what exceeds memory: {', '.join(spill.what)}{size}"
 
 
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:

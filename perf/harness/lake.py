@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,24 @@ if TYPE_CHECKING:
     from helios import Pipeline
     from helios.model.sink import IcebergSink
     from helios.model.source import IcebergSource
+    from helios.plan.nodes import Plan
+    from helios.spark.run.run import Event, PipelineRun
 
 NAMESPACE = "perf"
+NATIVE = "native"
+"""The contender that is Helios with its columnar engine."""
 ZSTD = {"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "3"}
 """What every target has: Iceberg's Java writer is at level 3 by default, PyIceberg and DuckDB are not."""
+
+
+def local(location: str) -> Path:
+    """The path of a local location; Hadoop writes a single slash.
+
+    Examples:
+        >>> str(local("file:/tmp/a")), str(local("file:///tmp/a")), str(local("/tmp/a"))
+        ('/tmp/a', '/tmp/a', '/tmp/a')
+    """
+    return Path("/" + location.removeprefix("file:").lstrip("/"))
 
 
 @dataclass(frozen=True)
@@ -66,7 +81,8 @@ class Lake:
     @cached_property
     def config(self) -> Any:
         master, conf = f"local[{self.settings.cores}]", {"spark.driver.memory": self.settings.heap}
-        return replace(load(self.folder), master=master, spark_conf=conf)
+        native = "require" if self.contender == NATIVE else "off"
+        return replace(load(self.folder), master=master, spark_conf=conf, native=native)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -75,7 +91,7 @@ class Lake:
         from helios.catalog.conf import spark_conf
 
         conf = spark_conf(self.catalog)
-        if self.contender.startswith("helios"):
+        if self.contender == NATIVE or self.contender.startswith("helios"):
             from helios.spark.session import session
 
             started = session.start(self.config, ("iceberg", "sqlite"))
@@ -101,16 +117,36 @@ class Lake:
 
     # jobs
 
-    def drained(self, pipeline: Pipeline) -> None:
-        """Runs a pipeline of Helios once, as `helios run --once` does in a session of its own."""
-        from helios.engine import runnable
-        from helios.plan import Context, compile_pipelines
+    def drained(self, *pipelines: Pipeline) -> None:
+        """Runs pipelines once, as `helios run --once` does, in a session of their own.
+
+        Raises:
+            HeliosError: One failed.
+        """
+        from helios.spark.run.scheduler import Runner
+        from helios.spark.session import session
+
+        plans = self.plans(pipelines)
+        runner = Runner(plans, session.clone(self.spark, plans), once=True)
+        if not runner.run():
+            raise next(run.error for run in runner.runs if run.error is not None)
+
+    def following(self, pipeline: Pipeline, emit: Callable[[Event], object] | None = None) -> PipelineRun:
+        """Starts a pipeline that follows its source until it is stopped."""
         from helios.spark.run.run import PipelineRun
         from helios.spark.session import session
 
+        plans = self.plans([pipeline])
+        told = {"emit": emit} if emit is not None else {}
+        return PipelineRun(plans[0], session.clone(self.spark, plans), **told).start()
+
+    def plans(self, pipelines: Sequence[Pipeline]) -> list[Plan]:
+        """Pipelines, compiled."""
+        from helios.engine import runnable
+        from helios.plan import Context, compile_pipelines
+
         context = Context(config=self.config, catalogs={"local": self.catalog})
-        plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
-        PipelineRun(plan, session.clone(self.spark, [plan]), once=True).start().await_termination()
+        return runnable(*compile_pipelines(pipelines, context, lenient=True))
 
     def stream(self, table: str, **options: str) -> DataFrame:
         return self.spark.readStream.format("iceberg").options(**options).load(self.name(table))
@@ -127,12 +163,14 @@ class Lake:
 
     def streamed(self, df: DataFrame, target: str, each: Any = None, mode: str = "append") -> None:
         """Runs a stream by hand until it has read what is there: into a table, or by a function of `foreachBatch`."""
+        self.started(df, target, each, mode).awaitTermination()
+
+    def started(self, df: DataFrame, target: str, each: Any = None, mode: str = "append", **trigger: Any) -> Any:
+        """Starts a stream by hand, until it has read what is there unless another trigger is given."""
         checkpoint = self.folder / "checkpoints" / f"{self.contender}-{target}"
-        writer = (
-            df.writeStream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).outputMode(mode)
-        )
-        query = writer.foreachBatch(each).start() if each else writer.format("iceberg").toTable(self.name(target))
-        query.awaitTermination()
+        writer = df.writeStream.option("checkpointLocation", str(checkpoint)).outputMode(mode)
+        writer = writer.trigger(**(trigger or {"availableNow": True}))
+        return writer.foreachBatch(each).start() if each else writer.format("iceberg").toTable(self.name(target))
 
     # tables
 
@@ -158,11 +196,11 @@ class Lake:
         scan = self.iceberg(table).scan(**({"row_filter": row_filter} if row_filter else {}))
         tasks = list(scan.plan_files())
         assert not any(task.delete_files for task in tasks), "row-level deletes would be read as rows"
-        return [task.file.file_path.removeprefix("file://") for task in tasks]
+        return [str(local(task.file.file_path)) for task in tasks]
 
     def new_folder(self, target: str) -> Path:
         """Where an engine that writes parquet by itself puts the files of a target."""
-        made = Path(self.iceberg(target).location().removeprefix("file://")) / "data"
+        made = local(self.iceberg(target).location()) / "data"
         made.mkdir(parents=True, exist_ok=True)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ COLUMNS = (
     "peak memory",
     "written / kept",
 )
+HELIOS = ("helios", "native")
 OURS, OTHERS = "#e8590c", "#868e96"
 WIDTH, LABEL, BAR, GAP = 760, 130, 22, 10
 
@@ -51,8 +53,12 @@ def rate(rows: float) -> str:
 
 def table(result: dict[str, Any]) -> str:
     """The contenders of a race, for a terminal."""
-    rows = [COLUMNS, *(cells(name, told) for name, told in result["contenders"].items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    return lines([COLUMNS, *(cells(name, told) for name, told in result["contenders"].items())])
+
+
+def lines(rows: Sequence[Sequence[str]]) -> str:
+    """A table with its heading, for a terminal."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
 
 
@@ -68,7 +74,7 @@ def plot(result: dict[str, Any]) -> str:
     for number, (name, rows) in enumerate(told.items()):
         top = GAP + number * (BAR + GAP)
         length = max(1.0, rows / longest * (WIDTH - LABEL - 110))
-        colour = OURS if name.startswith("helios") else OTHERS
+        colour = OURS if name in HELIOS else OTHERS
         middle = top + BAR * 0.7
         lines += [
             f'<text x="{LABEL - 8}" y="{middle:.0f}" text-anchor="end" fill="{colour}">{escape(name)}</text>',
@@ -82,7 +88,7 @@ def write(results: list[dict[str, Any]], docs: Path) -> str:
     """Writes `benchmarks.md` and a plot for each result; returns a line that says so."""
     pictures = docs / "benchmarks"
     pictures.mkdir(exist_ok=True)
-    for result in results:
+    for result in (result for result in results if "contenders" in result):
         (pictures / f"{result['workload']}.svg").write_text(plot(result))
     (docs / "benchmarks.md").write_text(page(results))
     return f"{docs / 'benchmarks.md'}: {len(results)} workloads"
@@ -104,17 +110,32 @@ def page(results: list[dict[str, Any]]) -> str:
         "Measured with " + ", ".join(f"{name} {value}" for name, value in measured.items()) + ".",
     ]
     for result in results:
-        rows = [cells(name, told) for name, told in result["contenders"].items()]
-        lines = [f"| {' | '.join(row)} |" for row in (COLUMNS, ("---",) * len(COLUMNS), *rows)]
-        count = next(iter(result["contenders"].values()))["rounds"]
-        parts += [
-            f"## {result['workload']}",
-            f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} rows, {count} rounds, "
-            f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
-            f"![{result['workload']}](benchmarks/{result['workload']}.svg)",
-            "\n".join(lines),
-        ]
+        parts += _raced(result) if "contenders" in result else _studied(result)
         if result["machine"] != measured:
             told = ", ".join(f"{name} {value}" for name, value in result["machine"].items())
             parts.append(f"Measured with {told}.")
     return "\n\n".join(parts) + "\n"
+
+
+def _raced(result: dict[str, Any]) -> list[str]:
+    count = next(iter(result["contenders"].values()))["rounds"]
+    return [
+        f"## {result['workload']}",
+        f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} rows, {count} rounds, "
+        f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
+        f"![{result['workload']}](benchmarks/{result['workload']}.svg)",
+        _markdown(COLUMNS, [cells(name, told) for name, told in result["contenders"].items()]),
+    ]
+
+
+def _studied(result: dict[str, Any]) -> list[str]:
+    return [
+        f"## {result['workload']}",
+        f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} {result['size']}, "
+        f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
+        _markdown(result["columns"], result["lines"]),
+    ]
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows))

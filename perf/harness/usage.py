@@ -36,9 +36,11 @@ class Meter:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self._peak = 0
 
     def reset_peak(self) -> None:
         """Forgets the peaks so far (`proc(5)`, clear_refs)."""
+        self._peak = 0
         for pid in self._tree():
             _write(pid, "clear_refs", "5")
 
@@ -54,8 +56,13 @@ class Meter:
 
     def peak(self) -> int:
         """The resident memory at its peak since `reset_peak`, in bytes."""
+        self.look()
+        return self._peak
+
+    def look(self) -> None:
+        """Notes the peak of the processes that there are now."""
         peaks = (re.search(r"^VmHWM:\s+(\d+) kB", _read(pid, "status"), re.MULTILINE) for pid in self._tree())
-        return sum(int(found.group(1)) << 10 for found in peaks if found)
+        self._peak = max(self._peak, sum(int(found.group(1)) << 10 for found in peaks if found))
 
     def _tree(self) -> list[int]:
         found, waiting = [], [self.pid]

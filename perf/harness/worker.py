@@ -16,6 +16,8 @@ from perf.harness.usage import Meter, Usage
 from perf.harness.workload import Workload
 
 STOP_SECONDS = 30
+LOOK_SECONDS = 0.5
+"""How often a contender's memory is looked at: processes that it starts may end before it does."""
 
 
 class WorkerError(Exception):
@@ -59,6 +61,8 @@ class Worker:
         cpu, written = self._meter.totals()
         self._connection.send((method, arguments))
         try:
+            while not self._connection.poll(LOOK_SECONDS):
+                self._meter.look()
             error, result, seconds = self._connection.recv()
         except EOFError:
             raise WorkerError(f"{self._contender} ended in {method}; its log is {self.log}") from None

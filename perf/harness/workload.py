@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CONTENDERS = {
-    "helios": "Helios",
+    "helios": "Helios, by Spark alone",
+    "native": "the same pipeline of Helios with the columnar engine in Spark's tasks",
     "naive": "PySpark as the docs of Spark and Iceberg have it",
     "tuned": "PySpark as an expert writes it",
     "pyiceberg": "PyIceberg in one process, without Spark",

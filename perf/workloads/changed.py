@@ -27,6 +27,8 @@ class Upsert(Workload):
     rows = 10_000_000
     goal = "6 times naive, ahead of tuned"
     keeps = True
+    one_in = 100
+    """Of so many keys one changes in a round."""
     properties: ClassVar[dict[str, dict[str, str]]] = {"helios": V3, "tuned": V3}
 
     def of_round(self, ids: DataFrame, number: int) -> DataFrame:
@@ -55,7 +57,8 @@ class Upsert(Workload):
     def change(self, number: int) -> int:
         from pyspark.sql import functions as F
 
-        scattered = self.lake.spark.range(self.size).where(F.pmod(F.xxhash64("id", F.lit(-number)), F.lit(100)) == 0)
+        drawn = F.pmod(F.xxhash64("id", F.lit(-number)), F.lit(self.one_in))
+        scattered = self.lake.spark.range(self.size).where(drawn == 0)
         new = max(1, self.size // 1000)
         ids = scattered.union(self.lake.spark.range(self.size + number * new, self.size + (number + 1) * new))
         self.of_round(ids, number).coalesce(1).writeTo(self.lake.name("changes")).append()

@@ -72,12 +72,15 @@ class Table:
         self.topics = topics
         self.name = topics.make(partitions)
 
-    def send(self, id: int | None, *values: object, partition: int = 0, schemas: bool = True) -> None:
-        """Sends changes of a row: None is a tombstone."""
+    def send(
+        self, id: int | None, *values: object, partition: int = 0, schemas: bool = True, at: int | None = None
+    ) -> None:
+        """Sends changes of a row: None is a tombstone; `at` is the time of the records."""
         key: Any = {"id": id}
         if schemas:
             key = {"schema": {"type": "struct", "fields": [ID], "optional": False, "name": "Key"}, "payload": key}
-        self.topics.send(self.name, values, partition, key=json.dumps(key).encode() if id is not None else None)
+        named = json.dumps(key).encode() if id is not None else None
+        self.topics.send(self.name, values, partition, key=named, at=at)
 
     def source(self, **options: Any) -> CdcSource:
         return Cdc.debezium(self.topics.source(self.name), **options).incremental()
@@ -91,13 +94,16 @@ class Database:
         self.prefix = f"db{next(_DATABASES)}"
         self._made: set[str] = set()
 
-    def send(self, table: str, key: Mapping[str, Any] | None, *values: Mapping[str, Any] | None) -> None:
+    def send(
+        self, table: str, key: Mapping[str, Any] | None, *values: Mapping[str, Any] | None, partition: int = 0
+    ) -> None:
         """Sends changes of a row: None is a tombstone.
 
         Args:
             table: The table, with its schema.
             key: The row's key.
             values: Arguments of `event`, with the operation under `op`.
+            partition: Where they go.
         """
         topic = f"{self.prefix}.{table}".replace(" ", "_")
         if topic not in self._made:
@@ -106,7 +112,7 @@ class Database:
         wrapped = {"schema": {"type": "struct", "fields": [], "optional": False, "name": "Key"}, "payload": key}
         source = {**SOURCE, "name": self.prefix}
         events = [event(**{"table": table, "base": source, **value}) if value else None for value in values]
-        self.topics.send(topic, events, 0, key=json.dumps(wrapped).encode() if key is not None else None)
+        self.topics.send(topic, events, partition, key=json.dumps(wrapped).encode() if key is not None else None)
 
     def source(self) -> KafkaSource:
         return self.topics.source(pattern=rf"{self.prefix}\..*").incremental()

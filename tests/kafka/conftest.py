@@ -98,13 +98,21 @@ class Topics:
     # records
 
     def send(
-        self, name: str, values: Iterable[object], partition: int = 0, *, producer: Any = None, key: bytes | None = None
+        self,
+        name: str,
+        values: Iterable[object],
+        partition: int = 0,
+        *,
+        producer: Any = None,
+        key: bytes | None = None,
+        at: int | None = None,
     ) -> None:
-        """Writes records: bytes as they are, None for a tombstone, anything else as JSON."""
+        """Writes records: bytes as they are, None for a tombstone, anything else as JSON; `at` is their time in ms."""
         producer = producer or self._producer
         record = self._jvm.org.apache.kafka.clients.producer.ProducerRecord
         contents = [v if isinstance(v, bytes) or v is None else json.dumps(v).encode() for v in values]
-        sent = [producer.send(record(name, partition, key, content)) for content in contents]
+        time = [at] if at is not None else []
+        sent = [producer.send(record(name, partition, *time, key, content)) for content in contents]
         producer.flush()
         for one in sent:
             one.get()  # a record that the broker has refused is an error of the test

@@ -1,4 +1,4 @@
-"""The example of clicks, which arrive in two waves, beside the same in Python."""
+"""The examples of Kafka: clicks, which arrive in two waves, beside the same in Python; and a database's changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from helios.script import load_script
+from tests.kafka.changes import Database
 from tests.kafka.conftest import Topics
 
 pytestmark = pytest.mark.jars("kafka")
@@ -43,3 +44,23 @@ def test_clicks_and_their_hours_are_right(world: Any, topics: Topics) -> None:
     assert len(expected) == 2 * 5
     found = world.rows("web.page_hours", "window_start", "page", "clicks", "seconds", "longest")
     assert found == Counter(expected)
+
+
+def test_a_database_is_mirrored_with_its_new_tables(world: Any, topics: Topics) -> None:
+    database = Database(topics)
+    given = {"prefix": database.prefix, "servers": topics.broker.servers}
+
+    def mirrored() -> None:
+        assert world.runner(load_script(EXAMPLES / "mirror.py", given).choose(None), once=True).run()
+
+    for id in range(3):
+        database.send("public.customers", {"id": id}, {"op": "c", "after": {"id": id, "name": f"n{id}"}})
+    mirrored()
+    database.send("public.customers", {"id": 1}, {"op": "u", "after": {"id": 1, "name": "new"}})
+    database.send("public.customers", {"id": 2}, {"op": "d", "before": {"id": 2, "name": "n2"}}, None)
+    database.send("public.orders", {"id": 7}, {"op": "c", "after": {"id": 7, "name": "first"}})
+    for _ in range(2):  # the second run has nothing to do
+        mirrored()
+    assert sorted(world.rows("shop.customers", "id", "name").elements()) == [(0, "n0"), (1, "new")]
+    assert sorted(world.rows("shop.orders", "id", "name").elements()) == [(7, "first")]
+    assert len(world.load("shop.helios_mirror").snapshots()) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,31 +88,38 @@ def orphans(world: Any, at: Mapping[str, int]) -> int:
     return sum(1 for row in found.get("orders", ()) if row["customer"] not in known)
 
 
+Part = tuple[str, int]
+PARTS = [(topic, partition) for topic in ("a", "b", "c") for partition in range(2)]
+
+
 class Sent:
-    """Transactions as records of some partitions, in the order in which they were sent.
+    """Transactions as records of some partitions, in the order of the database's log.
 
     Attributes:
-        records: By topic and partition, the number of the transaction of each record; None for one of a snapshot.
+        records: The partition of each record, and the number of its transaction; None for one of a snapshot.
     """
 
-    def __init__(self, spark: SparkSession, records: Mapping[tuple[str, int], Sequence[int | None]]) -> None:
-        rows = [
-            (topic, partition, offset, value(number))
-            for (topic, partition), numbers in records.items()
-            for offset, number in enumerate(numbers)
-        ]
+    def __init__(self, spark: SparkSession, records: Sequence[tuple[Part, int | None]]) -> None:
         self.records = records
+        rows = [(*part, offset, value(number)) for part, offset, number in self._numbered()]
         self._df = spark.createDataFrame(rows, "topic string, partition int, offset bigint, value string").cache()
 
-    def log(self, part: tuple[str, int]) -> int:
-        return len(self.records.get(part, ()))
+    def _numbered(self) -> Iterator[tuple[Part, int, int | None]]:
+        """The records with their offsets."""
+        offsets: Counter[Part] = Counter()
+        for part, number in self.records:
+            yield part, offsets[part], number
+            offsets[part] += 1
 
-    def logs(self) -> dict[str, Log]:
-        found: dict[str, Log] = {}
-        for topic in sorted({topic for topic, _ in self.records}):
-            ends = [self.log((topic, number)) for number in range(2)]
-            found[topic] = Log(topic, (0, 0), (ends[0], ends[1]))
-        return found
+    def logs(self, upto: int | Mapping[Part, int] | None = None) -> dict[str, Log]:
+        """What topics hold once each partition has its share of the first so many records, by default of all."""
+
+        def latest(part: Part) -> int:
+            end = upto[part] if isinstance(upto, Mapping) else upto
+            return sum(1 for one, _ in self.records[:end] if one == part)
+
+        names = sorted({topic for (topic, _), _ in self.records})
+        return {name: Log(name, (0, 0), (latest((name, 0)), latest((name, 1)))) for name in names}
 
     def read(self, upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
         within = " OR ".join(
@@ -120,44 +128,87 @@ class Sent:
         )
         return self._df.where(within)
 
+    def split(self, at: TopicsPosition) -> tuple[set[int], set[int]]:
+        """The transactions that a position has records of, and those that it lacks records of."""
+        found: tuple[set[int], set[int]] = set(), set()
+        for (topic, partition), offset, number in self._numbered():
+            read = topic in at.topics and offset < at.topics[topic].offsets[partition]
+            found[0 if read else 1].add(-1 if number is None else number)
+        return found
+
 
 def value(number: int | None) -> str:
-    commit = f'"{number * 100}"' if number is not None else None
-    return json.dumps({"payload": {"source": {"sequence": f'[{commit or "null"},"7"]'}}})
+    """A record of a transaction; the first one knows no commit before it."""
+    commit = f'"{number * 100}"' if number else "null"
+    source = {"snapshot": "true" if number is None else "false", "sequence": f'[{commit},"7"]'}
+    return json.dumps({"payload": {"source": source}})
 
 
-def test_a_batch_has_whole_transactions_or_none_of_them(shared_spark: SparkSession) -> None:
+def some(rng: random.Random, transactions: int) -> list[tuple[Part, int | None]]:
+    """Records of transactions in partitions at random."""
+    sizes = [rng.choice((1, 2, 5, 20)) for _ in range(transactions)]
+    return [(rng.choice(PARTS), number) for number, size in enumerate(sizes) for _ in range(size)]
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_batch_has_whole_transactions_or_none_of_them(shared_spark: SparkSession, quiet: bool) -> None:
     rng = random.Random(7)
-    for _ in range(3):
-        parts = [(topic, partition) for topic in ("a", "b", "c") for partition in range(2)]
-        records: dict[tuple[str, int], list[int | None]] = {part: [] for part in parts}
-        for number in range(rng.randint(2, 12)):
-            for _ in range(rng.choice((1, 2, 5, 20))):
-                records[rng.choice(parts)].append(number)
-        sent, most, quiet = Sent(shared_spark, records), rng.choice((None, 5, 40)), rng.random() < 0.5
-        logs, at = sent.logs(), TopicsPosition({})
-        newest = max(number for numbers in records.values() for number in numbers if number is not None)
+    for most in (None, 40):
+        transactions = rng.randint(6, 12)
+        sent, at = Sent(shared_spark, some(rng, transactions)), TopicsPosition({})
+        logs = sent.logs()
+        before = logs if quiet else sent.logs(-1)
         while True:
-            end = end_of_transactions(at, logs, sent.read, quiet=quiet, most=most, skips=False)
+            end = end_of_transactions(at, before, logs, sent.read, most=most, skips=False)
             if not ranges(at, end):
                 break
             at = end
-            taken = {n for (t, p), numbers in records.items() for n in numbers[: at.topics[t].offsets[p]]}
-            left = {n for (t, p), numbers in records.items() for n in numbers[at.topics[t].offsets[p] :]}
-            assert max(n for n in taken if n is not None) < min((n for n in left if n is not None), default=newest + 1)
-        assert left == (set() if quiet else {newest}), (most, quiet)
+            taken, left = sent.split(at)
+            assert max(taken) < min(left, default=transactions)
+        whole = {number for _, number in sent.records[:-1]} - {sent.records[-2][1]}
+        assert left == (set() if quiet else set(range(transactions)) - whole), most
+
+
+def test_records_that_overtake_others_wait_for_them(shared_spark: SparkSession) -> None:
+    """Brokers have the newest records of one partition, and not yet the older ones of another."""
+    rng = random.Random(11)
+    for most in (None, None, 30):
+        sent, at = Sent(shared_spark, some(rng, 20)), TopicsPosition({})
+        for first in (len(sent.records) // 3, len(sent.records) * 2 // 3):
+            # A moment later all is there that went before what was seen, and of the rest something.
+            latest = {part: rng.randint(first, len(sent.records)) for part in PARTS}
+            seen = sent.logs({part: rng.randint(first // 2, first) for part in PARTS})
+            logs = sent.logs(latest)
+            at = end_of_transactions(at, seen, logs, sent.read, most=most, skips=False)
+            taken, left = sent.split(at)
+            assert max(taken, default=-1) < min(left), (most, taken, left)
+        assert taken
+
+
+def test_the_first_transaction_is_whole(shared_spark: SparkSession) -> None:
+    """It knows no commit before it, as rows of a snapshot do, which need not be whole."""
+    sent = Sent(shared_spark, [(("b", 0), None), *[(("a", 0), 0)] * 20, (("b", 0), 0), (("b", 0), 1)])
+    end = end_of_transactions(TopicsPosition({}), sent.logs(), sent.logs(), sent.read, most=5, skips=False)
+    taken, left = sent.split(end)
+    assert not taken & left, (taken, left)
 
 
 def test_rows_of_a_snapshot_come_before_transactions(shared_spark: SparkSession) -> None:
-    sent = Sent(shared_spark, {("a", 0): [None] * 20 + [1], ("b", 0): [None, 1, 2]})
+    order: list[tuple[Part, int | None]] = [*[(("a", 0), None)] * 20, (("b", 0), None)]
+    sent = Sent(shared_spark, [*order, (("a", 0), 1), (("b", 0), 1), (("b", 0), 2)])
     at = TopicsPosition({})
     ends = []
     for quiet in (False, False, True):
-        at = end_of_transactions(at, sent.logs(), sent.read, quiet=quiet, most=8, skips=False)
+        logs = sent.logs()
+        seen = logs if quiet else sent.logs(-1)
+        at = end_of_transactions(at, seen, logs, sent.read, most=8, skips=False)
         ends.append([at.topics[name].offsets[0] for name in ("a", "b")])
     assert ends[0][0] < 20
     assert ends[0][1] <= 1
     assert ends[-1][1] < 3
     at = TopicsPosition({"a": Topic("a", (20, 0)), "b": Topic("b", (1, 0))})
-    end = end_of_transactions(at, sent.logs(), sent.read, quiet=False, most=None, skips=False)
-    assert [end.topics[name].offsets[0] for name in ("a", "b")] == [21, 2]
+    end = end_of_transactions(at, sent.logs(), sent.logs(), sent.read, most=None, skips=False)
+    assert [end.topics[name].offsets[0] for name in ("a", "b")] == [21, 3]
+    behind = sent.logs(-1)
+    end = end_of_transactions(at, behind, sent.logs(), sent.read, most=None, skips=False)
+    assert [end.topics[name].offsets[0] for name in ("a", "b")] == [20, 1]

@@ -44,7 +44,7 @@ SPARK = SparkJars("kafka")  # Jackson, Scala, log4j and the codecs
 JAVA = Java("kafka")
 ARTIFACTS = (JAVA, SPARK, JARS)
 
-_LOGS = """
+LOGS = """
 rootLogger.level = info
 rootLogger.appenderRef.out.ref = out
 appender.out.type = Console
@@ -135,7 +135,7 @@ class Kafka(Server):
     def prepare(self) -> None:
         text = "\n".join(f"{key}={value}" for key, value in self.settings().items())
         self._properties.write_text(f"{text}\n", encoding="utf-8")
-        (self.folder / "log4j2.properties").write_text(_LOGS, encoding="utf-8")
+        (self.folder / "log4j2.properties").write_text(LOGS, encoding="utf-8")
         if not self.certificate.exists():
             self._make_certificate()
         if not (self.folder / "data" / "meta.properties").exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -167,3 +168,9 @@ def forget_commit() -> Callable[[Path, int], None]:
 def command() -> Callable[[str], ModuleType]:
     """Loads a command of `perf/` as a module; its pipelines then use the session of the tests."""
     return lambda name: import_module(f"perf.{name}")
+
+
+@pytest.fixture
+def native_workers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has Spark's workers run in the tests' Python: the columnar engine needs Polars."""
+    monkeypatch.setattr(world.spark.sparkContext, "pythonExec", sys.executable)

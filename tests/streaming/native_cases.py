@@ -219,3 +219,18 @@ def _plain(column: pa.ChunkedArray) -> Iterable[Any]:
         column = column.cast(pa.int32())
     found: Iterable[Any] = column.to_pylist()
     return found
+
+
+# tables
+
+
+def fill(world: Any, name: str, rows: pa.Table, *, files: int = 1) -> None:
+    """A new table with these rows."""
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    frame = world.spark.createDataFrame(rows).repartition(files)
+    frame.writeTo(f"local.{name}").using("iceberg").createOrReplace()
+
+
+def scanned(world: Any, name: str) -> pa.Table:
+    """A table's rows as Spark reads them."""
+    return world.spark.read.table(f"local.{name}").toArrow()

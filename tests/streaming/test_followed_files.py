@@ -122,24 +122,6 @@ def test_a_file_that_goes_between_plan_and_read(world: Any, inbox: Path, monkeyp
     assert world.ids("a.t") == [0, 1, 2]
 
 
-def test_a_file_that_grows_while_it_is_read(world: Any, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = csv(inbox) >> world.sink("a.t")
-    land(inbox, "a.csv", rows(1))
-    real = FilesReader.read
-    with monkeypatch.context() as patched:
-
-        def read(self: Any, spark: Any, span: Any, **options: Any) -> Any:
-            found = real(self, spark, span, **options)
-            land(inbox, "a.csv", rows(1, 2), 60)
-            return found
-
-        patched.setattr(FilesReader, "read", read)
-        with pytest.raises(RunError, match=r"in/a\.csv was (read|planned) for this batch and has changed"):
-            world.run(pipeline)
-    world.run(csv(inbox).on_change("reread") >> world.sink("a.t"))
-    assert world.ids("a.t") == [1, 2]
-
-
 @pytest.mark.parametrize("change", ["grown", "replaced", "touched"])
 def test_a_file_that_changes_after_it_was_read(world: Any, inbox: Path, change: str) -> None:
     pipeline = csv(inbox) >> world.sink("a.t")

@@ -1,14 +1,8 @@
-"""The columnar engine beside Spark: the same rows to the bit, the same metadata of files, and exactly once."""
+"""The columnar engine beside Spark: the same rows to the bit, and the same metadata of files."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlparse
@@ -18,45 +12,22 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from helios import rename, select, where, with_columns
-from helios.errors import CheckFailed, HeliosError
+from helios import select, where, with_columns
+from helios.errors import HeliosError
+from helios.model.partition import PartitionField
+from helios.native.partitions import TAKES
 from helios.native.program import NotNative
 from helios.native.reader import frames
 from helios.native.work import InputFile, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_pyiceberg
-from helios.spark.iceberg.transaction import Transaction
-from helios.spark.native import batch as native
-from tests.streaming.native_cases import KINDS, Expressions, rows_of, table
+from tests.streaming.native_cases import KINDS, Expressions, fill, rows_of, scanned, table
 
 CASES = int(os.environ.get("NATIVE_CASES", "0"))
-"""Cases of the long form."""
+"""Cases of a long form, whose first seed is NATIVE_SEED."""
 
 
-@pytest.fixture(autouse=True)
-def workers(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.spark.sparkContext, "pythonExec", sys.executable)  # Spark's workers need Polars
-
-
-@pytest.fixture
-def required(world: Any) -> Any:
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "require"\n')
-    return world
-
-
-def fill(world: Any, name: str, rows: pa.Table, *, files: int = 1) -> None:
-    """A new table with these rows."""
-    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
-    frame = world.spark.createDataFrame(rows).repartition(files)
-    frame.writeTo(f"local.{name}").using("iceberg").createOrReplace()
-
-
-def scanned(world: Any, name: str) -> pa.Table:
-    return world.spark.read.table(f"local.{name}").toArrow()
-
-
-def told(world: Any) -> list[str]:
-    return [event.message for event in world.events if event.kind == "noted"]
+pytestmark = pytest.mark.usefixtures("native_workers")
 
 
 # expressions
@@ -120,19 +91,15 @@ def test_expressions_are_computed_as_by_spark(world: Any, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_thousands_of_expressions_are_computed_as_by_spark(world: Any) -> None:
-    computed, seed = 0, 1000
+    computed, seed = 0, int(os.environ.get("NATIVE_SEED", "1000"))
     while computed < (CASES or 5000):
         made, wrong = differing(world, seed, 60)
         assert wrong == [], f"seed {seed}"
         computed, seed = computed + made, seed + 1
-    print(f"{computed} expressions, 0 different")
+    print(f"{computed} expressions up to seed {seed - 1}, 0 different")
 
 
 # whole batches
-
-
-PARTITIONS = ("int", "bigint", "string", "date", "boolean")
-READABLE = ("value_count", "null_value_count", "nan_value_count", "lower_bound", "upper_bound")
 
 
 def metadata(world: Any, name: str) -> dict[str, Any]:
@@ -142,6 +109,7 @@ def metadata(world: Any, name: str) -> dict[str, Any]:
     files = world.spark.read.table(f"local.{name}.files").selectExpr(
         *columns, "record_count", "file_format", "content", "spec_id", "sort_order_id", "value_counts",
         "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds",
+        "regexp_extract(file_path, '/data/(.*/)?', 1) AS folder",
     )  # fmt: skip
     found = {}
     for row in files.collect():
@@ -151,205 +119,57 @@ def metadata(world: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def beside(world: Any, seed: int) -> str:
-    """Drawn rows through a drawn pipeline by both engines; what was drawn, for the message."""
+def partitioning(random: Random, kinds: list[str]) -> list[PartitionField]:
+    """Partition fields that are drawn, of columns of their own."""
+    found = []
+    for column in random.sample(range(len(kinds)), random.choice((0, 1, 1, min(2, len(kinds))))):
+        fitting = [name for name, takes in TAKES.items() if kinds[column].partition("(")[0] in takes]
+        if fitting:
+            transform = random.choice(fitting)
+            width = random.choice((1, 3, 7, 100)) if transform in ("bucket", "truncate") else None
+            found.append(PartitionField(transform, f"c{column}", width))
+    return found
+
+
+def beside(world: Any, seed: int) -> int:
+    """Drawn rows through a drawn pipeline by both engines; how many expressions it had, 0 where it stays with Spark."""
     random = Random(seed)
     kinds = [random.choice(KINDS) for _ in range(random.randint(1, 6))] + ["int"]
-    by = random.choice([None, *(i for i, kind in enumerate(kinds) if kind in PARTITIONS)])
     rows = table(random, kinds, random.choice((1, 7, 60)))
     fill(world, f"a.s{seed}", rows)
-    condition = Expressions(random, list(zip(rows.column_names, kinds, strict=True))).of("boolean", 2)
-    said = f"{kinds} by {by} where {condition}"
-    for name, setting in (("spark", "off"), ("native", "require")):
+    draw = Expressions(random, list(zip(rows.column_names, kinds, strict=True)))
+    condition = draw.of("boolean", 2)
+    computed = list(evaluated(world, f"a.s{seed}", [draw.any() for _ in range(16)]))
+    fields = partitioning(random, kinds)
+    overwrites = bool(fields) and random.random() < 0.4
+    said = f"{kinds} by {list(map(str, fields))} where {condition} with {computed}"
+    steps = with_columns(**{f"x{i}": text for i, text in enumerate(computed)}) if computed else where("true")
+    for name, setting in (("native", "require"), ("spark", "off")):
         (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
         sink = world.sink(f"a.{name}{seed}")
-        sink = sink.partition_by(f"c{by}") if by is not None else sink
+        sink = sink.partition_by(*fields) if fields else sink
+        sink = sink.overwrite_partitions() if overwrites else sink
         try:
-            world.run(world.source(f"a.s{seed}") >> where(condition) >> sink)
+            world.run(world.source(f"a.s{seed}") >> where(condition) >> steps >> sink)
         except HeliosError as error:
-            if setting == "require" and "require" in str(error):
-                return ""  # it stays with Spark
+            if setting == "require" and 'native = "require"' in str(error):
+                return 0  # it stays with Spark
             if setting == "off" and "internal error" in str(error):
-                return ""  # Spark itself cannot push the condition
-            raise
+                return 0  # Spark itself cannot push the condition
+            raise AssertionError(said) from error
     assert rows_of(scanned(world, f"a.native{seed}")) == rows_of(scanned(world, f"a.spark{seed}")), said
     assert metadata(world, f"a.native{seed}") == metadata(world, f"a.spark{seed}"), said
-    return said
+    return 1 + len(computed)
 
 
 def test_batches_are_written_as_by_spark(world: Any) -> None:
-    written = [said for seed in range(6) if (said := beside(world, seed))]
+    written = [count for seed in range(6) if (count := beside(world, seed))]
     assert len(written) >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_hundreds_of_batches_are_written_as_by_spark(world: Any) -> None:
-    written = [said for seed in range(100, 100 + (CASES or 300)) if (said := beside(world, seed))]
-    print(f"{len(written)} batches, 0 different")
-
-
-# the way of a batch
-
-
-def data(world: Any, name: str) -> set[str]:
-    """The data files that are on disk of a table."""
-    return {str(path) for path in Path(urlparse(world.load(name).iceberg.location()).path, "data").rglob("*.parquet")}
-
-
-def live(world: Any, name: str) -> set[str]:
-    """The data files that a table has."""
-    return {urlparse(task.file.file_path).path for task in world.load(name).iceberg.scan().plan_files()}
-
-
-def test_a_followed_table_is_copied_once_with_its_stamps(required: Any) -> None:
-    world = required
-    world.fill("a.s", range(10), part="id % 2")
-    pipeline = (
-        world.source("a.s").incremental(poll=1)
-        >> where("id <> 3")
-        >> rename({"part": "p"})
-        >> world.sink("a.t").partition_by("p").snapshot_properties({"team": "x"})
-    )
-    assert "\n  engine    native\n" in str(world.plan(pipeline))
-    assert json.loads(world.plan(pipeline).to_json())["engine"] == {"native": True, "why": None}
-    world.run(pipeline)
-    world.fill("a.s", range(10, 20), part="id % 2")
-    run = world.run(pipeline)
-    world.run(pipeline)
-    assert world.ids("a.t") == [i for i in range(20) if i != 3]
-    assert sorted(row.id for row in world.sql("SELECT id FROM local.a.t WHERE p = 1 AND id < 12")) == [1, 5, 7, 9, 11]
-    summary: Mapping[str, str] = world.load("a.t").current_snapshot().summary
-    assert (summary["helios.batch"], summary["team"]) == ("1", "x")
-    assert (summary["added-records"], summary["added-data-files"]) == ("10", "2")
-    assert {"spark.app.id", "engine-name"} <= summary.keys()
-    assert run.metrics().records_written == 10
-    assert told(world) == []
-    assert data(world, "a.t") == live(world, "a.t")
-
-
-@pytest.mark.parametrize("landed", [False, True])
-def test_a_driver_that_dies_around_the_commit_doubles_nothing(
-    required: Any, landed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = required
-    world.fill("a.s", range(10))
-    pipeline = world.source("a.s").incremental(poll=1) >> where("id > 0") >> world.sink("a.t")
-    real = Transaction.commit
-
-    def dies(self: Transaction) -> None:
-        if landed:
-            real(self)
-        raise RuntimeError("the driver dies")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "commit", dies)
-        with pytest.raises(Exception, match="the driver dies"):
-            world.run(pipeline)
-    world.run(pipeline)
-    assert world.ids("a.t") == list(range(1, 10))
-
-
-def test_a_job_that_fails_leaves_no_files(required: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = required
-    world.fill("a.s", range(10))
-    pipeline = world.source("a.s") >> world.sink("a.t")
-    real = native._run
-
-    def fails(*arguments: Any) -> list[str]:
-        real(*arguments)
-        raise RuntimeError("the job failed")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(native, "_run", fails)
-        with pytest.raises(Exception, match="the job failed"):
-            world.run(pipeline)
-    assert data(world, "a.t") == set()
-    world.run(pipeline)
-    assert world.ids("a.t") == list(range(10))
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("DELETE FROM local.a.s WHERE id = 1", "files of the source have row-level deletes"),
-        ("ALTER TABLE local.a.s ADD COLUMN extra int", "a file was written before the column extra came"),
-        (
-            "ALTER TABLE local.a.s ALTER COLUMN part TYPE bigint",
-            "a file has the column part in another form than bigint",
-        ),
-        ("INSERT INTO local.a.s VALUES (9223372036854775807, 0)", "Spark may fail on a value of the batch"),
-    ],
-)
-def test_spark_does_what_the_engine_does_not(world: Any, change: str, reason: str) -> None:
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
-    world.fill("a.s", range(10), part="CAST(id % 2 AS INT)")
-    world.sql("ALTER TABLE local.a.s SET TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')")
-    world.sql(change)
-    pipeline = (
-        world.source("a.s") >> with_columns(next="CASE WHEN id > 100 THEN 0L ELSE id + 1 END") >> world.sink("a.t")
-    )
-    assert world.plan(pipeline).engine.native
-    world.run(pipeline)
-    (message,) = told(world)
-    assert message.startswith(f"engine spark, because {reason}")
-    found = {row.id: row.next for row in world.sql("SELECT id, next FROM local.a.t")}
-    kept = [row.id for row in world.sql("SELECT id FROM local.a.s")]
-    assert found == {i: 0 if i > 100 else i + 1 for i in kept}
-    assert data(world, "a.t") == live(world, "a.t")
-
-
-def test_a_required_engine_that_cannot_stops_the_run(required: Any) -> None:
-    world = required
-    world.fill("a.s", range(3))
-    world.sql("ALTER TABLE local.a.s ADD COLUMN extra int")
-    with pytest.raises(CheckFailed, match="is not among the expressions"):
-        world.run(world.source("a.s") >> where("sha2(id, 256) <> ''") >> world.sink("a.t"))
-    with pytest.raises(HeliosError, match="a file was written before the column extra came"):
-        world.run(world.source("a.s") >> world.sink("a.t"))
-    assert not world.catalog.exists("a.t") or world.rows("a.t") == {}
-
-
-KILLED = """
-import os
-import signal
-
-from helios import Iceberg, where
-from helios.spark.iceberg.transaction import Transaction
-
-moment, real = os.environ.get("KILLED", "never"), Transaction.commit
-
-
-def commit(self):
-    if moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(self)
-    if moment == "after":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-Transaction.commit = commit
-
-pipeline = Iceberg.source("a.s").incremental(poll=1) >> where("id <> 3") >> Iceberg.sink("a.t")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_killed_process_doubles_nothing(required: Any) -> None:
-    """`kill -9` between the staging and the commit, then right after the commit."""
-    world = required
-    world.fill("a.s", range(10))
-    (world.folder / "pipeline.py").write_text(KILLED)
-    command = [sys.executable, "-m", "helios", "run", "pipeline.py", "--once"]
-    for moment, code in (("before", -signal.SIGKILL), ("after", -signal.SIGKILL), ("never", 0)):
-        environment = {**os.environ, "KILLED": moment}
-        done = subprocess.run(command, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "engine spark" not in done.stdout
-        if moment == "before":
-            assert world.rows("a.t") == {}
-            assert len(data(world, "a.t")) == 1  # nobody was left to delete it
-        world.load("a.t").iceberg.refresh()
-    assert world.ids("a.t") == [i for i in range(10) if i != 3]
-    assert len(live(world, "a.t")) == 1
+    first = int(os.environ.get("NATIVE_SEED", "100"))
+    written = [count for seed in range(first, first + (CASES or 300)) if (count := beside(world, seed))]
+    print(f"{len(written)} batches with {sum(written)} expressions from seed {first} on, 0 different")

@@ -10,6 +10,7 @@ from perf.harness.lake import Settings
 from perf.workloads import WORKLOADS
 
 QUICK = ("append",)
+pytestmark = pytest.mark.usefixtures("native_workers")
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ PROMISES = (
                 "test_lineage_pairs_updates[merge-on-read]",
                 "test_equality_deletes_are_refused",
             ),
-            *of(f"{STREAMING}/test_views.py", "test_a_replica_and_a_log_of_changes", "test_a_view_after_a_replay"),
+            *of(f"{STREAMING}/test_views.py", "test_a_view_after_a_replay"),
         ),
     ),
     Promise("Each declared step gives what it says, in batches and in streams.", (f"{STREAMING}/test_steps.py",)),
@@ -249,7 +249,6 @@ PROMISES = (
             f"{STREAMING}/test_tend.py",
             *of(
                 f"{STREAMING}/test_maintain.py",
-                "test_compaction_of_a_partitioned_table",
                 "test_expiry_keeps_what_a_reader_still_needs",
                 "test_orphan_files_of_a_day_and_more_go",
             ),
@@ -309,6 +308,11 @@ LONG = (
     *of(f"{STREAMING}/test_changes_engine.py", "test_replayed_changes_equal_the_table[mor2-3]"),
     *of(f"{STREAMING}/test_stateful.py", "test_sessions_equal_the_reference[True]"),
     *of("tests/kafka/test_mirror.py", "test_tables_that_change_together"),
+    *of(
+        "tests/kafka/test_grown_topics.py",
+        "test_snapshots_and_changes_of_a_topic_that_was_given_partitions[2-False]",
+        "test_snapshots_and_changes_of_a_topic_that_was_given_partitions[1-True]",
+    ),
     *of(
         "tests/kafka/test_debezium.py",
         "test_values_that_do_not_fit_their_type_are_bad",

@@ -6,10 +6,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError, Origin
-from helios.model.modes import Append
+from helios.model.modes import Append, OverwritePartitions
 from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
-from helios.plan.native.steps import program_of
 
 if TYPE_CHECKING:
     from helios.plan.nodes import Plan, WritePlan
@@ -58,14 +57,23 @@ def _check(plan: Plan) -> None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
-    program_of(plan.stream, read.schema)
+    # Only where the engine is asked for.
+    from helios.native.partitions import TAKES
+    from helios.plan.native.steps import program_of
+
+    program = program_of(plan.stream, read.schema)
+    kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
+    for field in plan.write.partitioning or ():
+        kind = kinds.get(field.column.lower())
+        if kind not in TAKES.get(field.transform, ()):
+            raise NotNative(f"the table is partitioned by {field}, and it does not partition by that of {kind}")
 
 
 def _check_sink(write: WritePlan) -> None:
     sink = write.sink
     if write.output is not None:
         raise NotNative("it writes no Iceberg table")
-    if sink.mode.call != Append.call:
+    if sink.mode.call not in (Append.call, OverwritePartitions.call):
         raise NotNative(f"it writes by {sink.mode.text()}")
     for what, asked in (
         ("an audit", sink.audits),
@@ -78,6 +86,3 @@ def _check_sink(write: WritePlan) -> None:
             raise NotNative(f"the sink has {what}")
     if write.file_format != "parquet":
         raise NotNative(f"it writes {write.file_format}")
-    for field in write.partitioning or ():
-        if field.transform != "identity":
-            raise NotNative(f"the table is partitioned by {field}")

@@ -199,10 +199,25 @@ def _arithmetic(op: str) -> Rule:
         # Spark and Polars round and sign some results of floating-point numbers otherwise.
         if left.kind not in WHOLE or right.kind not in WHOLE:
             raise NotNative(f"{_shown(node)} computes with {left.kind} and {right.kind}")
+        # Spark gathers the constants of nested sums and products, and may then overflow where the text does not.
+        if (
+            op in REORDERED
+            and any(_has(one, op) for one in (left, right))
+            and (_has(left, "lit") or _has(right, "lit"))
+        ):
+            raise NotNative(f"{_shown(node)} is one that Spark computes in another order")
         kind = str(wider(SparkType(left.kind), SparkType(right.kind)))
         return Term(op, kind, (cast(left, kind), cast(right, kind)))
 
     return rule
+
+
+REORDERED = ("add", "mul")
+
+
+def _has(value: Term, op: str) -> bool:
+    """Whether an operator is in a term, or below."""
+    return value.op == op or any(_has(arg, op) for arg in value.args)
 
 
 def _floating(one: Term, other: Term) -> Term:

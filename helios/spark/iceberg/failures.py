@@ -86,7 +86,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
         locate(error, plan)
         return error
     where = origin_of(error, plan) or plan.origin
-    declared = expectation_failure(error, plan)
+    declared: HeliosError | None = expectation_failure(error, plan)
     if declared is None and isinstance(error, PySparkException):
         declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
     declared = declared or file_failure(error, plan) or registry_failure(error, plan) or worker_failure(error, plan)

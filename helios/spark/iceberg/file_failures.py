@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from helios.errors import RunError
+from helios.errors import HeliosError, InputError, RunError
+from helios.model.files import LACKED
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import BAD_ROW
+from helios.spark.jvm.sql import struct_of
 
 SHOWN = 400
 """How much of a row's text a message shows."""
@@ -25,17 +30,17 @@ CHUNK = 1 << 20
 
 
 def file_of(error: BaseException) -> str | None:
-    """The file that Spark could not read, as its message names it; None for any other error, and where it is gone."""
+    """The file that Spark could not read, as its message names it; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
         found = FAILED_READ.search(str(cause))
         if found is not None:
-            return None if "FAILED_READ_FILE.FILE_NOT_EXIST" in found[0] else found[1]
+            return found[1]
         cause = cause.__cause__
     return None
 
 
-def file_failure(error: BaseException, plan: Plan) -> RunError | None:
+def file_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The failure of a row or a file that a source cannot read; None for any other error."""
     text = str(error)
     if BAD_ROW in text:
@@ -63,10 +68,14 @@ def file_failure(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
-def _bad_row(text: str, plan: Plan) -> RunError | None:
+def _bad_row(text: str, plan: Plan) -> HeliosError | None:
     row = _row(text.split(BAD_ROW, 1)[1])
     if row is None:
         return None
+    if row["why"].startswith(LACKED):
+        lacked = _lacked(row, plan)
+        if lacked is not None:
+            return lacked
     shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
     sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
     place, fix = _place(row)
@@ -75,6 +84,36 @@ def _bad_row(text: str, plan: Plan) -> RunError | None:
         where=sources[0].origin if sources else plan.origin,
         fix=fix,
     )
+
+
+def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:
+    """The error of a row of json with fields that the schema lacks, where these stop the run as those of a file do."""
+    fields = _json(row["why"][len(LACKED) :])
+    for flow in flows(plan.stream):
+        source = getattr(flow.source, "as_files", lambda: flow.source)()  # noqa: B023
+        told = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
+        lacks = getattr(source, "lacks", None)
+        if told and lacks is not None and source.declared_schema is not None and fields:
+            declared = struct_of(source.declared_schema)
+            names = list(dict.fromkeys(_names(fields, declared, "")))
+            lacked: InputError = lacks(names, declared.names, unquote(row["file"]))
+            return lacked
+    return None
+
+
+def _names(fields: object, kind: DataType, path: str) -> Iterator[str]:
+    """The names of fields that a type lacks, those of inner ones with dots."""
+    if isinstance(kind, ArrayType) and isinstance(fields, list):
+        for one in fields:
+            yield from _names(one, kind.elementType, path)
+    elif isinstance(kind, (StructType, MapType)) and isinstance(fields, dict):
+        known = {field.name.lower(): field.dataType for field in kind.fields} if isinstance(kind, StructType) else {}
+        for name, inner in fields.items():
+            inside = kind.valueType if isinstance(kind, MapType) else known.get(name.lower())
+            if inside is None:
+                yield f"{path}{name}"
+            else:
+                yield from _names(inner, inside, f"{path}{name}.")
 
 
 def _place(row: dict[str, str]) -> tuple[str, str]:
@@ -88,11 +127,16 @@ def _place(row: dict[str, str]) -> tuple[str, str]:
 
 
 def _row(text: str) -> dict[str, str] | None:
+    found = _json(text)
+    return {"why": "the row does not parse", "text": "", **found} if found is not None else None
+
+
+def _json(text: str) -> dict[str, Any] | None:
     try:
         found, _ = json.JSONDecoder(strict=False).raw_decode(text)
     except ValueError:
         return None  # Spark cut the message
-    return {"why": "the row does not parse", "text": "", **found}
+    return dict(found)
 
 
 def line_of(file: str, text: str) -> int | None:

@@ -144,10 +144,28 @@ class Transaction:
         append = self._written.newAppend()
         for file in files:
             append.appendFile(file)
-        append.set("spark.app.id", str(self.spark.sparkContext.applicationId))
+        self._finish(append)
+
+    def replace_partitions(self, files: Iterable[JavaDataFile]) -> None:
+        """Puts data files in the place of all those of their partitions; what came since the look-up is a conflict."""
+        added = list(files)
+        if not added:  # as with Spark's own writer, which makes no snapshot then
+            return
+        replace = self._written.newReplacePartitions()
+        if self.base is not None:
+            replace.validateFromSnapshot(self.base)
+        replace.validateNoConflictingData()
+        replace.validateNoConflictingDeletes()
+        for file in added:
+            replace.addFile(file)
+        self._finish(replace)
+
+    def _finish(self, update: JavaSnapshotUpdate) -> None:
+        """Commits an operation of files that are written already into the transaction."""
+        update.set("spark.app.id", str(self.spark.sparkContext.applicationId))
         if self.branch is not None:
-            append.toBranch(self.branch)
-        append.commit()
+            update.toBranch(self.branch)
+        update.commit()
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
         """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""

@@ -16,6 +16,7 @@ from helios.spark.jvm.types.java import JavaMap
 from helios.spark.jvm.types.updates import (
     JavaAppendFiles,
     JavaDeleteFiles,
+    JavaReplacePartitions,
     JavaRowChange,
     JavaSnapshotUpdate,
     JavaTransaction,
@@ -89,7 +90,7 @@ class TransactionalTable:
     def newOverwrite(self) -> JavaRowChange:
         return self._row_change(lambda transaction: transaction.newOverwrite())
 
-    def newReplacePartitions(self) -> JavaSnapshotUpdate:
+    def newReplacePartitions(self) -> JavaReplacePartitions:
         return self._prepared(self._transaction.newReplacePartitions())
 
     def newRowDelta(self) -> JavaRowChange:

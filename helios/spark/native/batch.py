@@ -8,7 +8,7 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from pyspark import TaskContext
@@ -17,10 +17,11 @@ from pyspark.sql.types import StructType
 
 from helios.native.program import NotNative, Program
 from helios.native.work import InputFile, Target, Work
-from helios.spark.jvm.classes import classes
-from helios.spark.jvm.types.files import JavaDataFile, JavaFileScanTask
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList, JavaObject
+from helios.spark.native.fields import absent, fields_of
 
 SHARE = 8 << 20
 """Bytes below which a task is not worth its start."""
@@ -92,7 +93,7 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        work = Work(name, self.program, self._ids(), target).to_json()
+        work = self._work(name, target).to_json()
         shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
         written = Written(target.folder, name)
         if not shares:
@@ -108,31 +109,47 @@ class NativeBatch:
         self.files.read()
         return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
 
-    def _ids(self) -> dict[str, int]:
-        schema = self.files.table.schema()
-        return {name: int(schema.findField(name).fieldId()) for name, _ in self.program.read}
+    def _work(self, name: str, target: Target) -> Work:
+        table = self.files.table
+        fields = fields_of(table.schema())
+        known = {field["name"]: field["id"] for field in fields}
+        ids = {column: known[column] for column, _ in self.program.read}
+        missing = absent(table, fields)
+        return Work(name, self.program, ids, target, tuple(column for column, id in ids.items() if id in missing))
 
     def _inputs(self) -> list[InputFile]:
         """The files, as tasks read them.
 
         Raises:
-            NotNative: They are not parquet files on a local disk without deletes.
+            NotNative: They are not parquet files on a local disk, or have deletes by equality.
         """
         tasks = self.files.tasks
         count = int(tasks.size())
         if count > MOST_FILES:
             raise NotNative(f"a batch has more than {MOST_FILES:,} files")
         # It counts the deletes of each task as files, too.
-        if int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) != count:
-            raise NotNative("files of the source have row-level deletes")
-        return [_input(task) for task in tasks.toArray()]
+        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
+        return [_input(task, plain) for task in tasks.toArray()]
 
 
-def _input(task: JavaFileScanTask) -> InputFile:
+def _input(task: JavaFileScanTask, plain: bool) -> InputFile:
     file = task.file()
     if str(file.format()) != "PARQUET":
         raise NotNative(f"files of the source are {str(file.format()).lower()}")
-    return InputFile(local_path(str(file.location())), int(file.fileSizeInBytes()), int(file.recordCount()))
+    location = str(file.location())
+    size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
+    deletes = () if plain else tuple(map(_delete, listed(task.deletes())))
+    return InputFile(local_path(location), size, rows, location, deletes)
+
+
+def _delete(file: JavaDeleteFile) -> tuple[str, int | None, int]:
+    content, form = str(file.content()), str(file.format())
+    if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
+        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
+    path = local_path(str(file.location()))
+    if form == "PARQUET":
+        return path, None, int(file.fileSizeInBytes())
+    return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
 
 
 def local_path(location: str) -> str:
@@ -175,7 +192,7 @@ def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
 
 
 def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[str]:
-    plain = [[(file.path, file.size, file.rows) for file in share] for share in shares]
+    plain = [[astuple(file) for file in share] for share in shares]
     rdd = spark.sparkContext.parallelize(plain, len(plain))
     # Pickled by value: an executor without Helios answers too.
     return rdd.mapPartitions(_task_of(work)).collect()

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from helios.native.partitions import TAKES, parsed
 from helios.native.program import NotNative
-from helios.native.work import Column, Target
+from helios.native.work import Column, Partition, Target
 from helios.plan.native.rules import FLAT
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
 from helios.spark.native.batch import local_path
+from helios.spark.native.fields import fields_of, texts
 
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
 ZSTD_LEVEL = 3
@@ -41,8 +43,6 @@ MEANS = {
 }
 """What an expression means goes by these, where they are set."""
 HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
-IDENTITIES = ("boolean", "int", "bigint", "string", "date")
-"""Types whose identity partitions it writes."""
 
 
 def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, str], schema: StructType) -> Target:
@@ -57,7 +57,7 @@ def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, st
     Raises:
         NotNative: It is not a table that the engine writes.
     """
-    known: Mapping[str, str] = {str(key): str(properties.get(key)) for key in listed(properties.keySet())}
+    known = texts(properties)
     _refuse(spark, table, known)
     columns = _columns(table, schema)
     codec = known.get(PARQUET + "compression-codec", "zstd").lower()
@@ -90,7 +90,7 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
         raise NotNative("the table has a distribution")
     if not table.sortOrder().isUnsorted():
         raise NotNative("the table has a sort order")
-    for key, value in spark.conf.getAll.items():
+    for key, value in texts(spark.conf._jconf.getAllAsJava()).items():
         expected = MEANS.get(key)
         other = value.lower() != expected if expected is not None else key.startswith(SESSION)
         if other and not any(word in key for word in HARMLESS):
@@ -101,15 +101,15 @@ def _columns(table: JavaTable, schema: StructType) -> tuple[Column, ...]:
     kept = classes().org.apache.iceberg.MetricsConfig.forTable(table)
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     found = []
-    for field in listed(table.schema().columns()):
-        name, number = str(field.name()), int(field.fieldId())
+    for field in fields_of(table.schema()):
+        name, stored = field["name"], field["type"]
         if name not in kinds:
             raise NotNative(f"the batch lacks the table's column {name}")
         if not FLAT.fullmatch(kinds[name]) or not name.isidentifier() or not name.isascii():
             raise NotNative(f"the table has the column {name} of type {kinds[name]}")
-        if str(field.type()) not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
-            raise NotNative(f"the table keeps {name} as {field.type()}")
-        found.append(Column(name, number, kinds[name], bool(field.isRequired()), str(kept.columnMode(name))))
+        if stored not in _STORED.get(kinds[name], (kinds[name].replace(",", ", "),)):
+            raise NotNative(f"the table keeps {name} as {stored}")
+        found.append(Column(name, field["id"], kinds[name], field["required"], str(kept.columnMode(name))))
     return tuple(found)
 
 
@@ -121,14 +121,12 @@ _STORED = {
 """Iceberg's names of types that Spark names otherwise."""
 
 
-def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[tuple[str, str], ...]:
+def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition, ...]:
     by_id = {column.id: column for column in columns}
     found = []
     for field in listed(table.spec().fields()):
-        column = by_id.get(int(field.sourceId()))
-        if str(field.transform()) != "identity" or column is None:
-            raise NotNative(f"the table is partitioned by {field.transform()}")
-        if column.kind not in IDENTITIES:
-            raise NotNative(f"the table is partitioned by {column.name}, a {column.kind}")
-        found.append((str(field.name()), column.name))
+        column, transform = by_id.get(int(field.sourceId())), str(field.transform().toString())
+        if column is None or column.kind.partition("(")[0] not in TAKES.get(parsed(transform)[0], ()):
+            raise NotNative(f"the table is partitioned by {transform} of {column.kind if column else 'a field'}")
+        found.append(Partition(str(field.name()), column.name, column.kind, transform))
     return tuple(found)

@@ -15,6 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from helios.catalog.operations import forget_all
+from helios.errors import RunError
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.plan.sources import row_of
@@ -29,6 +30,7 @@ from helios.spark.run.query import PipelineQuery
 from helios.spark.run.summaries import summary
 from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
+from helios.spark.sources.protocol import PlanAnew
 from helios.table.positions import Lag
 
 
@@ -119,6 +121,12 @@ class PipelineRun:
     def active(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    def ended(self, timeout: float | None = None) -> bool:
+        """Waits for the end for so many seconds at most; returns whether it has come."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.active
+
     def await_termination(self, timeout: float | None = None) -> bool:
         """Waits for the run's end.
 
@@ -131,10 +139,8 @@ class PipelineRun:
         Raises:
             HeliosError: The run failed.
         """
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                return False
+        if not self.ended(timeout):
+            return False
         if self.error is not None:
             raise self.error
         return True
@@ -186,11 +192,20 @@ class PipelineRun:
             yield
 
     def _run_with_restarts(self, location: str) -> None:
-        """Starts the pipeline, and restarts it on the next replica during an outage."""
+        """Starts the pipeline, restarts it on the next replica during an outage, or to plan a batch anew."""
+        anew = ""
         while True:
             try:
                 self._start_once(location)
                 return
+            except PlanAnew as error:
+                if error.what == anew:  # the same again: a part of the batch has landed
+                    raise RunError(error.what, where=error.where, fix=error.fix) from error
+                anew = error.what
+                self.new_checkpoint = self.full_refresh = False
+                self.noted(f"{error.what} The batch is planned anew.")
+                if self._stop.is_set():
+                    raise Stopped from error
             except Exception as error:
                 # A token that expired during an outage of its server: a new session requests a new one.
                 reason = outage_reason(error) or (

@@ -55,8 +55,16 @@ class Runner:
                 run.start()
             if self.fail_fast and any(run.error for run in self.runs):
                 self.stop()
-            time.sleep(0.1)
+            self._wait(0.1)
         return not any(run.error for run in self.runs)
+
+    def _wait(self, seconds: float) -> None:
+        """Waits for so long, or for the end of a run."""
+        active = next((run for run in self.runs if run.active), None)
+        if active is None:
+            time.sleep(seconds)
+        else:
+            active.ended(seconds)
 
     def status(self) -> list[dict[str, Any]]:
         return [run.status() for run in self.runs]

@@ -74,9 +74,27 @@ def _fields_of(rows: DataFrame) -> tuple[str, ...]:
 def _in_epochs(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Changes of a database, each in the epoch of the last snapshot of its row that Kafka has before it."""
     order = F.col(ORDER)
-    before = Window.partitionBy(*map(quoted, keys), order["partition"]).orderBy(order["offset"])
-    epoch = F.max(order[EPOCH]).over(before.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    place = F.struct(*[order[name].alias(name) for name in ("partition", "offset", EPOCH)])
+    snapshot = F.when(order[EPOCH].isNotNull(), place)
+    snapshots = F.collect_list(snapshot).over(Window.partitionBy(*map(quoted, keys)))
+
+    def before(one: Column) -> Column:
+        """By the offset in one partition, by the time across them."""
+        same = one["partition"] == order["partition"]
+        return F.when(same, one["offset"] <= order["offset"]).otherwise(one[EPOCH] <= order["time"])
+
+    epoch = F.array_max(F.transform(F.filter(snapshots, before), lambda one: one[EPOCH]))
     return rows.withColumn(ORDER, order.withField(EPOCH, epoch))
+
+
+def _in_seen_epochs(order: Column, seen: Column) -> tuple[Column, Column]:
+    """An order and the stored one of its key: each in the epoch of the other's snapshot where that was before it."""
+    same = order["partition"] == seen["partition"]
+    follows = same | (order["time"] >= seen[EPOCH])
+    followed = ~same & (seen["time"] >= order[EPOCH])
+    ours = F.greatest(order[EPOCH], F.when(follows, seen[EPOCH]))
+    theirs = F.when(followed, F.greatest(seen[EPOCH], order[EPOCH])).otherwise(seen[EPOCH])
+    return order.withField(EPOCH, ours), F.when(seen.isNotNull(), seen.withField(EPOCH, theirs))
 
 
 def _in_one_partition(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
@@ -290,8 +308,8 @@ def drop_late(
         moved = F.when(one != other, _scattered(one, other, keys))
         joined = joined.withColumn(ORDER, moved.otherwise(F.col(ORDER)))
     if EPOCH in fields:
-        epoch = F.coalesce(F.col(ORDER)[EPOCH], F.col("__helios_seen")[EPOCH])
-        joined = joined.withColumn(ORDER, F.col(ORDER).withField(EPOCH, epoch))
+        order, seen = _in_seen_epochs(F.col(ORDER), F.col("__helios_seen"))
+        joined = joined.withColumns({ORDER: order, "__helios_seen": seen})
     late = F.col("__helios_seen").isNotNull() & (F.col(ORDER).isNull() | (F.col(ORDER) < F.col("__helios_seen")))
     return joined.where(~late).select(*(quoted(c) for c in df.columns))
 

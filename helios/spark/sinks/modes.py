@@ -30,8 +30,8 @@ from helios.model.topic_changes import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.transaction import MergeScope, Transaction
 from helios.spark.jvm.sql import quoted
-from helios.spark.native.append import appended
 from helios.spark.native.batch import NativeBatch
+from helios.spark.native.write import written
 from helios.spark.sinks import merge
 from helios.spark.sinks.protocol import Write
 
@@ -93,7 +93,8 @@ def _append(batch: ModeBatch) -> Iterator[Write]:
     rows, native = batch.stored(), batch.native
 
     def write(pending: Transaction) -> None:
-        if native is None or not appended(pending, native, batch.df.schema, rows.schema):
+        add = pending.append_files
+        if native is None or not written(pending, native, batch.df.schema, rows.schema, add):
             pending.append(rows)
 
     yield write
@@ -149,7 +150,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
 
 @contextmanager
 def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
-    rows = batch.stored()
+    rows, native = batch.stored(), batch.native
 
     def write(pending: Transaction) -> None:
         if pending.has_former_partitioning():
@@ -160,7 +161,9 @@ def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
                 fix="rewrite them first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
                 "map('rewrite-all', 'true')), or name what is replaced by .overwrite(\"...\").",
             )
-        pending.overwrite_partitions(rows, _isolation(pending))
+        add = pending.replace_partitions
+        if native is None or not written(pending, native, batch.df.schema, rows.schema, add):
+            pending.overwrite_partitions(rows, _isolation(pending))
 
     yield write
 

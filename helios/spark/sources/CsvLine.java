@@ -4,6 +4,7 @@ import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.BooleanSupplier;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.io.Text;
@@ -20,7 +21,7 @@ import org.apache.spark.util.SerializableConfiguration;
  * why it cannot be one. Each task has an instance of its own, and gives it the lines of a part of a file in their order.
  * Of the text of a whole file, the records: each as its text, and why it cannot be a row or null.
  */
-public class CsvLine implements UDF3, UDF1 {
+public class CsvLine implements UDF3, UDF1, BooleanSupplier {
   private static final long serialVersionUID = 1L;
 
   /** So many lines after an open quote may belong to its field. */
@@ -116,6 +117,11 @@ public class CsvLine implements UDF3, UDF1 {
       return OPEN;
     }
     return was == 0 ? null : isEmpty(line) ? "" : MAYBE;
+  }
+
+  /** Whether the next line is neither the header nor a part of a field that a line before has begun. */
+  public boolean getAsBoolean() {
+    return !awaitsHeader && within == 0;
   }
 
   /**

@@ -24,21 +24,31 @@ WHY = "_helios_bad_why"
 LINE = "_helios_line"
 """The line that a row comes from."""
 
-FILE = "_helios_file"
-"""Where each row comes from: the path and the modification time of its file, and where in it its task begins."""
+FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
+"""Where each row comes from: the path of its file, where in it its task begins, and its modification time.
 
+Columns of their own, as Spark carries each only as far as somebody asks for it.
+"""
+
+ORIGIN = (FILE, BEGIN, MODIFIED)
 HIDDEN = (TEXT, WHY, LINE, FILE)
 
 
-def origin() -> Column:
-    """The column `FILE` of rows that Spark reads from files."""
-    parts = {"modified": "file_modification_time", "path": "file_path", "begin": "file_block_start"}
-    return F.struct(*[F.col(f"_metadata.{of}").alias(name) for name, of in parts.items()]).alias(FILE)
+def origin() -> list[Column]:
+    """The columns `FILE`, `BEGIN` and `MODIFIED` of rows that Spark reads from files."""
+    parts = {FILE: "file_path", BEGIN: "file_block_start", MODIFIED: "file_modification_time"}
+    return [F.col(f"_metadata.{of}").alias(name) for name, of in parts.items()]
+
+
+def origin_of_lines() -> list[Column]:
+    """The same without a copy of the path in each row of the scan; directly behind it only."""
+    modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
+    return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
 
 
 def path() -> Column:
     """The path of each row's file."""
-    return F.col(FILE)["path"]
+    return F.col(FILE)
 
 
 def position() -> Column:
@@ -46,7 +56,8 @@ def position() -> Column:
 
     Behind a reader's own partitions only, where the rows of a task are in their order.
     """
-    return F.struct(F.col(FILE).alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
+    file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
+    return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,11 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 from helios.files.entry import File
 from helios.model.files import FilesSource
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
 from helios.spark.sources import bad_rows
+from helios.spark.sources.plain_csv import plain_csv
 from helios.spark.sources.text_lines import (
+    PLAIN,
     RECORDS,
     UNPARSED,
     WHAT,
@@ -38,7 +41,13 @@ FIELDS = "it has another number of fields than the file has columns"
 
 
 def read_csv(
-    spark: SparkSession, source: FilesSource, files: Sequence[File], columns: StructType, typed: StructType
+    spark: SparkSession,
+    source: FilesSource,
+    files: Sequence[File],
+    columns: StructType,
+    typed: StructType,
+    *,
+    fast: bool,
 ) -> DataFrame:
     """The rows of csv files.
 
@@ -48,13 +57,17 @@ def read_csv(
         files: Files with equal columns.
         columns: Their columns in their order, with the types that Spark's parser gives.
         typed: The same with the types that texts stand for.
+        fast: Whether lines that are plain are read in one pass.
 
     Returns:
         The columns, and the hidden ones: each row's file and line, and why the line does not parse; null if it does.
+        And the columns of a plain line, of which all others are null.
     """
     whole, judged = source.flag("multiLine"), _csv_line(spark, source, len(columns.fields))
     if whole:
         found = records(spark, source, files, lambda text: judged([text], RECORDS))
+    elif fast:
+        found = lines(spark, source, files, plain=lambda *line: _plain(spark, source, line, typed))
     else:
         found = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
     found = found.where(f"{WHAT} IS NULL OR {WHAT} != ''")
@@ -70,25 +83,48 @@ def read_csv(
     why = F.coalesce(F.col(WHAT), F.col(bad_rows.WHY), unparsed).alias(bad_rows.WHY)
     row = F.col("row")
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
-    return parsed.select(*fields, bad_rows.LINE, bad_rows.FILE, why)
+    return parsed.select(*fields, bad_rows.LINE, *bad_rows.ORIGIN, why, *([PLAIN] if fast else []))
+
+
+def _plain(
+    spark: SparkSession, source: FilesSource, line: tuple[Column, Column, Column], columns: StructType
+) -> Column:
+    """The row of a line that is plain, or what the line is."""
+    conf, settings = _settings(spark, source, len(columns.fields))
+    judge = instance(spark, CSV_LINE, conf, *settings)
+    return plain_csv(spark, line, judge, [_separator(source), *_quoting(source)], columns)
 
 
 def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
     """What a line of a csv file is, or the records of a whole one; see CsvLine.java."""
-    options, jvm = source.reader_options(), classes()
-    given = options.get("sep", options.get("delimiter", ","))
-    utils = getattr(jvm.org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
-    separator = str(getattr(utils, "MODULE$").toDelimiterStr(given))
-    texts = [options.get("quote", '"'), options.get("escape", "\\"), options.get("comment", "")]
-    flags = [source.flag("header"), source.flag("ignoreLeadingWhiteSpace")]
-    flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
-    flags += [source.flag("ignoreTrailingWhiteSpace")]
-    most = int(options.get("maxColumns", MOST_COLUMNS))
-    settings = [encoding_of(options), options.get("lineSep", ""), separator, *texts, *flags, most, width == 1]
-    conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
+    conf, settings = _settings(spark, source, width)
 
     def judged(columns: Sequence[Column], gives: DataType) -> Column:
         name = f"helios_csv_{len(columns)}"
         return called(spark, name, CSV_LINE, columns, settings, conf, gives=gives)
 
     return judged
+
+
+def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[object, list[object]]:
+    """What a CsvLine is made of: Hadoop's configuration, and all else."""
+    options, jvm = source.reader_options(), classes()
+    texts = [*_quoting(source), options.get("comment", "")]
+    flags = [source.flag("header"), source.flag("ignoreLeadingWhiteSpace")]
+    flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
+    flags += [source.flag("ignoreTrailingWhiteSpace")]
+    most = int(options.get("maxColumns", MOST_COLUMNS))
+    told = [encoding_of(options), options.get("lineSep", ""), _separator(source)]
+    conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
+    return conf, [*told, *texts, *flags, most, width == 1]
+
+
+def _separator(source: FilesSource) -> str:
+    options = source.reader_options()
+    utils = getattr(classes().org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
+    return str(getattr(utils, "MODULE$").toDelimiterStr(options.get("sep", options.get("delimiter", ","))))
+
+
+def _quoting(source: FilesSource) -> list[str]:
+    """The quote and the escape."""
+    return [source.reader_options().get("quote", '"'), source.reader_options().get("escape", "\\")]

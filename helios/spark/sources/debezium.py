@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -32,7 +32,7 @@ class DebeziumReader(TopicChangesReader):
     def __init__(self, context: SourceContext, index: int) -> None:
         super().__init__(context, index)
         self._noted: tuple[StructType, tuple[str, ...]] | None = None
-        self._quiet = False
+        self._seen: dict[str, Log] = {}
 
     @property
     @override
@@ -56,27 +56,24 @@ class DebeziumReader(TopicChangesReader):
     def freeze(self) -> None:
         super().freeze()
         if self._atomic and self._frozen is not None:
-            self._frozen, self._quiet = self._settled_logs(self._frozen, lambda: self._cluster.logs(self._frozen or ()))
+            self._seen = dict(self._frozen)
+            time.sleep(SETTLED)
+            self._frozen = self._cluster.logs(self._seen)
 
     @override
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
         if not self._atomic or not self._behind(at, logs):
             return super()._end(at, logs, most)
-        quiet = self._quiet
+        seen = self._seen
         if self._frozen is None:
-            logs, quiet = self._settled_logs(logs, lambda: self._logs(at))
+            seen = dict(logs)
+            time.sleep(SETTLED)
+            logs = self._logs(at)
 
         def read(upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
             return self._loaded(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
 
-        return end_of_transactions(at, logs, read, quiet=quiet, most=most, skips=self._skips)
-
-    @staticmethod
-    def _settled_logs(logs: Mapping[str, Log], look: Callable[[], dict[str, Log]]) -> tuple[dict[str, Log], bool]:
-        """What topics hold a moment later, and whether nothing has come meanwhile."""
-        time.sleep(SETTLED)
-        later = look()
-        return later, {name: log.latest for name, log in later.items()} == {n: log.latest for n, log in logs.items()}
+        return end_of_transactions(at, seen, logs, read, most=most, skips=self._skips)
 
     # columns and keys
 

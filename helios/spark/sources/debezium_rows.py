@@ -203,8 +203,9 @@ def shown(df: DataFrame) -> DataFrame:
     return df.where(~F.col(GONE)).drop(LOG, GONE)
 
 
-LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint>"
-"""The order of a change: by the snapshot that went before it, the place in the database's log, and that in Kafka."""
+LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
+"""The order of a change: by the snapshot that went before it, the place in the database's log, and that in Kafka. The
+time orders snapshots among changes in other partitions, as there are once a topic was given more."""
 
 
 def _log() -> Column:
@@ -224,6 +225,7 @@ def _log() -> Column:
         F.when(binlog, source["row"]).otherwise(F.lit(0)).cast("bigint").alias("row"),
         record["partition"].alias("partition"),
         record["offset"].alias("offset"),
+        F.unix_millis(record["timestamp"]).alias("time"),
     )
 
 

@@ -19,10 +19,7 @@ from helios.spark.sources.file_types import by_name, castable, extras, missing, 
 from helios.spark.sources.json_lines import infer_json
 from helios.spark.sources.listing import loaded
 from helios.spark.sources.text_lines import SPARKS_OWN, refuse_encoding
-from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, refuse_decimals, texts
-
-SHOWN = 5
-"""How many names a message shows."""
+from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, has_plain_lines, refuse_decimals, texts
 
 
 @dataclass(frozen=True)
@@ -34,12 +31,14 @@ class Group:
         own: Their columns, in their order.
         nanos: Those of their timestamps that are in nanoseconds.
         typed: Their columns with the types that texts stand for, if they are read as texts.
+        plain: Whether their lines that are plain are read in one pass.
     """
 
     files: tuple[File, ...]
     own: StructType
     nanos: frozenset[str] = frozenset()
     typed: StructType | None = None
+    plain: bool = False
 
     @property
     def stored(self) -> StructType:
@@ -96,7 +95,8 @@ def reading_of(
     else:
         columns, keys = _asked(context, source, groups, declared, keys)
     refuse_decimals(source, columns)
-    groups = tuple(_as_texts(source, replace(group, own=_read_as(source, group.own, columns))) for group in groups)
+    groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
+    groups = tuple(_as_texts(source, group, keys) for group in groups)
     return Reading(groups, columns, keys, bad)
 
 
@@ -130,9 +130,9 @@ def _typed(
     """The groups with the types of their columns, inferred where neither the files nor the declaration says them."""
     known = by_name(declared or context.inferred.columns.get(source.path, StructType()))
     if source.format == "json":
-        if declared is not None and (source.rescued or source.extra == "ignore"):
+        if declared is not None and (source.rescued or source.extra == "ignore" or _fails_by_rows(source)):
             return tuple(replace(group, own=declared) for group in groups)
-        return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
+        return tuple(replace(group, own=_infer(context, source, group, declared)) for group in groups)
     if source.format != "csv":
         return groups
     if not source.flag("header"):
@@ -141,6 +141,11 @@ def _typed(
             return tuple(replace(group, own=own) for group in groups)
         return tuple(replace(group, own=_infer(context, source, group)) for group in groups)
     return tuple(replace(group, own=_csv_types(context, source, group, known, declared)) for group in groups)
+
+
+def _fails_by_rows(source: FilesSource) -> bool:
+    """Whether each row of json that has other fields than the declared ones stops the run: nothing is read before."""
+    return source.extra == "fail" and source.bad_row == "fail" and has_plain_lines(source)
 
 
 def _csv_types(
@@ -176,12 +181,16 @@ def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataTyp
     return both if both is not None else known.dataType
 
 
-def _infer(context: SourceContext, source: FilesSource, group: Group) -> StructType:
-    """The columns of files as Spark infers them from all their rows; of the last ones, as it did."""
+def _infer(context: SourceContext, source: FilesSource, group: Group, declared: StructType | None = None) -> StructType:
+    """The columns of files as Spark infers them from all their rows; of the last ones, as it did.
+
+    Of json with a declared schema, those of the rows that may have others.
+    """
     if group.files in context.inferred.last:
         return context.inferred.last[group.files]
     if source.format == "json":
-        context.inferred.last = {group.files: infer_json(context.spark, source, group.files)}
+        known = declared if has_plain_lines(source) else None
+        context.inferred.last = {group.files: infer_json(context.spark, source, group.files, known)}
         return context.inferred.last[group.files]
     options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
     reader = context.spark.read.format(source.format).options(**options)
@@ -264,7 +273,7 @@ def _asked(
         place = group.files[0].path if group.files else f"the folders below {source.path}"
         more = extras(own, declared)
         if more and source.extra == "fail" and not source.rescued:
-            raise _extra(source, declared, more, place)
+            raise source.lacks(more, declared.names, place)
         if source.rescued in group.own.names and source.format != "json":
             raise InputError(
                 f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",
@@ -294,17 +303,6 @@ def _refuse_missing(source: FilesSource, group: Group, wanted: StructType, who: 
             where=source.origin,
             fix='mend the file, or write .evolve_schema("add_columns") on the sink: the column is null then.',
         )
-
-
-def _extra(source: FilesSource, declared: StructType, more: list[str], place: str) -> InputError:
-    named = ", ".join(more[:SHOWN]) + (f" and {len(more) - SHOWN} more" if len(more) > SHOWN else "")
-    return InputError(
-        f"{place} has columns that the declared schema lacks: {named}. "
-        f"{near_miss(more[0], [field.name for field in declared.fields])}",
-        where=source.origin,
-        fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
-        'rescued="_rescued" keeps them as JSON.',
-    )
 
 
 def _refuse_casts(source: FilesSource, group: Group, declared: StructType) -> None:
@@ -339,13 +337,15 @@ def _read_as(source: FilesSource, own: StructType, columns: StructType) -> Struc
     return StructType(fields)
 
 
-def _as_texts(source: FilesSource, group: Group) -> Group:
+def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
     """A group whose rows are parsed into texts, of which the cast to a column's type loses nothing silently."""
     if source.format not in READ_AS_TEXT:
         return group
     own = as_texts(group.own, texts(source))
     assert isinstance(own, StructType)
-    return replace(group, own=own, typed=group.own)
+    # A file's own column of a folder's name is compared with it, of which a plain line knows nothing.
+    plain = has_plain_lines(source) and not by_name(own).keys() & by_name(keys).keys()
+    return replace(group, own=own, typed=group.own, plain=plain)
 
 
 def unreadable(source: FilesSource, bad: Sequence[Found]) -> RunError:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from helios.files.entry import File
 from helios.model.file_formats import FORMATS
@@ -25,7 +25,7 @@ from helios.spark.sources.file_reading import Group, Reading, reading_of
 from helios.spark.sources.file_types import any_of, by_name, cast, cast_nanos, castable, leftovers
 from helios.spark.sources.json_lines import read_json
 from helios.spark.sources.listing import loaded
-from helios.spark.sources.text_lines import SPARKS_OWN, read_text
+from helios.spark.sources.text_lines import PLAIN, SPARKS_OWN, read_text
 
 
 def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
@@ -101,7 +101,10 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
         told = F.col(bad_rows.WHY)
         line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
         text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
-    return df.select(*columns, text.alias(bad_rows.TEXT), why.alias(bad_rows.WHY), F.col(bad_rows.FILE))
+    file = F.col(bad_rows.FILE)
+    if group.plain:  # nothing else is asked of a good row
+        text, why, file = (F.when(F.col(PLAIN).isNull(), one) for one in (text, why, file))
+    return df.select(*columns, text.alias(bad_rows.TEXT), why.alias(bad_rows.WHY), file.alias(bad_rows.FILE))
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
@@ -109,14 +112,14 @@ def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFr
     if source.format == "text":
         return read_text(spark, source, group.files)
     if source.format == "csv":
-        return read_csv(spark, source, group.files, group.stored, group.typed or group.own)
+        return read_csv(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
     if source.format == "json":
-        return read_json(spark, source, group.files, group.stored, group.typed or group.own)
+        return read_json(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
     if group.nanos:
         spark.conf.set(NANOS_AS_LONG, "true")  # Spark takes it of the session alone, when it starts to read
     options = {**source.reader_options(), **SPARKS_OWN}
     reader = spark.read.format(source.format).options(**options).schema(group.stored)
-    return loaded(spark, reader, group.files).withColumn(bad_rows.FILE, bad_rows.origin())
+    return loaded(spark, reader, group.files).select("*", *bad_rows.origin())
 
 
 def damage(context: SourceContext, source: FilesSource, file: File) -> str:
@@ -146,7 +149,7 @@ def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
             text = partitions.value(field.name, source.path, [file.path for file in group.files])
             value, bad = cast(text, StringType(), field.dataType)
             if own is not None and castable(own.dataType, field.dataType):
-                stored, unfit = cast(F.col(quoted(own.name)), own.dataType, field.dataType)
+                stored, unfit = _cast(group, own, field.dataType)
                 differs = value.isNotNull() & F.col(quoted(own.name)).isNotNull() & ~value.eqNullSafe(stored)
                 doubtful.append((f"{field.name} is not as in the name of the file's folder", differs))
                 doubtful += [(why, unfit)] if unfit is not None else []
@@ -157,11 +160,21 @@ def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
             value, bad = cast_nanos(F.col(quoted(own.name)), own.dataType, field.dataType)
             why = f"{field.name}, in nanoseconds, does not fit {field.dataType.simpleString()} (bigint does)"
         else:
-            value, bad = cast(F.col(quoted(own.name)), own.dataType, field.dataType)
+            value, bad = _cast(group, own, field.dataType)
         columns.append(value.alias(field.name))
         if bad is not None:
             doubtful.append((why, bad))
     return Fitted(group, columns, doubtful)
+
+
+def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Column | None]:
+    """A column of a group as the wanted type, and the condition under which it does not fit; of plain rows as it is."""
+    value, bad = cast(F.col(quoted(own.name)), own.dataType, wanted)
+    if not group.plain:
+        return value, bad
+    plain = F.col(PLAIN)
+    unfit = plain.isNull() & bad if bad is not None else None
+    return F.when(plain.isNotNull(), plain[own.name]).otherwise(value), unfit
 
 
 def _shown_row(source: FilesSource, group: Group) -> Column:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import CheckpointError, NotFound, RunError
+from helios.errors import CheckpointError, NotFound
 from helios.files import spark_log
 from helios.files.entry import File
 from helios.files.log import FileLog, Known, lines_of
-from helios.files.place import UNKNOWN, Place, same
+from helios.files.place import Place, same
 from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
 from helios.spark.checkpoint.files import HadoopFiles, StartEntry
 from helios.spark.sources import file_rows, listing
 from helios.spark.sources.context import SourceContext
+from helios.spark.sources.file_changes import MEANWHILE, PLANNED, READ, changed_error, gone_error
 from helios.spark.sources.listing import Listed
 from helios.spark.sources.row_stream import RowStream
 from helios.spark.sources.spans import SpanSource
@@ -35,9 +36,6 @@ FRESH = 60.0
 """Seconds for which a listing serves several batches of at most `max_files` files, while files of it wait."""
 
 OBJECTS = ("s3a://", "gs://")
-
-NAMED = 3
-"""So many files are named in a message."""
 
 
 class FilesReader(SpanSource):
@@ -129,7 +127,7 @@ class FilesReader(SpanSource):
         for path in [path for path in new if path in known and same(known[path], new[path])]:
             del new[path]
         if changed and self._source.changed == "fail":
-            raise self._changed(changed, known, new, "read already and have changed since")
+            raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
         return new
 
     # positions
@@ -270,15 +268,9 @@ class FilesReader(SpanSource):
         files = self._planned(span)
         gone, changed, now = self._problems(files)
         if changed:
-            known = {file.path: (file.size, file.modified) for file in changed}
-            raise self._changed(list(known), known, now, "planned for this batch and have changed since")
+            raise changed_error(self._source, _known(changed), now, PLANNED)
         if gone and self._source.missing == "fail":
-            raise RunError(
-                f"{_named([f.path for f in gone])} planned for this batch, and {'is' if len(gone) == 1 else 'are'} "
-                "gone; nothing of the batch was written.",
-                where=self._source.origin,
-                fix='put it back, or declare .on_missing("skip") to go on without such files.',
-            )
+            raise gone_error(self._source, [file.path for file in gone])
         if gone:
             at = Place.of(span.end)
             if at is not None:
@@ -297,16 +289,6 @@ class FilesReader(SpanSource):
         if gone:
             self.context.observer.files_gone([file.path for file in gone])
 
-    def _changed(self, paths: Sequence[str], before: Known, now: Listed, what: str) -> RunError:
-        path = paths[0]
-        more = "and" if self._source.changed == "reread" else 'or declare .on_change("reread") to read it anew, and'
-        return RunError(
-            f"{_named(paths)} {what if len(paths) > 1 else what.replace(' have ', ' has ')}: {path} had "
-            f"{_shown(before[path])}, and has {_shown(now[path])} now.",
-            where=self._source.origin,
-            fix=f"give the new content a name of its own, {more} start the run again.",
-        )
-
     def confirm(self, span: Span) -> None:
         """Refuses rows that were read while a file changed.
 
@@ -316,8 +298,7 @@ class FilesReader(SpanSource):
         files = self._current[1] if self._is_current(span) else self._planned(span)
         _, changed, now = self._problems(files)
         if changed:
-            known = {file.path: (file.size, file.modified) for file in changed}
-            raise self._changed(list(known), known, now, "read for this batch and have changed meanwhile")
+            raise changed_error(self._source, _known(changed), now, MEANWHILE)
 
     # the folder as it is
 
@@ -360,14 +341,19 @@ class FilesReader(SpanSource):
                 del self.context.aside.rejected[kept:]
                 return self.read(spark, span, positioned=positioned)
             self._our_log.set_aside(at, self.context.aside.unread)
-            self._unread |= {file.path: (file.size, file.modified) for file in self.context.aside.unread}
+            self._unread |= _known(self.context.aside.unread)
         return df
 
     def set_aside(self, named: str) -> bool:
         file = next((file for file in self._read if listing.as_uri(file.path) == named), None)
-        if file is None or file in self._damaged or self._source.bad_file == "fail":
+        if file is None or file in self._damaged:
             return False
-        cause = file_rows.damage(self.context, self._source, file)
+        gone, changed, now = self._problems([file])
+        if changed and self._source.changed == "reread":
+            raise changed_error(self._source, _known(changed), now, MEANWHILE)
+        if gone or changed:  # of a planned span the next look leaves out what is gone
+            return bool(gone) and self._source.streaming and self._source.missing == "skip"
+        cause = file_rows.damage(self.context, self._source, file) if self._source.bad_file != "fail" else ""
         gone, changed, _ = self._problems([file])
         if not cause or gone or changed:
             return False
@@ -382,18 +368,5 @@ def _digest(listed: list[tuple[str, int, int]]) -> str:
     return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:32]
 
 
-def _named(paths: Sequence[str]) -> str:
-    """Files in a sentence.
-
-    Examples:
-        >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
-        ('the file a.csv was', 'the files a, b, c and 2 more were')
-    """
-    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {', '.join(paths[:NAMED])}{more} were"
-
-
-def _shown(stat: tuple[int, int]) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
-    size = f"{stat[0]:,} bytes, " if stat[0] != UNKNOWN else ""
-    return f"{size}modified {at}.{stat[1] % 1000:03d} UTC"
+def _known(files: Iterable[File]) -> Known:
+    return {file.path: (file.size, file.modified) for file in files}

@@ -12,11 +12,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from helios.files.entry import File
-from helios.model.files import FilesSource
+from helios.model.files import LACKED, FilesSource
 from helios.spark.jvm.classes import classes
 from helios.spark.sources import bad_rows
 from helios.spark.sources.file_types import united
-from helios.spark.sources.text_lines import RECORDS, UNPARSED, WHAT, called, ddl, lines, of_lines, records
+from helios.spark.sources.plain_json import plain
+from helios.spark.sources.text_lines import (
+    PLAIN,
+    RECORDS,
+    UNPARSED,
+    WHAT,
+    called,
+    ddl,
+    lines,
+    of_lines,
+    records,
+)
 from helios.spark.sources.text_values import as_cast, texts
 
 JSON_LINE = Path(__file__).with_name("JsonLine.java")
@@ -38,7 +49,13 @@ FEATURES: Mapping[str, tuple[str, bool]] = {
 
 
 def read_json(
-    spark: SparkSession, source: FilesSource, files: Sequence[File], columns: StructType, typed: StructType
+    spark: SparkSession,
+    source: FilesSource,
+    files: Sequence[File],
+    columns: StructType,
+    typed: StructType,
+    *,
+    fast: bool,
 ) -> DataFrame:
     """The rows of json files, whose lines are values or which are values over lines: objects, or arrays of them.
 
@@ -48,12 +65,14 @@ def read_json(
         files: The files.
         columns: The columns that Spark's parser makes.
         typed: The same with the types that texts stand for.
+        fast: Whether lines that are plain are read in one pass.
 
     Returns:
         As `read_csv`; with the column of `rescued=`, if the source has one.
     """
     rest = source.rescued or (REST if source.extra != "ignore" else "")
-    found = _json_lines(spark, source, files, typed.json(), rest)
+    found = _json_lines(spark, source, files, typed.json(), rest, typed=typed if fast else None)
+    kept = [F.col(PLAIN)] if fast else []
     names = [*([rest] if rest else []), RAW, bad_rows.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in names]]))
     what = F.col(WHAT)
@@ -61,23 +80,32 @@ def read_json(
     values = F.when(~what.startswith("!"), _values(what))
     # An object of an array brings its own text: with the whole line at each, a long array would be quadratic.
     line = F.when(~what.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
-    parsed = found.select(line, bad_rows.FILE, why, F.explode_outer(values).alias(WHAT))
+    parsed = found.select(line, *bad_rows.ORIGIN, why, *kept, F.explode_outer(values).alias(WHAT))
     parsed = parsed.withColumn("row", F.from_json(WHAT, schema, of_lines(source)))
     row, why = F.col("row"), F.col(bad_rows.WHY)
     unparsed = F.when(row.isNull() | row.getField(bad_rows.TEXT).isNotNull(), F.lit(UNPARSED))
     why = F.coalesce(why, unparsed)
     if rest == REST:
-        more = F.concat(F.lit("it has fields that the columns lack: "), row.getField(REST))
+        more = F.concat(F.lit(LACKED), row.getField(REST))
         why = F.coalesce(why, F.when(row.getField(REST).isNotNull(), more))
     line = F.coalesce(bad_rows.LINE, row.getField(RAW)).alias(bad_rows.LINE)
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     fields += [row.getField(source.rescued).alias(source.rescued)] if source.rescued else []
-    return parsed.select(*fields, line, bad_rows.FILE, why.alias(bad_rows.WHY))
+    return parsed.select(*fields, line, *bad_rows.ORIGIN, why.alias(bad_rows.WHY), *kept)
 
 
-def infer_json(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> StructType:
-    """The columns of json files as Spark infers them from all good lines or records."""
-    found = _json_lines(spark, source, files, "", "").where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
+def infer_json(
+    spark: SparkSession, source: FilesSource, files: Sequence[File], known: StructType | None = None
+) -> StructType:
+    """The columns of json files as Spark infers them from all good lines or records.
+
+    Args:
+        spark: The session.
+        source: The source.
+        files: The files.
+        known: Columns of which nothing is asked: lines that are plain and have no others are passed over.
+    """
+    found = _json_lines(spark, source, files, "", "", typed=known).where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
     found = found.select(F.explode(_values(F.col(WHAT))))
     return schema_of_json(spark, found, of_lines(source))
 
@@ -114,9 +142,18 @@ def _folded(kind: Any) -> Any:
 
 
 def _json_lines(
-    spark: SparkSession, source: FilesSource, files: Sequence[File], columns: str, rescued: str
+    spark: SparkSession,
+    source: FilesSource,
+    files: Sequence[File],
+    columns: str,
+    rescued: str,
+    *,
+    typed: StructType | None,
 ) -> DataFrame:
-    """The lines or records of json files with `WHAT`, see JsonLine.java; without those that are no row."""
+    """The lines or records of json files with `WHAT`, see JsonLine.java; without those that are no row.
+
+    With `typed`, lines that are plain are these columns in `PLAIN`, and nothing in `WHAT`.
+    """
     features = [name for option, (name, on) in FEATURES.items() if source.flag(option, on)]
 
     def split(text: Column) -> Column:
@@ -129,7 +166,11 @@ def _json_lines(
         found = records(spark, source, files, split)
         found = found.withColumn(WHAT, F.coalesce(F.concat(F.lit("!"), WHAT), what(F.col(bad_rows.LINE))))
     else:
-        found = lines(spark, source, files, what=lambda _file, _begin, line: what(line))
+        ignores = bool(columns) and not rescued
+        fast = (lambda _file, _begin, value: plain(spark, value, typed, ignores=ignores)) if typed is not None else None
+        found = lines(spark, source, files, what=lambda _file, _begin, line: what(line), plain=fast)
+        if typed is not None:
+            return found.where(f"{PLAIN} IS NOT NULL OR {WHAT} IS NOT NULL")
     return found.where(f"{WHAT} IS NOT NULL")
 
 

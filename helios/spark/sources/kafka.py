@@ -34,8 +34,12 @@ from helios.table.topics import Log, Lost, Range, Topic, TopicsPosition, advance
 KEPT_EVERY = 5.0
 """Seconds between two lags that a checkpoint keeps."""
 
-FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20)}
-"""Spark asks the broker twice for the bounds of a partition after each poll, of 500 records by default."""
+FETCHES = {"max.poll.records": "50000", "max.partition.fetch.bytes": str(8 << 20), "fetch.max.wait.ms": "10"}
+"""Spark asks the broker twice for the bounds of a partition after each poll, of 500 records by default.
+
+The consumer has asked for what follows by then. At the end of a partition the broker would wait half a second for that,
+and it answers what comes over one connection in order.
+"""
 
 ROW_BY_ROW = "spark.sql.sources.useV1SourceList"
 """The formats that Spark reads by its first interface, which makes a Java object of each row."""

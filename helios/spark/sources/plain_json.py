@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.types.java import JavaObject
 from helios.spark.sources.file_types import nullable
 
 CODE = Path(__file__).with_name("PlainJson.java")
@@ -24,10 +25,22 @@ def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: b
         columns: The columns.
         ignores: Whether fields that have no column are left out; they are not plain otherwise.
     """
+    made = instance(spark, CODE, columns.json(), ignores, base=BYTES)
+    return invoked(spark, made, value, columns)
+
+
+def invoked(spark: SparkSession, made: JavaObject, value: Column, columns: StructType) -> Column:
+    """What a function in Java makes of each value: Spark's own row of some columns, or null.
+
+    Args:
+        spark: The session.
+        made: The function, a `java.util.function.Function` that can be serialized.
+        value: What it takes, as Spark has it.
+        columns: The columns.
+    """
     jvm = classes()
     expressions, utils = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
     listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
-    made = instance(spark, CODE, columns.json(), ignores, base=BYTES)
     kind = jvm.org.apache.spark.sql.types.ObjectType(jvm.java.lang.Class.forName("java.util.function.Function"))
     gives = spark._jsparkSession.parseDataType(nullable(columns).json())
     # As `from_json` does it: a UDF would make a Java object of each value, and Spark's row of it again. Not

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from helios.errors import RunError
 from helios.plan.nodes import ReadPlan
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import StartEntry
@@ -17,6 +18,10 @@ from helios.spark.native.batch import SourceFiles
 from helios.spark.sources.context import SourceContext
 from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
+
+
+class PlanAnew(RunError):
+    """What a batch was planned to read is not there as it was, and its source allows for it: a start plans it anew."""
 
 
 class Source(Protocol):

@@ -33,6 +33,12 @@ UTF8 = ("utf-8", "utf8")
 SPARKS_OWN = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 """Options of every read: no file is skipped, whatever the session says."""
 
+PLAIN = "__helios_plain"
+"""The columns of a line that is plain; null where the line itself says what it is."""
+
+ROW = "row"
+"""The field of `PLAIN` that has the columns, where a field `WHAT` is beside it."""
+
 WHAT = "what"
 """The column that says what a line or record is: null for a row, or why it is none; of json, see `json_lines`."""
 
@@ -81,7 +87,9 @@ def lines(
     source: FilesSource,
     files: Sequence[File],
     options: Sequence[str] = ("lineSep",),
+    *,
     what: Callable[[Column, Column, Column], Column] | None = None,
+    plain: Callable[[Column, Column, Column], Column] | None = None,
 ) -> DataFrame:
     """The lines of files, each with its file, and why its bytes are no text of the encoding; null if they are.
 
@@ -91,14 +99,24 @@ def lines(
         files: The files.
         options: Those of the source that tell where a line ends.
         what: Of the file, of where in it the task begins, and of the line: the column `WHAT`.
+        plain: Of the same, and of the bytes of the line: the column `PLAIN`, without `what` as a struct of `ROW` and
+            `WHAT`. Of lines that are plain there are neither text nor reasons.
     """
     given = {name: text for name, text in source.reader_options().items() if name in options}
-    text, why = _text(spark, source.reader_options())
-    file, begin = F.col("_metadata.file_path"), F.col("_metadata.file_block_start")
-    columns = [text.alias(bad_rows.LINE), bad_rows.origin(), why.alias(bad_rows.WHY)]
-    columns += [what(file, begin, text).alias(WHAT)] if what is not None else []
     reader = spark.read.format("text").options(**given, **SPARKS_OWN)
-    return loaded(spark, reader, files).select(*columns)
+    found = loaded(spark, reader, files).select("value", *bad_rows.origin_of_lines())
+    value, path, begin = F.col("value"), F.col(bad_rows.FILE), F.col(bad_rows.BEGIN)
+    columns = []
+    if plain is not None:
+        # A column of its own, for which each line is looked at once.
+        found = found.withColumn(PLAIN, plain(path, begin, value.cast("binary")))
+        row = F.col(PLAIN) if what is not None else F.col(PLAIN)[ROW]
+        value = F.when(row.isNull(), value)
+        columns += [row.alias(PLAIN), *([F.col(PLAIN)[WHAT].alias(WHAT)] if what is None else [])]
+    text, why = _text(spark, source.reader_options(), value)
+    columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(bad_rows.WHY)]
+    columns += [what(path, begin, text).alias(WHAT)] if what is not None else []
+    return found.select(*columns)
 
 
 def records(
@@ -112,26 +130,25 @@ def records(
         files: The files.
         split: Of the text of a file, its `RECORDS`.
     """
-    text, why = _text(spark, source.reader_options())
+    text, why = _text(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
-    columns = [bad_rows.origin(), why.alias(bad_rows.WHY)]
+    columns = [*bad_rows.origin(), why.alias(bad_rows.WHY)]
     found = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
-    found = found.select(F.explode("records").alias("record"), bad_rows.FILE, bad_rows.WHY)
+    found = found.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, bad_rows.WHY)
     line = F.col("record")[0]
     # What is not text in a file lies in some of its records: those that hold what was put in its place.
     why = F.when(F.contains(line, F.lit(REPLACED)), F.col(bad_rows.WHY))
-    return found.select(
-        line.alias(bad_rows.LINE), bad_rows.FILE, why.alias(bad_rows.WHY), F.col("record")[1].alias(WHAT)
-    )
+    what = F.col("record")[1].alias(WHAT)
+    return found.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(bad_rows.WHY), what)
 
 
 def encoding_of(options: Mapping[str, str]) -> str:
     return options.get("encoding", options.get("charset", "UTF-8"))
 
 
-def _text(spark: SparkSession, options: dict[str, str]) -> tuple[Column, Column]:
+def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[Column, Column]:
     """The text of a line, and why it is not what the file holds; null if it is."""
-    encoding, value = encoding_of(options), F.col("value")
+    encoding = encoding_of(options)
     if encoding.lower() in UTF8:
         text, whole = F.make_valid_utf8(value), F.is_valid_utf8(value)
     else:

@@ -27,6 +27,7 @@ from helios.errors import InputError
 from helios.model.files import FilesSource
 from helios.spark.jvm.classes import classes
 from helios.spark.sources.file_types import PLAIN, ZONE
+from helios.spark.sources.text_lines import UTF8, encoding_of
 
 _TIMES, _DOUBLES = (DateType, TimestampType, TimestampNTZType), (FloatType, DoubleType)
 FORMATTED: Mapping[str, type[DataType]] = {
@@ -45,6 +46,38 @@ READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
     "json": (ByteType, DecimalType, *_DOUBLES, *_TIMES),  # Jackson takes 255 for a byte
 }
 """By format of text, the types whose values Spark's parser leaves as texts, as it would round, cut or guess them."""
+
+
+PLAINLY: Mapping[str, frozenset[str]] = {
+    "json": frozenset({
+        "encoding", "charset", "lineSep", "multiLine", "samplingRatio", "primitivesAsString", "prefersDecimal",
+        "inferTimestamp", "dropFieldIfAllNull", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes",
+        "allowNumericLeadingZeros", "allowNonNumericNumbers", "allowBackslashEscapingAnyCharacter",
+        "allowUnquotedControlChars",
+    }),
+    "csv": frozenset({
+        "encoding", "charset", "lineSep", "multiLine", "sep", "delimiter", "quote", "escape", "header", "inferSchema",
+        "samplingRatio", "preferDate", "enforceSchema", "inputBufferSize", "unescapedQuoteHandling",
+    }),
+}  # fmt: skip
+"""By format of text, the options beside which a plain line means what it means without any."""
+
+
+PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
+
+
+def has_plain_lines(source: FilesSource) -> bool:
+    """Whether lines that are plain may be read in one pass: no option changes what they mean."""
+    options = source.reader_options()
+    known = PLAINLY.get(source.format)
+    if known is None or source.flag("multiLine") or not options.keys() <= known:
+        return False
+    if source.format == "csv":
+        signs = options.get("quote", "") + options.get("escape", "")
+        separator = options.get("sep", options.get("delimiter", ","))
+        if source.rescued or not signs.isascii() or separator not in PLAIN_SEPARATORS:
+            return False
+    return encoding_of(options).lower() in UTF8
 
 
 def texts(source: FilesSource) -> tuple[type[DataType], ...]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,10 +14,11 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import BinaryType, LongType, StringType
 
 from helios import Iceberg, cast, drop, rename, select, where, with_columns
-from helios.native import reader, task
+from helios.native import reader, task, writer
 from helios.native.metrics import ColumnMetrics
+from helios.native.partitions import gathered
 from helios.native.program import NotNative, Program
-from helios.native.work import Column, Target, Work
+from helios.native.work import Column, Partition, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_arrow
 from helios.spark.native.batch import local_path, shared
@@ -41,7 +43,7 @@ def numbered(rows: pa.Table, ids: list[int] | None = None) -> pa.Table:
     return rows.cast(pa.schema(fields))
 
 
-def work(folder: Path, program: Program, partition: tuple[tuple[str, str], ...] = (), **target: Any) -> Work:
+def work(folder: Path, program: Program, partition: tuple[Partition, ...] = (), **target: Any) -> Work:
     columns = tuple(Column(name, 10 + i, kind, False, "truncate(16)") for i, (name, kind) in enumerate(program.columns))
     settings = {"codec": "zstd", "level": 3, "file_size": 1 << 30, "group_size": 1 << 30, **target}
     made = Target(str(folder / "data"), 0, columns, partition, **settings)
@@ -107,17 +109,33 @@ def test_bounds_are_cut_as_iceberg_cuts_them(column: str, values: list[Any], low
 
 
 def test_files_of_partitions_and_of_a_size(tmp_path: Path) -> None:
-    files = done(tmp_path, SOURCE >> select("n", "name"), partition=(("n", "n"),), group_size=1, file_size=1)["files"]
-    assert [file["partition"] for file in files] == [[7], [None], [0], [2147483647], [-1]]
-    assert Path(files[1]["file-path"]).parent.name == "n=null"
+    by = (Partition("n", "n", "int", "identity"),)
+    files = done(tmp_path, SOURCE >> select("n", "name"), partition=by, group_size=1, file_size=1)["files"]
+    assert [file["partition"] for file in files] == [[None], [-1], [0], [7], [2147483647]]
+    assert Path(files[0]["file-path"]).parent.name == "n=null"
     whole = done(tmp_path, SOURCE, group_size=1, file_size=1)["files"]
     assert sum(file["record-count"] for file in whole) == 5
+
+
+def test_more_partitions_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "MOST_OPEN", 2)
+    monkeypatch.setattr(writer, "GATHERED", 1)
+    by = (Partition("n", "n", "int", "identity"),)
+    files = done(tmp_path, SOURCE >> select("n", "name"), numbered(ROWS), partition=by)["files"]
+    assert sorted(file["partition"][0] or 0 for file in files) == [-1, 0, 0, 7, 2147483647]
+    assert sum(pq.read_metadata(file["file-path"]).num_rows for file in files) == 5
+
+
+def test_a_time_that_no_calendar_has_is_left_to_spark(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"t": [2**62]}, schema={"t": pl.Datetime("us")})
+    with pytest.raises(NotNative, match="outside of the years 1 to 9999"):
+        gathered(rows, [Partition("t_day", "t", "timestamp_ntz", "day")])
 
 
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        (ROWS, "a file was written before the column id came"),
+        (ROWS, "a file has no field ids"),
         (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name came"),
         (
             numbered(ROWS.set_column(1, "n", ROWS["n"].cast("int64"))),
@@ -166,6 +184,13 @@ def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pyt
     assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
 
 
+def test_an_executor_without_bucket_partitions_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyiceberg_core", None)
+    by = (Partition("id_bucket", "id", "bigint", "bucket[4]"),)
+    assert done(tmp_path, SOURCE, partition=by) == {"refused": "an executor cannot import pyiceberg_core"}
+    assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
+
+
 @pytest.mark.parametrize(
     ("step", "reason"),
     [
@@ -174,6 +199,7 @@ def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pyt
         (where("upper(name) = 'A'"), "is not among the expressions"),
         (where("n > 0.5"), "compares int with decimal"),
         (where("n = id = true"), "without parentheses"),
+        (with_columns(y="n * (n * 0)"), "computes in another order"),
         (where("name = 'a\\\\n'"), "has a backslash"),
         (where("id IN (SELECT 1)"), "is not among the expressions"),
         (with_columns(y="try_cast(id AS INT)"), "is not among the expressions"),

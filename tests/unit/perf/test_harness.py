@@ -13,11 +13,13 @@ from click.testing import CliRunner
 from perf.__main__ import main
 from perf.harness.lake import Settings
 from perf.harness.race import Differ, Laps, Rounds, race
-from perf.harness.report import COLUMNS, page, plot, rate, table, write
+from perf.harness.report import COLUMNS, lines, page, plot, rate, table, write
+from perf.harness.study import studied
 from perf.harness.usage import Usage
 from perf.harness.worker import WorkerError
+from perf.studies import STUDIES
 from perf.workloads import WORKLOADS
-from tests.unit.perf.toy import WRITTEN, Ended, Kept, Toy, Wrong
+from tests.unit.perf.toy import WRITTEN, Counted, Ended, Kept, Parent, Toy, Wrong
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is measured is Linux's /proc")
 
@@ -105,6 +107,36 @@ def test_the_report_has_a_table_and_a_plot_of_each_result(tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "benchmarks").iterdir()) == ["append.svg", "upsert.svg"]
 
 
+def test_memory_of_a_process_that_has_ended_counts(tmp_path: Path) -> None:
+    told = raced(tmp_path, Parent, rounds=Rounds(1, 0))["contenders"]
+    assert told["helios"]["peak_memory"] > told["naive"]["peak_memory"] + (150 << 20)
+
+
+def test_a_study_is_a_table_of_the_report(tmp_path: Path) -> None:
+    told: list[str] = []
+    found = studied(Counted, Settings(tmp_path, rows=12), told.append)
+    assert told == ["counted: numbers, counted", "counting"]
+    assert lines([found["columns"], *found["lines"]]).splitlines()[2].split() == ["all", "12"]
+    text = page([result(), found | {"machine": result()["machine"]}])
+    for part in (
+        "## append",
+        "## counted",
+        "Numbers, counted: 12 numbers, 2 cores",
+        "| below | count |",
+        "| all | 12 |",
+    ):
+        assert part in text
+    assert "counted.svg" not in text
+
+
+def test_every_study_says_what_it_is() -> None:
+    told = CliRunner().invoke(main, ["list"]).output
+    for name, study in STUDIES.items():
+        assert name in told
+        assert study.says in told
+        assert study.__doc__
+
+
 def test_every_workload_says_what_it_is_and_has_helios_and_the_docs_job() -> None:
     told = CliRunner().invoke(main, ["list"]).output
     for name, workload in WORKLOADS.items():
@@ -117,7 +149,10 @@ def test_every_workload_says_what_it_is_and_has_helios_and_the_docs_job() -> Non
 def test_wrong_arguments_are_told_before_anything_runs(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["run", "partitions", "--contenders", "helios,duckdb"])
     assert said.exit_code == 2
-    assert "duckdb is no contender of this workload; it has helios, naive, tuned, pyiceberg." in said.output
+    assert "duckdb is no contender of this workload; it has helios, native, naive, tuned, pyiceberg." in said.output
+    said = CliRunner().invoke(main, ["run", "growth", "--contenders", "helios"])
+    assert said.exit_code == 2
+    assert "growth is a study" in said.output
     (tmp_path / ".helios").mkdir()
     said = CliRunner().invoke(main, ["run", "append", "--folder", str(tmp_path)])
     assert said.exit_code == 2

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+from perf.harness.study import Study
 from perf.harness.workload import Workload
 
 WRITTEN = 40 << 20
@@ -59,6 +62,18 @@ class Toy(Workload):
         made.unlink()
 
 
+class Parent(Toy):
+    """One contender has a process of its own that takes memory and ends."""
+
+    def helios(self, target: str) -> None:
+        held = "import time; held = bytearray(b'1') * (200 << 20); time.sleep(2)"
+        subprocess.run([sys.executable, "-c", held], check=True)
+        self.copied(target)
+
+    def naive(self, target: str) -> None:
+        self.copied(target)
+
+
 class Wrong(Toy):
     """One contender writes a row twice."""
 
@@ -85,3 +100,18 @@ class Kept(Toy):
         with self.path("source").open("a") as file:
             file.write("".join(f"{n}\n" for n in range(number * 10, number * 10 + 10)))
         return 10
+
+
+class Counted(Study):
+    """A study that counts."""
+
+    name = "counted"
+    says = "numbers, counted"
+    rows = 10
+    size_says = "numbers"
+    goal = "none"
+    columns = ("below", "count")
+
+    def measure(self) -> list[tuple[str, ...]]:
+        self.tell("counting")
+        return [("five", "5"), ("all", str(self.settings.rows))]

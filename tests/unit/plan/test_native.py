@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from helios import Catalog, Iceberg, Memory, bucket, dedupe, step, where
+from helios import Catalog, Iceberg, Memory, dedupe, step, where, with_columns
 from helios.config import load
 from helios.errors import ConfigError
 from helios.plan import Context, Plan, compile_pipelines
@@ -57,8 +57,8 @@ def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> 
         (FLAT >> where(f"CAST(id AS DOUBLE) IN ({', '.join(map(str, range(11)))})") >> SINK, "of at most 10 values"),
         (FLAT >> step(lambda df: df) >> SINK, "is not among the steps that it knows"),
         (FLAT >> dedupe("id") >> SINK, "dedupe(id) is not among the steps that it knows"),
-        (FLAT >> SINK.partition_by("name").overwrite_partitions(), "it writes by overwrite the touched partitions"),
-        (FLAT >> SINK.partition_by(bucket(4, "id")), "the table is partitioned by bucket(4, id)"),
+        (FLAT >> SINK.overwrite("id > 0"), "it writes by overwrite where id > 0"),
+        (FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.partition_by("x"), "partition by that of double"),
         (FLAT >> SINK.sort_by("id"), "the sink has a sort order"),
         (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
         (FLAT >> SINK.route(by="name"), "the sink has a route"),

@@ -6,12 +6,13 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from helios import Catalog, Files, Iceberg, day, dedupe, expect, join, select, watermark, where, with_columns
+from helios import Catalog, Files, Iceberg, aggregate, day, dedupe, expect, join, select, watermark, where, with_columns
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan import Context, compile_pipelines
 from helios.plan.text import show_bytes
@@ -20,6 +21,21 @@ from tests.unit.plan.conftest import SCHEMA
 
 FOLLOWED = Iceberg.source("a.orders").incremental(poll="30s")
 SINK = Iceberg.sink("a.t")
+
+
+def test_what_is_sorted_or_shuffled_is_said_to_spill(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = r"spill     to /some/disk \(\d.* free\) what exceeds memory: "
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=79 << 30))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/some/disk,/other")
+    keyed = "the batch and the target's rows by key"
+    assert "spill" not in str(planned(FOLLOWED >> where("id > 1") >> SINK))
+    assert re.search(free + f"{keyed}\n", str(planned(FOLLOWED >> SINK.upsert("id", order_by="ts"))))
+    sums = FOLLOWED >> aggregate("name", n="count(*)") >> SINK.upsert("name")
+    assert re.search(free + f"aggregate, {keyed}\n", str(planned(sums)))
+    sorted_ = planned(FOLLOWED >> SINK.partition_by("name").sort_by("ts"))
+    assert re.search(free + "rows by partition, sorted rows\n", str(sorted_))
+    assert "spill" not in str(planned(FOLLOWED >> SINK.partition_by("name").distribution("none")))
+    assert sorted_.as_json()["spill"]["folder"] == "/some/disk"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,9 @@ class JavaDeleteFile(JavaContentFile, Protocol):
     def contentOffset(self) -> int | None:
         """Where a deletion vector begins in its file; None for other deletes."""
 
+    def contentSizeInBytes(self) -> int | None:
+        """How long it is there."""
+
 
 class JavaManifestFile(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile`."""

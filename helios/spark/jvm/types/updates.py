@@ -55,6 +55,19 @@ class JavaDeleteFiles(JavaSnapshotUpdate, Protocol):
     def deleteFromRowFilter(self, expression: JavaExpression) -> Self: ...
 
 
+class JavaReplacePartitions(JavaSnapshotUpdate, Protocol):
+    """An `org.apache.iceberg.ReplacePartitions`."""
+
+    def addFile(self, file: JavaDataFile) -> Self: ...
+
+    def validateFromSnapshot(self, snapshot: int) -> Self:
+        """Conflicts are looked for after this snapshot."""
+
+    def validateNoConflictingData(self) -> Self: ...
+
+    def validateNoConflictingDeletes(self) -> Self: ...
+
+
 class JavaRowChange(JavaSnapshotUpdate, Protocol):
     """An `org.apache.iceberg.RowDelta` of a merge-on-read command, or an `OverwriteFiles` of a copy-on-write one."""
 
@@ -77,7 +90,7 @@ class JavaTransaction(JavaObject, Protocol):
 
     def newOverwrite(self) -> JavaRowChange: ...
 
-    def newReplacePartitions(self) -> JavaSnapshotUpdate: ...
+    def newReplacePartitions(self) -> JavaReplacePartitions: ...
 
     def newRowDelta(self) -> JavaRowChange: ...
 

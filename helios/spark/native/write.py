@@ -1,23 +1,33 @@
-"""The append of a batch that the columnar engine has written."""
+"""A batch that the columnar engine writes, by append or by overwriting partitions."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 
 from pyspark.sql.types import StructType
 
 from helios.native.program import NotNative
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.native.batch import NativeBatch, data_files
 from helios.spark.native.target import target_of
 
 
-def appended(pending: Transaction, native: NativeBatch, made: StructType, stored: StructType) -> bool:
-    """Appends a batch as the columnar engine writes it; False, with nothing written, where Spark must do it.
+def written(
+    pending: Transaction,
+    native: NativeBatch,
+    made: StructType,
+    stored: StructType,
+    add: Callable[[Iterable[JavaDataFile]], None],
+) -> bool:
+    """Writes a batch as the columnar engine does; False, with nothing written, where Spark must do it.
 
     Args:
         pending: The transaction.
         native: The batch.
         made: The columns that Spark's analyzer gives the steps.
         stored: Those of the rows as they are stored.
+        add: Adds data files to the transaction.
     """
     try:
         if not native.matches(made):
@@ -25,13 +35,13 @@ def appended(pending: Transaction, native: NativeBatch, made: StructType, stored
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
         target = target_of(pending.spark, pending.table, pending.properties, stored)
-        written = native.write(pending.spark, target)
+        files = native.write(pending.spark, target)
     except NotNative as reason:
         native.told(str(reason))
         return False
     try:
-        pending.append_files(data_files(pending.table, written.files))
+        add(data_files(pending.table, files.files))
     except BaseException:
-        written.delete()
+        files.delete()
         raise
     return True

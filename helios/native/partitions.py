@@ -1,0 +1,182 @@
+"""Partition values by Iceberg's transforms: as columns of a frame, as JSON, and as the folders of a path."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import re
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote_plus
+
+from helios.native.program import NotNative
+from helios.native.work import Partition
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DAY, HOUR = 86_400_000_000, 3_600_000_000
+"""Microseconds."""
+FIRST_YEAR, LAST_YEAR = -719_162, 2_932_896
+"""Days of the years 1 to 9999, which Python's dates have."""
+MOMENTS = ("date", "timestamp", "timestamp_ntz")
+TAKES = {
+    "identity": ("boolean", "int", "bigint", "string", "date"),
+    "year": MOMENTS,
+    "month": MOMENTS,
+    "day": MOMENTS,
+    "hour": ("timestamp", "timestamp_ntz"),
+    "truncate": ("int", "bigint", "string", "binary"),
+    "bucket": ("int", "bigint", "string", "binary", "decimal", *MOMENTS),
+}
+"""By transform: the types that the engine partitions by it."""
+
+Values = tuple[Any, ...]
+
+
+def gathered(frame: pl.DataFrame, fields: Sequence[Partition]) -> tuple[pl.DataFrame, list[tuple[Values, int, int]]]:
+    """The rows with those of each partition side by side, in the order in which they came.
+
+    Returns:
+        The rows, and of each partition its values, where its rows begin, and how many they are.
+
+    Raises:
+        NotNative: A time lies outside of the years 1 to 9999.
+    """
+    import polars as pl
+
+    names = [f"__helios_key_{index}" for index in range(len(fields))]
+    keyed = frame.with_columns(_key(frame, field).alias(name) for field, name in zip(fields, names, strict=True))
+    keys = keyed.select(names)
+    if any(keys.select(pl.any_horizontal(pl.all().ne_missing(pl.all().first()).any())).to_series()):
+        keyed = keyed.sort(names, maintain_order=True)
+        keys = keyed.select(names)
+    runs = keys.select(pl.struct(names).rle_id().alias("run")).with_row_index("start").unique("run", keep="first")
+    starts = runs.get_column("start").sort().to_list()
+    places = [(keys.row(start), start, end - start) for start, end in pairwise([*starts, len(keys)])]
+    return keyed.drop(names), places
+
+
+def _key(frame: pl.DataFrame, field: Partition) -> pl.Series:
+    values = frame.get_column(field.source)
+    transform, width = parsed(field.transform)
+    if field.kind in MOMENTS and transform != "bucket":
+        _check(values, field.kind)
+    return TRANSFORMS[transform](values, field.kind, width)
+
+
+def parsed(transform: str) -> tuple[str, int]:
+    """A transform as Iceberg writes it, and its width; 0 where it has none.
+
+    Examples:
+        >>> parsed("bucket[16]"), parsed("day")
+        (('bucket', 16), ('day', 0))
+    """
+    found = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform)
+    return (found[1], int(found[2] or 0)) if found is not None else (transform, 0)
+
+
+def _check(values: pl.Series, kind: str) -> None:
+    days = values.to_physical() if kind == "date" else values.to_physical() // DAY
+    least, most = days.min(), days.max()
+    if least is not None and (least < FIRST_YEAR or most > LAST_YEAR):  # type: ignore[operator]
+        raise NotNative("a time of a partition lies outside of the years 1 to 9999")
+
+
+def _days(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+
+    return values.to_physical() if kind == "date" else (values.to_physical() // DAY).cast(pl.Int32)
+
+
+def _hours(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+
+    return (values.to_physical() // HOUR).cast(pl.Int32)
+
+
+def _months(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+
+    return (values.dt.year().cast(pl.Int32) - 1970) * 12 + values.dt.month().cast(pl.Int32) - 1
+
+
+def _years(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+
+    return values.dt.year().cast(pl.Int32) - 1970
+
+
+def _truncated(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+
+    if kind == "string":
+        return values.str.slice(0, width)
+    if kind == "binary":
+        return values.bin.slice(0, width)
+    return values - values % pl.Series([width], dtype=values.dtype)  # it wraps around at the least one, as Java does
+
+
+def _buckets(values: pl.Series, kind: str, width: int) -> pl.Series:
+    import polars as pl
+    import pyarrow as pa
+    from pyiceberg_core import transform
+
+    plain = values.to_arrow(compat_level=pl.CompatLevel.oldest())
+    if kind == "timestamp":
+        plain = plain.cast(pa.timestamp("us"))
+    found = pl.from_arrow(transform.bucket(plain, width))
+    assert isinstance(found, pl.Series)
+    return found
+
+
+TRANSFORMS: dict[str, Callable[[pl.Series, str, int], pl.Series]] = {
+    "identity": lambda values, kind, width: values.to_physical() if kind == "date" else values,
+    "year": _years,
+    "month": _months,
+    "day": _days,
+    "hour": _hours,
+    "truncate": _truncated,
+    "bucket": _buckets,
+}
+
+
+# a partition's values outside of the frame
+
+
+def as_json(value: Any, field: Partition) -> Any:
+    """A partition value in Iceberg's JSON single-value form."""
+    if value is not None and _is_day(field):
+        return _date(value).isoformat()
+    return value.hex().upper() if isinstance(value, bytes) else value
+
+
+def folder(value: Any, field: Partition) -> str:
+    """The folder of a partition value, as Iceberg names it."""
+    return f"{quote_plus(field.name)}={quote_plus(_shown(value, field))}"
+
+
+def _shown(value: Any, field: Partition) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if _is_day(field):
+        return _date(value).isoformat()
+    transform = parsed(field.transform)[0]
+    if transform == "hour":
+        return f"{_date(value // 24).isoformat()}-{value % 24:02}"
+    if transform == "month":
+        return f"{1970 + value // 12:04}-{value % 12 + 1:02}"
+    return f"{1970 + value:04}" if transform == "year" else str(value)
+
+
+def _is_day(field: Partition) -> bool:
+    return field.transform == "day" or (field.transform == "identity" and field.kind == "date")
+
+
+def _date(days: int) -> datetime.date:
+    return datetime.date(1970, 1, 1) + datetime.timedelta(days=days)

@@ -1,0 +1,81 @@
+"""What of a batch goes to a local disk where it exceeds memory, and to which one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helios.config import Config
+from helios.model.flow import flows
+from helios.model.joins import Join
+from helios.model.steps import Aggregate, Dedupe, Sql
+
+if TYPE_CHECKING:
+    from helios.plan.nodes import Plan, WritePlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spill:
+    """The local disk of a pipeline's batches.
+
+    Attributes:
+        folder: Spark's folder for it; None on a cluster, where each executor has its own.
+        free: The bytes that are free there; None where that is unknown.
+        what: What is sorted or shuffled, and goes there where it exceeds memory.
+        target: The bytes of the target's files whose keys a batch is joined with; None where it is joined with none.
+    """
+
+    folder: str | None
+    free: int | None
+    what: tuple[str, ...]
+    target: int | None = None
+
+
+def spill_of(plan: Plan, config: Config) -> Spill | None:
+    """What a pipeline spills; None where its batches flow from file to file, whatever their size.
+
+    Spark writes shuffles to `spark.local.dir` always, and sorts and hash tables where they exceed memory (Spark's
+    configuration, "Application Properties").
+    """
+    what = tuple(dict.fromkeys((*_steps(plan), *_writes(plan.write))))
+    if not what:
+        return None
+    target = plan.write.bytes if plan.write.mode.traits.keyed else None
+    if not config.master.startswith("local"):
+        return Spill(folder=None, free=None, what=what, target=target)
+    folder = os.environ.get("SPARK_LOCAL_DIRS") or config.spark_conf.get("spark.local.dir") or tempfile.gettempdir()
+    folder = folder.partition(",")[0]
+    return Spill(folder=folder, free=_free(Path(folder)), what=what, target=target)
+
+
+def _steps(plan: Plan) -> Iterator[str]:
+    for flow in flows(plan.stream):
+        for step in flow.steps:
+            if isinstance(step, (Aggregate, Dedupe, Join, Sql)):
+                yield type(step).__name__.lower()
+
+
+def _writes(write: WritePlan) -> Iterator[str]:
+    if write.output is not None:
+        return
+    if write.mode.traits.keyed:
+        yield "the batch and the target's rows by key"
+    distribution = write.sink.distributes
+    if distribution is None and write.partitioning and not write.mode.traits.keyed:
+        distribution = "hash"
+    if distribution not in (None, "none"):
+        yield "rows by partition" if distribution == "hash" else "rows by range"
+    if write.sink.sort:
+        yield "sorted rows"
+
+
+def _free(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None

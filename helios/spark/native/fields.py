@@ -1,0 +1,41 @@
+"""Columns, properties and settings by one call each: a call for each of them would be felt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TypedDict
+
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable
+from helios.spark.jvm.types.java import JavaMap
+
+
+class Field(TypedDict):
+    """A column in Iceberg's JSON, which has `initial-default` too where there is one; nested types are no text."""
+
+    id: int
+    name: str
+    required: bool
+    type: object
+
+
+def fields_of(schema: JavaSchema) -> list[Field]:
+    """The columns of a schema."""
+    found: list[Field] = json.loads(classes().org.apache.iceberg.SchemaParser.toJson(schema))["fields"]
+    return found
+
+
+def absent(table: JavaTable, fields: Iterable[Field]) -> frozenset[int]:
+    """The ids of columns that are null where a file lacks them: no default, and no partition tells their value."""
+    specs, to_json = table.specs(), classes().org.apache.iceberg.PartitionSpecParser.toJson
+    parsed = [json.loads(to_json(specs.get(number))) for number in listed(specs.keySet())]
+    told = {field["source-id"] for spec in parsed for field in spec["fields"] if field["transform"] == "identity"}
+    optional = (one for one in fields if not one["required"] and "initial-default" not in one)
+    return frozenset(one["id"] for one in optional if one["id"] not in told)
+
+
+def texts(values: JavaMap[str, str]) -> dict[str, str]:
+    """The entries of a Java map of texts."""
+    found: dict[str, str] = json.loads(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(values))
+    return found

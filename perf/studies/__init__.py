@@ -1,0 +1,9 @@
+"""The studies, by their names on the command line."""
+
+from __future__ import annotations
+
+from perf.harness.study import Study
+from perf.studies.freshness import Freshness
+from perf.studies.growth import Growth
+
+STUDIES: dict[str, type[Study]] = {study.name: study for study in (Freshness, Growth)}
