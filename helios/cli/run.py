@@ -111,6 +111,7 @@ def _carry_out(
     plans, refused, session = _launched(loaded, shown, confirm=how["full_refresh"], fail_fast=how["fail_fast"])
     signals.install()  # once more: SparkContext puts its own handler for SIGINT, which kills the running batch
     from helios.spark.run.scheduler import Runner
+    from helios.spark.session.session import stop
 
     runner = Runner(plans, session, emit=shown.emit, **how)
     try:
@@ -121,7 +122,7 @@ def _carry_out(
     finally:
         status = runner.status() + [_status(one) for one in refused]
         shown.close(status)
-        session.stop()
+        stop(session)
     exit_status = _conclude(runner, debug=options.settings().debug)
     return status, 1 if refused else exit_status
 

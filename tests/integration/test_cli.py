@@ -142,6 +142,29 @@ def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
     ]
 
 
+def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -> None:
+    (folder / "follow.py").write_text(FOLLOW)
+    (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
+    with following(folder, "follow.py", "--log-format", "json") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["kind"] == "batch":
+                break
+        [java] = [
+            int(child)
+            for task in Path(f"/proc/{process.pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+        os.kill(java, signal.SIGKILL)
+        told = process.stdout.read()
+        assert process.wait(60) == 1
+    assert "error: the Java process of Spark has ended (killed by SIGKILL). Fix: see whether the kernel" in told
+    assert "bug in Helios" not in told
+    assert "Traceback" not in told
+    assert helios(folder, "run", "follow.py", "--once").returncode == 0
+    assert len(rows(folder, "shop.loud")) == 5
+
+
 MIXED = """
 import time
 from pyspark.sql import functions as F

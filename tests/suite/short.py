@@ -1,11 +1,13 @@
 """What `make test` runs: every test without a JVM, and for each promise the tests that show it best.
 
-`make test-all` runs all others but those that are marked `slow`, and `make test-slow` these. The marks `short`, and
-`unit`, `spark` or `process` for what a test costs, are set here and in no test's file.
+`make test-all` runs all others but those that are marked `slow`, and `make test-slow` these: tests of minutes, and of
+many cases of one kind those that `make test-all` leaves out. The marks `short`, and `unit`, `spark` or `process` for
+what a test costs, are set here and in no test's file.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -321,6 +323,45 @@ LONG = (
 )
 """Tests of half a minute that would take CI over its hour: `make test-slow` alone runs them."""
 
+SAMPLED = {
+    f"{CONFORMANCE}/test_failures.py": 3,
+    f"{CONFORMANCE}/test_drivers.py": 3,
+    f"{CONFORMANCE}/test_bad_input.py": 4,
+    "tests/compat/test_compat.py": 3,
+    "tests/outage/test_commits.py": 4,
+    "tests/outage/test_outages.py": 2,
+    **dict.fromkeys(of("tests/matrix/test_promises.py", "test_files", "test_tag", "test_expire", "test_snapshots"), 2),
+    f"{STREAMING}/test_file_formats.py": 3,
+    f"{STREAMING}/test_file_types.py": 3,
+    f"{STREAMING}/test_json_values.py": 3,
+    f"{STREAMING}/test_text_casts.py": 3,
+    f"{STREAMING}/test_csv_lines.py": 2,
+    f"{STREAMING}/test_whole_files.py": 3,
+    f"{STREAMING}/test_bad_sources.py": 3,
+    f"{STREAMING}/test_rollbacks.py": 3,
+    f"{STREAMING}/test_reach.py": 3,
+    f"{STREAMING}/test_readers.py": 2,
+    f"{STREAMING}/test_files_accounts.py": 4,
+    f"{STREAMING}/test_sink.py": 2,
+    f"{STREAMING}/test_demands.py": 2,
+    f"{STREAMING}/test_file_order.py": 2,
+    f"{STREAMING}/test_quarantine.py": 2,
+    f"{STREAMING}/test_again.py": 2,
+    f"{STREAMING}/test_evolve_api.py": 3,
+    f"{STREAMING}/test_maintain.py": 3,
+    f"{STREAMING}/test_views.py": 2,
+}
+"""Files and tests of many cases of one kind, each of seconds: CI takes one in so many, `make test-slow` the others."""
+
+
+def left_to_the_slow_run(item: pytest.Item) -> bool:
+    """Whether a test is a case that CI does not take, by the places of its parameters among those of its test."""
+    every = next((every for name, every in SAMPLED.items() if within(item.nodeid, name)), 1)
+    if every == 1 or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return False
+    # The name of the test shifts the choice: other cases of one list are taken by each test.
+    return (sum(item.callspec.indices.values()) + zlib.crc32(item.originalname.encode())) % every != 0
+
 
 def mark(item: pytest.Item) -> None:
     """Marks a test by its folder, by what it costs, and as short."""
@@ -336,5 +377,5 @@ def mark(item: pytest.Item) -> None:
     unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
     if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
-    elif any(within(item.nodeid, name) for name in LONG):
+    elif any(within(item.nodeid, name) for name in LONG) or left_to_the_slow_run(item):
         item.add_marker("slow")

@@ -18,6 +18,7 @@ from helios.spark.iceberg.file_failures import file_failure
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
 from helios.spark.iceberg.schema import null_violation
+from helios.spark.jvm.death import NO_ANSWER, java_death
 from helios.spark.jvm.errors import FAILED, REGISTRY, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 
@@ -85,6 +86,9 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     if isinstance(error, HeliosError):
         locate(error, plan)
         return error
+    if isinstance(error, NO_ANSWER) and (death := java_death()) is not None:
+        death.__cause__ = error
+        return death
     where = origin_of(error, plan) or plan.origin
     declared: HeliosError | None = expectation_failure(error, plan)
     if declared is None and isinstance(error, PySparkException):

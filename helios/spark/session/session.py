@@ -27,6 +27,7 @@ from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
+from helios.spark.jvm.death import NO_ANSWER, java_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
@@ -115,6 +116,15 @@ def start(
                 f"Spark {version} did not start on master {config.master}: {cause(error, lines)}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
+
+
+def stop(session: SparkSession) -> None:
+    """Stops a session; nothing where its JVM has ended, which the run tells."""
+    try:
+        session.stop()
+    except NO_ANSWER:
+        if java_death() is None:
+            raise
 
 
 def _start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:

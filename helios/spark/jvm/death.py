@@ -1,0 +1,50 @@
+"""The end of this process's JVM: whatever was asked of it then fails with an error of the connection to it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+from helios.errors import EnvironmentProblem
+
+NO_ANSWER = (Py4JError, OSError)
+"""What a call into a JVM that is gone raises."""
+
+REAPED_SECONDS = 2.0
+"""The socket of a killed process is closed before its status can be read."""
+
+
+def java_death() -> EnvironmentProblem | None:
+    """The error of a JVM that this process started and that has ended; None while it lives."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        status = process.wait(REAPED_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    fix = "run again: what was not committed is written then"
+    if status == -signal.SIGKILL:
+        fix = (
+            "see whether the kernel killed it for want of memory (`dmesg`), and lower spark.driver.memory or run where "
+            "there is more; then run again: what was not committed is written then"
+        )
+    return EnvironmentProblem(f"the Java process of Spark has ended ({_ending(status)}).", fix=f"{fix}.")
+
+
+def _ending(status: int) -> str:
+    """The end of a process in words, from its status.
+
+    Examples:
+        >>> _ending(-9), _ending(3)
+        ('killed by SIGKILL', 'exit status 3')
+    """
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
