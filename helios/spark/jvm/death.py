@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -48,3 +50,19 @@ def _ending(status: int) -> str:
         return f"killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"killed by signal {-status}"
+
+
+def quiet_death() -> None:
+    """Leaves out what py4j and pyspark print when the JVM ends, which the run tells in a line."""
+    if _no_death not in logging.root.filters:
+        logging.root.addFilter(_no_death)
+    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    if server is not None:
+        shown = type(server).handle_error.__get__(server)
+        server.handle_error = lambda *request: None if java_death() is not None else shown(*request)
+
+
+def _no_death(record: logging.LogRecord) -> bool:
+    """Whether a record is of something else than the end of the JVM."""
+    raised = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(raised, NO_ANSWER) and java_death() is not None)

@@ -27,7 +27,7 @@ from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.death import NO_ANSWER, java_death
+from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
@@ -108,7 +108,7 @@ def start(
             if SparkContext._gateway is None:
                 gateway = launch_gateway(arguments, None if debug else {"stderr": log})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
-            return SparkSession.builder.config(conf=spark_conf).getOrCreate()
+            started = SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
             log.seek(0)
             lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
@@ -116,6 +116,9 @@ def start(
                 f"Spark {version} did not start on master {config.master}: {cause(error, lines)}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
+    if not debug:
+        quiet_death()
+    return started
 
 
 def stop(session: SparkSession) -> None:
