@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import signal
+import socket
 import subprocess
-from typing import Any
+from socketserver import BaseServer
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from helios.errors import EnvironmentProblem
 
+_Request = socket.socket | tuple[bytes, socket.socket]
 NO_ANSWER = (Py4JError, OSError)
 """What a call into a JVM that is gone raises."""
 
@@ -56,10 +58,15 @@ def quiet_death() -> None:
     """Leaves out what py4j and pyspark print when the JVM ends, which the run tells in a line."""
     if _no_death not in logging.root.filters:
         logging.root.addFilter(_no_death)
-    server: Any = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    server: BaseServer | None = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
     if server is not None:
-        shown = type(server).handle_error.__get__(server)
-        server.handle_error = lambda *request: None if java_death() is not None else shown(*request)
+        shown = server.handle_error
+
+        def handle_error(request: _Request, client_address: str) -> None:
+            if java_death() is None:
+                shown(request, client_address)
+
+        server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def _no_death(record: logging.LogRecord) -> bool:
