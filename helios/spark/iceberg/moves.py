@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -18,6 +18,7 @@ from typing import cast
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
+from helios.catalog import rows
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.connections import client
 from helios.catalog.names import TableName
@@ -80,12 +81,8 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
         OutcomeUnknown: The catalog failed, and may have committed them.
         HeliosError: It refuses them.
     """
-    catalog = moves[0].name.catalog
-    moved = CATALOGS[catalog.type].move
-    if moved is None:
-        done = _transacted(spark, moves)
-    else:
-        done = _moved(lambda tables: moved(catalog, tables, client), moves)
+    moved = CATALOGS[moves[0].name.catalog.type].move
+    done = _moved(moved, moves) if moved is not None else _transacted(spark, moves)
     if done:
         for one in moves:
             one.held.table.refresh()
@@ -95,7 +92,7 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
 # the catalog moves tables to metadata
 
 
-def _moved(moved: Callable[[Sequence[Moved]], bool], moves: Sequence[Move]) -> bool:
+def _moved(moved: rows.Move, moves: Sequence[Move]) -> bool:
     written: list[str] = []
     try:
         for one in moves:
@@ -105,7 +102,7 @@ def _moved(moved: Callable[[Sequence[Moved]], bool], moves: Sequence[Move]) -> b
         raise
     tables = [_described(one, after) for one, after in zip(moves, written, strict=True)]
     try:
-        done = moved(tables)
+        done = moved(moves[0].name.catalog, tables, client)
     except Exception as error:  # what a database or an HTTP client raises has no common root
         raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
     if not done:
