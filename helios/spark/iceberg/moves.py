@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from helios.catalog import rows
@@ -28,7 +29,7 @@ from helios.errors import InputError, RunError
 from helios.spark.iceberg.commit import CONFLICT, Held
 from helios.spark.iceberg.tables import catalog_of, load_table
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import java_class, java_message
+from helios.spark.jvm.errors import java_causes
 from helios.spark.jvm.types.iceberg import JavaRestCatalog, JavaTableCommit
 from helios.spark.jvm.types.java import JavaList
 
@@ -36,6 +37,10 @@ CODEC = "write.metadata.compression-codec"
 
 NO_ENDPOINT = re.compile(r"Unable to process \(code: 40[56]\b")
 """What Iceberg's client says of a server that does not take a request of this kind."""
+
+
+FAILURES = (Py4JJavaError, PySparkException)
+"""Java exceptions; pyspark has classes of its own for some of them."""
 
 
 class OutcomeUnknown(Exception):
@@ -60,10 +65,11 @@ def verify(spark: SparkSession, table: TableName) -> None:
         try:
             # Iceberg's client looks at what the server offers, and then refuses a request without changes.
             _rest(spark, table).commitTransaction(classes().java.util.ArrayList())
-        except Py4JJavaError as error:
-            if java_class(error) == "UnsupportedOperationException":
-                raise _no_endpoint(table.catalog, error) from error
-            if java_class(error) != "IllegalArgumentException":
+        except FAILURES as error:
+            kind, message = _told(error)
+            if kind == "UnsupportedOperationException":
+                raise _no_endpoint(table.catalog, message) from error
+            if kind != "IllegalArgumentException":
                 raise
 
 
@@ -165,17 +171,17 @@ def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
         commits.add(jvm.org.apache.iceberg.catalog.TableCommit.create(identifier, one.held.base, one.held.metadata))
     try:
         _rest(spark, name).commitTransaction(commits)
-    except Py4JJavaError as error:
-        kind, message = java_class(error), java_message(error)
+    except FAILURES as error:
+        kind, message = _told(error)
         if kind == CONFLICT:
             return False
         if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
             gone = next((one.name for one in moves if load_table(spark, one.name) is None), None)
             if gone is None:
-                raise _no_endpoint(name.catalog, error) from error
+                raise _no_endpoint(name.catalog, message) from error
             raise RunError(f"{gone.text} is gone: {message}; nothing was written.") from error
         if kind == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
-            raise _no_endpoint(name.catalog, error) from error
+            raise _no_endpoint(name.catalog, message) from error
         raise OutcomeUnknown(f"{kind}: {message}") from error
     return True
 
@@ -186,10 +192,17 @@ def _rest(spark: SparkSession, table: TableName) -> JavaRestCatalog:
     return cast("JavaRestCatalog", catalog)  # its row says so
 
 
-def _no_endpoint(catalog: Catalog, error: Py4JJavaError) -> InputError:
+def _told(error: Py4JJavaError | PySparkException) -> tuple[str, str]:
+    """The class of a Java exception, and the first line of its message."""
+    cause = next(java_causes(error))
+    kind = str(cause.getClass().getSimpleName())
+    return kind, (cause.getMessage() or kind).splitlines()[0]
+
+
+def _no_endpoint(catalog: Catalog, message: str) -> InputError:
     return InputError(
         f"the server of catalog {catalog.name!r} at {catalog.option('uri')} takes no commit of several tables (POST "
-        f"/v1/{{prefix}}/transactions/commit), which atomic=True needs: {java_message(error)}; nothing was written.",
+        f"/v1/{{prefix}}/transactions/commit), which atomic=True needs: {message}; nothing was written.",
         fix="leave atomic=True out: each table is then written exactly once by itself; or mirror into a catalog whose "
         "server has that endpoint.",
     )
