@@ -127,8 +127,8 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
             yield Place(catalog, proxy, by_puts, declared, nessie)
         else:
             uri = f"{proxy.uri}/iceberg"
-            catalog = Catalog.rest("lake", uri=uri, warehouse=nessie.warehouse_name, storage=storage)
-            declared = f'Catalog.rest("lake", uri="{uri}", warehouse="{nessie.warehouse_name}", {stored})'
+            catalog = Catalog.rest("lake", uri=uri, warehouse=nessie.warehouse, storage=storage)
+            declared = f'Catalog.rest("lake", uri="{uri}", warehouse="{nessie.warehouse}", {stored})'
             yield Place(catalog, proxy, by_transaction, declared, nessie)
 
 
@@ -348,8 +348,10 @@ class Silent(FaultProxy):
         answer = super().handle(request)
         if answer is None or "/v1/config" not in request.path:
             return answer
-        offered = {"endpoints": ["GET /v1/{prefix}/namespaces", "GET /v1/{prefix}/namespaces/{namespace}/tables"]}
-        body = json.dumps({"defaults": {}, "overrides": {}, **offered}).encode()
+        namespaces = "/v1/{prefix}/namespaces"
+        paths = ("", "/{namespace}", "/{namespace}/tables", "/{namespace}/tables/{table}")
+        offered = [f"{method} {namespaces}{path}" for method in ("GET", "POST") for path in paths]
+        body = json.dumps({"defaults": {}, "overrides": {}, "endpoints": offered}).encode()
         return Response(200, [("Content-Type", "application/json")], body)
 
 
