@@ -217,6 +217,7 @@ def states(place: Place) -> Iterator[dict[str, Any]]:
             yield found
 
 
+@pytest.mark.slow
 def test_tables_change_together(
     there: World,
     place: Place,
@@ -296,7 +297,11 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+QUICK = "503 after"
+CASES = [pytest.param(fault, marks=[] if fault == QUICK else pytest.mark.slow) for fault in FAULTS]
+
+
+@pytest.mark.parametrize("fault", CASES)
 def test_a_fault_around_the_commit(there: World, place: Place, database: Database, fault: str) -> None:
     pipeline = mirror(there, place, database)
     first(database)
@@ -313,6 +318,7 @@ def test_a_fault_around_the_commit(there: World, place: Place, database: Databas
         assert [len(there.load(f"{place.namespace}.{name}").snapshots()) for name in "ab"] == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["rest"], indirect=True)
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_server_that_breaks_off_within_the_commit(there: World, place: Place, database: Database, after: int) -> None:
@@ -329,6 +335,7 @@ def test_a_server_that_breaks_off_within_the_commit(there: World, place: Place, 
     assert control(there, place) == (1, heads(there, place))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["rest"], indirect=True)
 @pytest.mark.parametrize("status", [404, 405, 501])
 def test_a_server_without_the_endpoint(there: World, place: Place, database: Database, status: int) -> None:

@@ -185,7 +185,7 @@ class JointCommit:
         return left, done
 
     def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
-        names = ", ".join(change.sink.name.text for change in changes)
+        names = ", ".join(change.sink.name.text for change in changes) or "its control table"
         written = "a part of it was written, which the next start completes" if begun else "nothing was written"
         return RunError(
             f"batch {self._batch.number} conflicted with other writers of {names} in each of "
