@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.home import STATE_FOLDER
 from helios.catalog.keys import Key, Value
-from helios.catalog.rows import CatalogRow, Move, Moved
+from helios.catalog.rows import CatalogRow, Moved, Mover
 from helios.catalog.storages import STORAGES, file_uri
 from helios.errors import EnvironmentProblem
 
@@ -106,7 +106,7 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
         ) from error
 
 
-def _mover(folder: Callable[[Catalog], Path]) -> Move:
+def _mover(folder: Callable[[Catalog], Path]) -> Mover:
     """What moves tables to other metadata: conditional updates, as Iceberg's for one table, in one transaction."""
 
     def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:

@@ -52,7 +52,7 @@ class Moved(NamedTuple):
     order: int
 
 
-Move: TypeAlias = "Callable[[Catalog, Sequence[Moved], Callable[[Catalog], PyCatalog]], bool]"
+Mover: TypeAlias = "Callable[[Catalog, Sequence[Moved], Callable[[Catalog], PyCatalog]], bool]"
 
 
 class CatalogRow(NamedTuple):
@@ -91,7 +91,7 @@ class CatalogRow(NamedTuple):
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
-    move: Move | None = None
+    move: Mover | None = None
     transacts: bool = False
     apart: str = ""
     client: str | None = None

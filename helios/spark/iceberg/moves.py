@@ -19,11 +19,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from helios.catalog import rows
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.connections import client
 from helios.catalog.names import TableName
-from helios.catalog.rows import Moved
+from helios.catalog.rows import Moved, Mover
 from helios.catalog.spec import Catalog
 from helios.errors import InputError, RunError
 from helios.spark.iceberg.commit import CONFLICT, Held
@@ -98,7 +97,7 @@ def move(spark: SparkSession, moves: Sequence[Move]) -> bool:
 # the catalog moves tables to metadata
 
 
-def _moved(moved: rows.Move, moves: Sequence[Move]) -> bool:
+def _moved(moved: Mover, moves: Sequence[Move]) -> bool:
     written: list[str] = []
     try:
         for one in moves:
