@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from helios import Catalog, Cdc, Iceberg, Pipeline, Storage
-from helios.errors import HeliosError, InputError
+from helios.errors import HeliosError, InputError, RunError
 from helios.spark.iceberg import moves
 from helios.spark.sinks import joint
 from tests.kafka.changes import Database
@@ -344,6 +344,16 @@ def test_a_server_without_the_endpoint(there: World, place: Place, database: Dat
     with pytest.raises(InputError, match=r"catalog 'lake' .* takes no commit of several tables") as refused:
         there.run(mirror(there, place, database))
     assert "leave atomic=True out" in str(refused.value.fix)
+    assert [there.ids(f"{place.namespace}.{name}") for name in "ab"] == [[], []]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["rest"], indirect=True)
+def test_a_server_that_forbids_it(there: World, place: Place, database: Database) -> None:
+    first(database)
+    place.proxy.fail(answer_before(403), method="POST", when=place.commits)
+    with pytest.raises(RunError, match=r"catalog 'lake' refused a commit of 3 tables: Forbidden"):
+        there.run(mirror(there, place, database))
     assert [there.ids(f"{place.namespace}.{name}") for name in "ab"] == [[], []]
 
 

@@ -172,17 +172,28 @@ def _transacted(spark: SparkSession, moves: Sequence[Move]) -> bool:
         _rest(spark, name).commitTransaction(commits)
     except FAILURES as error:
         kind, message = _told(error)
-        if kind == CONFLICT:
-            return False
-        if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
-            gone = next((one.name for one in moves if load_table(spark, one.name) is None), None)
-            if gone is None:
-                raise _no_endpoint(name.catalog, message) from error
-            raise RunError(f"{gone.text} is gone: {message}; nothing was written.") from error
-        if kind == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
-            raise _no_endpoint(name.catalog, message) from error
-        raise OutcomeUnknown(f"{kind}: {message}") from error
+        if kind != CONFLICT:
+            raise _failure(spark, moves, kind, message) from error
+        return False
     return True
+
+
+def _failure(spark: SparkSession, moves: Sequence[Move], kind: str, message: str) -> Exception:
+    """The error for what the server answered, by the class and message of Iceberg's exception."""
+    catalog = moves[0].name.catalog
+    if kind == "NoSuchTableException":  # so the client takes any 404, that of an unknown path too
+        gone = next((one.name for one in moves if load_table(spark, one.name) is None), None)
+        if gone is None:
+            return _no_endpoint(catalog, message)
+        return RunError(f"{gone.text} is gone: {message}; nothing was written.")
+    if kind == "UnsupportedOperationException" or NO_ENDPOINT.match(message):
+        return _no_endpoint(catalog, message)
+    if kind == "ForbiddenException":
+        return RunError(
+            f"catalog {catalog.name!r} refused a commit of {len(moves)} tables: {message}; nothing was written.",
+            fix="let its user change several tables at once, and run again.",
+        )
+    return OutcomeUnknown(f"{kind}: {message}")
 
 
 def _rest(spark: SparkSession, table: TableName) -> JavaRestCatalog:
