@@ -108,7 +108,7 @@ def cluster(session: nox.Session) -> None:
 def kafka(session: nox.Session) -> None:
     """Topics of a real broker: values, registries, kills, brokers that are away."""
     _install(session)
-    session.run("python", "-m", "tests.services", "install", "kafka", success_codes=[0, 1])
+    session.run("python", "-m", "tests.services", "install", "kafka", "rest", "nessie", success_codes=[0, 1])
     session.run("pytest", "tests/kafka", *(f"--ignore={file}" for file in CDC), *session.posargs)
 
 

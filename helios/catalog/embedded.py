@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.home import STATE_FOLDER
 from helios.catalog.keys import Key, Value
-from helios.catalog.rows import CatalogRow, Moved
+from helios.catalog.rows import CatalogRow, Moved, Mover
 from helios.catalog.storages import STORAGES, file_uri
 from helios.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog as PyCatalog
+
     from helios.catalog.spec import Catalog
 
 BUSY_SECONDS = 60
@@ -104,10 +106,10 @@ def _prepare(catalog: Catalog, folder: Path) -> None:
         ) from error
 
 
-def _mover(folder: Callable[[Catalog], Path]) -> Callable[[Catalog, Sequence[Moved]], bool]:
+def _mover(folder: Callable[[Catalog], Path]) -> Mover:
     """What moves tables to other metadata: conditional updates, as Iceberg's for one table, in one transaction."""
 
-    def move(catalog: Catalog, tables: Sequence[Moved]) -> bool:
+    def move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
         import sqlite3
 
         with closing(sqlite3.connect(folder(catalog) / "catalog.db", timeout=BUSY_SECONDS, isolation_level=None)) as db:

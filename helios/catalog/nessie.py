@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
-from helios.catalog.rows import CatalogRow
+from helios.catalog.rows import CatalogRow, Moved
 from helios.catalog.storages import STORAGES
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog as PyCatalog
+
     from helios.catalog.spec import Catalog
 
 _REF = re.compile(r"[A-Za-z](((?![.]{2})[A-Za-z0-9./_-])*[A-Za-z0-9_-])?")
@@ -55,6 +58,14 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
     )
 
 
+def _move(catalog: Catalog, tables: Sequence[Moved], connect: Callable[[Catalog], PyCatalog]) -> bool:
+    from helios.catalog.clients.nessie import NessieCatalog
+
+    connected = connect(catalog)
+    assert isinstance(connected, NessieCatalog)  # this row says so
+    return connected.move(tables)
+
+
 def _fault(given: Given) -> Fault | None:
     ref = given.get("ref")
     if isinstance(ref, str) and not _REF.fullmatch(ref):
@@ -83,7 +94,7 @@ NESSIE = CatalogRow(
     storages=("local", "s3", "adls", "gcs"),
     fault=_fault,
     placed=True,
-    apart="Helios does not use its commits of several tables yet",
+    move=_move,
     client="helios.catalog.clients.nessie:NessieCatalog",
     gaps=(
         "files of tables are not removed by expiry: other branches may need them, and Nessie's own collector knows",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from urllib.parse import SplitResult
 
 from helios.catalog.keys import Fault, Given, Key, Value
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog as PyCatalog
+
     from helios.catalog.spec import Catalog
     from helios.catalog.storage import Storage
 
@@ -34,12 +36,23 @@ class Moved(NamedTuple):
         table: Its name.
         before: The metadata file that it has.
         after: The metadata file that it gets.
+        snapshot: The current snapshot in that; -1 if there is none.
+        schema: The id of the current schema in that.
+        spec: The id of the current partition spec in that.
+        order: The id of the current sort order in that.
     """
 
     namespace: tuple[str, ...]
     table: str
     before: str
     after: str
+    snapshot: int
+    schema: int
+    spec: int
+    order: int
+
+
+Mover: TypeAlias = "Callable[[Catalog, Sequence[Moved], Callable[[Catalog], PyCatalog]], bool]"
 
 
 class CatalogRow(NamedTuple):
@@ -56,9 +69,11 @@ class CatalogRow(NamedTuple):
         java: Java system properties of the driver that it needs, where its client takes no other setting.
         prepare: Creates what a writer needs, such as a folder; idempotent.
         database: The SQLite file whose `iceberg_tables` can be read in milliseconds, without SQLAlchemy.
-        move: Gives several tables their metadata, all or none; returns whether each had the metadata that it is said to
-            have. None where the catalog, or Helios, cannot.
-        apart: Why it cannot, where it cannot.
+        move: Gives several tables their metadata, all or none, with what connects to the catalog; returns whether each
+            had the metadata that it is said to have. What it raises leaves open whether they are moved. None where the
+            catalog, or Helios, cannot.
+        transacts: Whether its server takes a transaction of several tables, and writes their metadata itself.
+        apart: Why several tables cannot change together, where they cannot.
         client: The class of its PyIceberg client as "module:Class", where it is not PyIceberg's own.
         placed: Whether its warehouse must be a URI on its storage.
         temporary: Whether it, and the checkpoints of its pipelines, are removed when the process ends.
@@ -76,13 +91,19 @@ class CatalogRow(NamedTuple):
     java: Callable[[Catalog], dict[str, Value]] = lambda catalog: {}
     prepare: Callable[[Catalog], None] | None = None
     database: Callable[[Catalog], Path] | None = None
-    move: Callable[[Catalog, Sequence[Moved]], bool] | None = None
+    move: Mover | None = None
+    transacts: bool = False
     apart: str = ""
     client: str | None = None
     placed: bool = False
     temporary: bool = False
     extra: str | None = None
     gaps: tuple[str, ...] = ()
+
+    @property
+    def together(self) -> bool:
+        """Whether several tables change in one commit."""
+        return self.transacts or self.move is not None
 
 
 class StorageRow(NamedTuple):

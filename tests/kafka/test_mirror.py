@@ -183,7 +183,7 @@ def test_tables_that_change_together(
     moved = moves.move
     seen: list[dict[str, str]] = []
 
-    def dies(wanted: Any) -> bool:
+    def dies(*given: Any) -> bool:
         seen.append(pointers(world))
         raise RuntimeError("the driver died")
 
@@ -194,10 +194,10 @@ def test_tables_that_change_together(
     assert pointers(world) == seen[0]
     assert (world.ids("shop.a"), world.ids("shop.b")) == ([], [])
 
-    def beside_another(wanted: Any) -> bool:
+    def beside_another(*given: Any) -> bool:
         if not world.rows("shop.a", "name"):  # another writer comes before the first try
             world.sql("INSERT INTO local.shop.a VALUES (7, 'other')")
-        return moved(wanted)
+        return moved(*given)
 
     with monkeypatch.context() as patched:
         patched.setattr(joint, "move", beside_another)

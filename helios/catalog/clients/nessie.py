@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -25,6 +25,7 @@ from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import Response, Session
 
 from helios.catalog.clients.rest import Transport
+from helios.catalog.rows import Moved
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
@@ -75,15 +76,20 @@ class NessieCatalog(MetastoreCatalog):
                 return
             page = {"page-token": found["token"]}
 
-    def _content(self, name: Identifier) -> tuple[dict[str, Any] | None, str]:
-        """What is stored under a name, and the hash of the branch at which it is."""
-        found = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": [{"elements": list(name)}]})
-        contents = found.get("contents", [])
-        return contents[0]["content"] if contents else None, found["effectiveReference"]["hash"]
+    def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
+        """What is stored under names, and the hash of the branch at which it is."""
+        wanted = [{"elements": list(name)} for name in names]
+        found = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
+        contents = {tuple(one["key"]["elements"]): one["content"] for one in found.get("contents", [])}
+        return contents, found["effectiveReference"]["hash"]
 
-    def _commit(self, message: str, at: str, operation: dict[str, Any]) -> None:
+    def _content(self, name: Identifier) -> tuple[dict[str, Any] | None, str]:
+        contents, at = self._contents([name])
+        return contents.get(name), at
+
+    def _commit(self, message: str, at: str, *operations: dict[str, Any]) -> None:
         body = {"commitMeta": {"message": message, "properties": {"application-type": "iceberg"}}}
-        self._call("POST", f"{self._tree}@{at}/history/commit", json={**body, "operations": [operation]})
+        self._call("POST", f"{self._tree}@{at}/history/commit", json={**body, "operations": operations})
 
     def _put(self, name: Identifier, table: StagedTable, known: dict[str, Any], at: str, message: str) -> None:
         metadata = table.metadata
@@ -97,6 +103,25 @@ class NessieCatalog(MetastoreCatalog):
             **({"id": known["id"]} if "id" in known else {}),
         }
         self._commit(message, at, {"type": "PUT", "key": {"elements": list(name)}, "content": content})
+
+    def move(self, tables: Sequence[Moved]) -> bool:
+        """Gives tables other metadata in one commit of the branch, all or none.
+
+        Returns:
+            Whether they have it; not, where one of them has had another commit.
+        """
+        names = {(*one.namespace, one.table): one for one in tables}
+        contents, at = self._contents([*names])
+        if not _all_at(contents, {name: one.before for name, one in names.items()}):
+            return False
+        puts = [_put(name, contents[name]["id"], one) for name, one in names.items()]
+        try:
+            self._commit(f"update {len(puts)} tables", at, *puts)
+        except CommitFailedException:
+            # A gateway that sent it twice gets this too, where the first one was applied.
+            contents, _ = self._contents([*names])
+            return _all_at(contents, {name: one.after for name, one in names.items()})
+        return True
 
     # Namespaces
 
@@ -225,6 +250,25 @@ class NessieCatalog(MetastoreCatalog):
 
     def register_view(self, identifier: str | Identifier, metadata_location: str) -> Any:
         raise NotImplementedError
+
+
+def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Identifier, str]) -> bool:
+    """Whether tables have their metadata at certain locations."""
+    return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
+
+
+def _put(name: Identifier, id: str, table: Moved) -> dict[str, Any]:
+    """The operation that gives a table other metadata; Nessie refuses it where the table has changed meanwhile."""
+    content = {
+        "type": TABLE,
+        "id": id,
+        "metadataLocation": table.after,
+        "snapshotId": table.snapshot,
+        "schemaId": table.schema,
+        "specId": table.spec,
+        "sortOrderId": table.order,
+    }
+    return {"type": "PUT", "key": {"elements": list(name)}, "content": content}
 
 
 def _refused(response: Response) -> Exception:

@@ -42,8 +42,8 @@ def mirror_problems(pipeline: Pipeline, sink: IcebergSink) -> Iterator[HeliosErr
 def atomic_problems(sink: IcebergSink, catalog: Catalog) -> Iterator[HeliosError]:
     """The problem of tables that are to change together, in a catalog that cannot do that."""
     row = CATALOGS[catalog.type]
-    if isinstance(sink, MirrorSink) and sink.atomic and row.move is None:
-        able = ", ".join(name for name, one in CATALOGS.items() if one.move is not None)
+    if isinstance(sink, MirrorSink) and sink.atomic and not row.together:
+        able = ", ".join(name for name, one in CATALOGS.items() if one.together)
         yield DeclarationError(
             f"{sink.label()}: atomic=True needs a catalog that changes several tables in one commit, and "
             f"{catalog.name!r} is of the type {catalog.type}: {row.apart}.",

@@ -35,7 +35,7 @@ def load_table(spark: SparkSession, table: TableName) -> JavaTable | None:
     Raises:
         StaleReplica: This replica of the catalog shows an older state than the run has seen.
     """
-    catalog, identifier = _catalog(spark, table)
+    catalog, identifier = catalog_of(spark, table)
     found: JavaTable | None = None
     try:
         found = catalog.loadTable(identifier)
@@ -66,7 +66,7 @@ def create_table(
         sort: Its sort order.
     """
     jvm = classes()
-    catalog, identifier = _catalog(spark, table)
+    catalog, identifier = catalog_of(spark, table)
     namespace = identifier.namespace()
     try:
         if not catalog.namespaceExists(namespace):
@@ -159,7 +159,7 @@ def replace_sort_order(spark: SparkSession, table: JavaTable, terms: Sequence[So
         _sorted(table.replaceSortOrder().caseSensitive(False), terms).commit()
 
 
-def _catalog(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTableIdentifier]:
+def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTableIdentifier]:
     """Iceberg's catalog object of a session, and a table's identifier in it."""
     jvm = classes()
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
@@ -171,7 +171,7 @@ def _catalog(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, JavaTa
 
 def named_after(spark: SparkSession, table: TableName) -> list[TableName]:
     """The tables beside a table whose names are its name, `_` and something more; of a namespace all."""
-    catalog, identifier = _catalog(spark, table)
+    catalog, identifier = catalog_of(spark, table)
     if not catalog.namespaceExists(identifier.namespace()):
         return []
     names = [str(one.name()) for one in listed(catalog.listTables(identifier.namespace()))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -17,7 +18,7 @@ from typing_extensions import override
 from helios.errors import InputError
 from helios.model.mirror import MirrorSink as Declared
 from helios.plan.properties import METADATA_FILES
-from helios.spark.iceberg import freshness, tables
+from helios.spark.iceberg import freshness, moves, tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
@@ -25,7 +26,7 @@ from helios.spark.sinks.joint import Change, JointCommit
 from helios.spark.sinks.many_tables import combined
 from helios.spark.sinks.mirror import CONTROL, MirrorSink, StagedTable
 from helios.spark.sinks.options import Commit, CommitOptions
-from helios.spark.sinks.protocol import Found, Outcome, Staged
+from helios.spark.sinks.protocol import Found, Outcome, Partial, Staged
 from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
 from helios.spark.sinks.table import TableSink
 from helios.table.ledger import Record
@@ -45,6 +46,7 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def verify(self) -> None:
+        moves.verify(self.context.spark, self._name(CONTROL))
         super().verify()
         self._control = self._open_control()
 
@@ -91,8 +93,17 @@ class AtomicMirrorSink(MirrorSink):
 
     @override
     def find(self, batch: Batch) -> Outcome:
-        commit = self._found(self._control, batch) if batch.replayed and not self._reruns() else None
-        return Found(commit) if commit is not None else super().find(batch)
+        if not batch.replayed or self._reruns():
+            return super().find(batch)
+        commit = self._found(self._control, batch)
+        if commit is not None:
+            return Found(commit)
+        outcome = super().find(batch)
+        if not isinstance(outcome, Found):
+            return outcome
+        # Its server broke off within a commit: the control table still lacks the batch.
+        manifest = self.context.checkpoint.routes(batch.number)
+        return Partial(tuple(self._name(value).text for value in (manifest["values"] if manifest else ())))
 
     # committing
 
@@ -105,11 +116,12 @@ class AtomicMirrorSink(MirrorSink):
             if part.staged is not None and part.staged.write is not None
         ]
         commits = [part.found for part in parts if part.found is not None]
-        if changes:
+        begun = bool(commits) and self._found(self._control, staged.batch) is None
+        if changes or begun:
             spark, batch = staged.rows.df.sparkSession, staged.batch
-            joint = JointCommit(spark, self.context.options(), lambda made: self._last_change(spark, batch, made))
-            with changes[0].sink.failures_observed():
-                commits += joint.commit(changes)
+            joint = JointCommit(spark, batch, self.context.options(), partial(self._last_change, spark, batch))
+            with self._control.failures_observed():
+                commits += joint.commit(changes, begun=begun)
             for change in changes:
                 freshness.verify(change.sink.name, change.sink.table)
         if not commits or any(not commit.again for commit in commits):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import RunError
 from helios.spark.iceberg.added_files import AddedFiles
 from helios.spark.iceberg.commit import CommitRetries
-from helios.spark.iceberg.moves import Move, move
+from helios.spark.iceberg.moves import Move, OutcomeUnknown, move
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.sinks.ledger import LOOKUP_SECONDS
 from helios.spark.sinks.options import Commit, CommitOptions, counted
-from helios.spark.sinks.protocol import Write
+from helios.spark.sinks.protocol import Found, Write
 from helios.spark.sinks.table import TableSink
 from helios.table.positions import Batch
 
@@ -29,6 +31,15 @@ class Change:
     sink: TableSink
     batch: Batch
     write: Write
+
+    def found(self) -> Commit | None:
+        """The batch's commit in the table, as it is now.
+
+        Raises:
+            HeliosError: Another driver has written.
+        """
+        outcome = self.sink.find(replace(self.batch, replayed=True))
+        return outcome.commit if isinstance(outcome, Found) else None
 
 
 Last = Callable[[dict[str, int]], tuple[Change, CommitOptions]]
@@ -49,59 +60,74 @@ class _Applied:
     def snapshot(self) -> int:
         return int(self.made[0].snapshotId())
 
+    def landed(self) -> bool:
+        """Whether it is in its table now."""
+        found = self.change.found()
+        return found is not None and found.snapshot == self.snapshot
+
+    def committed(self) -> Commit:
+        """Its commit, once it is in its table."""
+        self.change.sink.ledger.guard.landed(self.change.batch.number, self.snapshot)
+        return replace(counted(self.made, self.pending.rows), write_seconds=self.seconds)
+
 
 class JointCommit:
     """The commit of a batch's tables, all or none.
 
+    A server may have applied what it refuses as sent twice, or, where it breaks its protocol, a part of it: after a
+    failure each table is looked at, and what it has is not written again.
+
     Args:
         spark: The session of the batch.
+        batch: The batch.
         options: How it is committed.
         last: What is written last.
     """
 
-    def __init__(self, spark: SparkSession, options: CommitOptions, last: Last) -> None:
+    def __init__(self, spark: SparkSession, batch: Batch, options: CommitOptions, last: Last) -> None:
         self._spark = spark
+        self._batch = batch
         self._options = options
         self._last = last
 
-    def commit(self, changes: Sequence[Change]) -> list[Commit]:
+    def commit(self, changes: Sequence[Change], *, begun: bool = False) -> list[Commit]:
         """Commits changes that none of the tables has; none where they change nothing.
 
+        Args:
+            changes: The changes.
+            begun: Whether a part of the batch is committed already: the last is then written even alone.
+
         Raises:
-            RunError: The commit failed, or conflicted with other writers in each try.
+            RunError: The commit failed, conflicted with other writers in each try, or its outcome is unknown.
         """
         retries, started = self._options.retries(), time.monotonic()
+        done: list[Commit] = []
         while True:
             self._options.verify()
             applied: list[_Applied] = []
             conflict = "another commit came before"
             try:
-                self._apply(changes, applied)
+                self._apply(changes, applied, last=begun or bool(done))
                 moves = [Move(one.change.sink.name, one.pending.hold()) for one in applied]
             except BaseException as error:
-                _discard(applied)
+                for one in applied:
+                    one.files.delete()
                 if not isinstance(error, Py4JJavaError) or java_class(error) not in CONFLICTS:
                     raise
-                conflict = java_message(error)
+                conflict, applied = java_message(error), []
             else:
-                if not moves or move(moves):
-                    return self._committed(applied, retries, started)
-                _discard(applied)
-            for change in changes:
-                change.sink.find(replace(change.batch, replayed=True))  # raises if another driver has written
+                if not applied or self._moved(moves, applied):
+                    return [*done, *self._committed(applied, retries, started)]
+            changes, found = self._left(changes, applied)
+            done += found
             if not retries.wait():
-                names = ", ".join(change.sink.name.text for change in changes)
-                raise RunError(
-                    f"batch {changes[0].batch.number} conflicted with other writers of {names} in each of "
-                    f"{self._options.retry.retries + 1} tries; nothing was written: {conflict}.",
-                    fix="run again when the tables are quieter, or allow more tries with .retry(retries=).",
-                )
+                raise self._conflict_error(changes, conflict, begun=begun or bool(done))
 
-    def _apply(self, changes: Sequence[Change], applied: list[_Applied]) -> None:
-        """Writes changes into transactions, and the last one if there are any."""
+    def _apply(self, changes: Sequence[Change], applied: list[_Applied], *, last: bool) -> None:
+        """Writes changes into transactions, and the last one if there are any, or if it is due."""
         for change in changes:
             applied += self._applied(change, self._options)
-        if applied:
+        if applied or last:
             applied += self._applied(*self._last({one.change.sink.name.text: one.snapshot for one in applied}))
 
     def _applied(self, change: Change, options: CommitOptions) -> list[_Applied]:
@@ -116,19 +142,61 @@ class JointCommit:
         pending.record(ledger.key, lambda sequence: ledger.record_of(batch, newest, sequence).as_json(), made)
         return [_Applied(change, pending, made, files, seconds)]
 
+    def _moved(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
+        """Whether all are committed; not, where another commit has come before.
+
+        Raises:
+            RunError: That is unknown: then no file is deleted.
+        """
+        try:
+            return move(self._spark, moves) or all(one.landed() for one in applied)
+        except OutcomeUnknown as error:
+            for pause in LOOKUP_SECONDS:
+                time.sleep(pause)
+                with suppress(Py4JError):  # the catalog is still away
+                    if all(one.landed() for one in applied):
+                        return True
+            names = ", ".join(one.change.sink.name.text for one in applied)
+            raise RunError(
+                f"the outcome of batch {self._batch.number} is unknown: {error}. It is not in each of {names} now.",
+                fix="run again: the batch is looked up before it is written.",
+            ) from error
+
+    def _left(self, changes: Sequence[Change], applied: Sequence[_Applied]) -> tuple[list[Change], list[Commit]]:
+        """The changes of a refused try that are not in their tables, and the commits of those that are.
+
+        Raises:
+            HeliosError: Another driver has written.
+        """
+        tried = {one.change.sink.name: one for one in applied}
+        left: list[Change] = []
+        done: list[Commit] = []
+        for change in (*changes, *(one.change for one in applied[-1:])):
+            found, one = change.found(), tried.get(change.sink.name)
+            landed = one is not None and found is not None and found.snapshot == one.snapshot
+            if one is not None and not landed and (found is None or found.snapshot is not None):
+                one.files.delete()
+            if change not in changes:
+                continue
+            if found is None:
+                left.append(change)
+            else:
+                done.append(one.committed() if one is not None and landed else found)
+        return left, done
+
+    def _conflict_error(self, changes: Sequence[Change], conflict: str, *, begun: bool) -> RunError:
+        names = ", ".join(change.sink.name.text for change in changes) or "its control table"
+        written = "a part of it was written, which the next start completes" if begun else "nothing was written"
+        return RunError(
+            f"batch {self._batch.number} conflicted with other writers of {names} in each of "
+            f"{self._options.retry.retries + 1} tries; {written}: {conflict}.",
+            fix="run again when the tables are quieter, or allow more tries with .retry(retries=).",
+        )
+
     def _committed(self, applied: Sequence[_Applied], retries: CommitRetries, started: float) -> list[Commit]:
-        commits: list[Commit] = []
-        for one in applied:
-            one.change.sink.ledger.guard.landed(one.change.batch.number, one.snapshot)
-            commits.append(replace(counted(one.made, one.pending.rows), write_seconds=one.seconds))
+        commits = [one.committed() for one in applied]
         if not commits:
             return []
         # The last is no row of the batch: its commit stands for the time and the tries of all.
         passed = max(0.0, time.monotonic() - started - sum(one.seconds for one in applied))
         return [*commits[:-1], Commit(commits[-1].snapshot, retries=retries.used, commit_seconds=passed)]
-
-
-def _discard(applied: Sequence[_Applied]) -> None:
-    """Deletes the files of transactions that are not committed."""
-    for one in applied:
-        one.files.delete()

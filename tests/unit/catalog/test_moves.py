@@ -11,6 +11,7 @@ import pytest
 
 from helios import Catalog
 from helios.catalog.catalogs import CATALOGS
+from helios.catalog.connections import client
 from helios.catalog.rows import Moved
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -31,17 +32,21 @@ def pointers(folder: Path) -> dict[str, tuple[str, str | None]]:
         return {name: (now, before) for name, now, before in rows.fetchall()}
 
 
+def moved(table: str, before: str, after: str) -> Moved:
+    return Moved(("a", "b"), table, before, after, snapshot=-1, schema=0, spec=0, order=0)
+
+
 def test_all_tables_move_or_none(catalog: Catalog, tmp_path: Path) -> None:
     move = CATALOGS["local"].move
     assert move is not None
     (one, _), (two, _) = (pointers(tmp_path)[name] for name in ("one", "two"))
     before = pointers(tmp_path)
-    assert not move(catalog, [Moved(("a", "b"), "one", one, "x"), Moved(("a", "b"), "two", "stale", "y")])
-    assert not move(catalog, [Moved(("a", "b"), "one", one, "x"), Moved(("a", "b"), "gone", two, "y")])
+    assert not move(catalog, [moved("one", one, "x"), moved("two", "stale", "y")], client)
+    assert not move(catalog, [moved("one", one, "x"), moved("gone", two, "y")], client)
     assert pointers(tmp_path) == before
-    assert move(catalog, [Moved(("a", "b"), "one", one, "x"), Moved(("a", "b"), "two", two, "y")])
+    assert move(catalog, [moved("one", one, "x"), moved("two", two, "y")], client)
     assert pointers(tmp_path) == {"one": ("x", one), "two": ("y", two)}
 
 
 def test_every_catalog_says_why_its_tables_cannot_move_together() -> None:
-    assert {name for name, row in CATALOGS.items() if (row.move is None) != bool(row.apart)} == set()
+    assert {name for name, row in CATALOGS.items() if row.together == bool(row.apart)} == set()

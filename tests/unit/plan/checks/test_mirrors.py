@@ -81,16 +81,11 @@ def test_what_check_refuses(problems: Callable[..., list[str]], pipeline: Pipeli
 @pytest.mark.parametrize(
     ("catalog", "why"),
     [
-        (Catalog.rest("c", uri="http://localhost:1"), "no server that was tried here applies it as one"),
         (
             Catalog.hive("c", uri="thrift://h:1", warehouse="s3://b/w"),
             "a metastore changes one table at a time",
         ),
         (Catalog.glue("c", warehouse="s3://b/w"), "Glue changes one table at a time"),
-        (
-            Catalog.nessie("c", uri="http://localhost:1", warehouse="s3://b/w"),
-            "does not use its commits of several tables yet",
-        ),
     ],
 )
 def test_tables_that_change_together_need_a_catalog_that_can(
@@ -99,7 +94,20 @@ def test_tables_that_change_together_need_a_catalog_that_can(
     sink = Iceberg.mirror("shop", catalog=catalog, atomic=True).checkpoint("/tmp/checkpoint")
     [problem] = [one for one in problems(CHANGES >> sink) if "atomic=True" in one]
     assert why in problem
-    assert "of the type local, memory" in problem
+    assert "of the type local, memory, rest, nessie" in problem
+
+
+@pytest.mark.parametrize(
+    "catalog",
+    [
+        Catalog.rest("c", uri="http://localhost:1"),
+        Catalog.nessie("c", uri="http://localhost:1", warehouse="file:///tmp/w"),
+        Catalog.memory("c"),
+    ],
+)
+def test_tables_may_change_together_in_catalogs_that_can(problems: Callable[..., list[str]], catalog: Catalog) -> None:
+    sink = Iceberg.mirror("shop", catalog=catalog, atomic=True).checkpoint("/tmp/checkpoint")
+    assert not [one for one in problems(CHANGES >> sink) if "atomic=True" in one]
 
 
 def test_two_mirrors_of_one_namespace_need_names(problems: Callable[..., list[str]]) -> None:
