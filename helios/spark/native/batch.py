@@ -7,7 +7,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -15,13 +15,17 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
+from helios.native.storage import delete, is_local, sweep
+from helios.native.task import Stores
 from helios.native.work import InputFile, Target, Work
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList, JavaObject
 from helios.spark.native.fields import absent, fields_of
+from helios.spark.native.stores import Store, store_of
 
 SHARE = 8 << 20
 """Bytes below which a task is not worth its start."""
@@ -37,11 +41,13 @@ class SourceFiles:
 
     Attributes:
         table: The table that they are of.
+        catalog: Its catalog.
         tasks: A scan task for each.
         read: Called once they have been read.
     """
 
     table: JavaTable
+    catalog: Catalog
     tasks: JavaList[JavaFileScanTask]
     read: Callable[[], None] = field(default=lambda: None, compare=False)
 
@@ -54,14 +60,27 @@ class Written:
         folder: Where they are, and in folders below.
         name: The beginning of their names.
         files: What the table's metadata says of each, as JSON.
+        store: The store that they are on.
     """
 
     folder: str
     name: str
     files: tuple[str, ...] = ()
+    store: Store = field(default_factory=Store)
 
-    def delete(self) -> None:
-        """Deletes them, also those of tasks that could not delete their own."""
+    def delete(self, known: Sequence[str] = ()) -> None:
+        """Deletes them, also those of tasks that could not delete their own.
+
+        Args:
+            known: Their paths, where all are known: of a large table on a store they are a long list to look through.
+        """
+        if not is_local(self.folder):
+            known = known or [json.loads(one)["file-path"] for one in self.files]
+            for path in known:
+                delete(path, self.store.properties)
+            if not known:
+                sweep(self.folder, f"{self.name}-", self.store.properties)
+            return
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
             if os.path.exists(path):
                 os.unlink(path)
@@ -74,11 +93,13 @@ class NativeBatch:
     Attributes:
         files: Its files.
         program: Its steps.
+        catalog: The catalog of the table that is written.
         told: Called with the reason where Spark does it after all.
     """
 
     files: SourceFiles
     program: Program
+    catalog: Catalog
     told: Callable[[str], None]
 
     def matches(self, schema: StructType) -> bool:
@@ -86,28 +107,38 @@ class NativeBatch:
         found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
         return found == self.program.columns
 
-    def write(self, spark: SparkSession, target: Target) -> Written:
+    def write(self, spark: SparkSession, target: Target, store: Store) -> Written:
         """Writes the files of the target.
+
+        Args:
+            spark: The session of the batch.
+            target: The table.
+            store: The store that it is on.
 
         Raises:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
         work = self._work(name, target).to_json()
-        shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
-        written = Written(target.folder, name)
+        source = store_of(self.files.table, self.files.catalog)
+        shares = shared(self._inputs(source), spark.sparkContext.defaultParallelism)
+        written = Written(target.folder, name, store=store)
         if not shares:
             return written
         try:
-            found = [json.loads(text) for text in _run(spark, work, shares)]
-            refused = next((one["refused"] for one in found if "refused" in one), None)
-            if refused is not None:
-                raise NotNative(refused)
+            found = [json.loads(text) for text in _run(spark, work, shares, (source.properties, store.properties))]
         except BaseException:
             written.delete()
             raise
+        files = [file for one in found for file in one.get("files", ())]
+        refused = next((one["refused"] for one in found if "refused" in one), None)
+        if refused is not None:
+            # Who refuses has deleted what it wrote.
+            if files or is_local(target.folder):
+                written.delete([file["file-path"] for file in files])
+            raise NotNative(refused)
         self.files.read()
-        return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
+        return replace(written, files=tuple(map(json.dumps, files)))
 
     def _work(self, name: str, target: Target) -> Work:
         table = self.files.table
@@ -117,11 +148,11 @@ class NativeBatch:
         missing = absent(table, fields)
         return Work(name, self.program, ids, target, tuple(column for column, id in ids.items() if id in missing))
 
-    def _inputs(self) -> list[InputFile]:
+    def _inputs(self, store: Store) -> list[InputFile]:
         """The files, as tasks read them.
 
         Raises:
-            NotNative: They are not parquet files on a local disk, or have deletes by equality.
+            NotNative: They are not parquet files that tasks can reach, or have deletes by equality.
         """
         tasks = self.files.tasks
         count = int(tasks.size())
@@ -129,45 +160,27 @@ class NativeBatch:
             raise NotNative(f"a batch has more than {MOST_FILES:,} files")
         # It counts the deletes of each task as files, too.
         plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
-        return [_input(task, plain) for task in tasks.toArray()]
+        return [_input(task, plain, store) for task in tasks.toArray()]
 
 
-def _input(task: JavaFileScanTask, plain: bool) -> InputFile:
+def _input(task: JavaFileScanTask, plain: bool, store: Store) -> InputFile:
     file = task.file()
     if str(file.format()) != "PARQUET":
         raise NotNative(f"files of the source are {str(file.format()).lower()}")
     location = str(file.location())
     size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(map(_delete, listed(task.deletes())))
-    return InputFile(local_path(location), size, rows, location, deletes)
+    deletes = () if plain else tuple(_delete(one, store) for one in listed(task.deletes()))
+    return InputFile(store.path(location), size, rows, location, deletes)
 
 
-def _delete(file: JavaDeleteFile) -> tuple[str, int | None, int]:
+def _delete(file: JavaDeleteFile, store: Store) -> tuple[str, int | None, int]:
     content, form = str(file.content()), str(file.format())
     if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
         raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
-    path = local_path(str(file.location()))
+    path = store.path(str(file.location()))
     if form == "PARQUET":
         return path, None, int(file.fileSizeInBytes())
     return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
-
-
-def local_path(location: str) -> str:
-    """The path of a file on the local disk.
-
-    Raises:
-        NotNative: It is elsewhere.
-
-    Examples:
-        >>> local_path("file:/data/a.parquet"), local_path("file:///data/a.parquet"), local_path("/data/a.parquet")
-        ('/data/a.parquet', '/data/a.parquet', '/data/a.parquet')
-    """
-    scheme, colon, rest = location.partition(":")
-    if location.startswith("/"):
-        return location
-    if not colon or scheme != "file":
-        raise NotNative(f"the files are on {scheme}, and it knows local disks alone")
-    return "/" + rest.lstrip("/")
 
 
 def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
@@ -191,14 +204,14 @@ def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
     return shares
 
 
-def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[str]:
+def _run(spark: SparkSession, work: str, shares: list[list[InputFile]], stores: Stores) -> list[str]:
     plain = [[astuple(file) for file in share] for share in shares]
     rdd = spark.sparkContext.parallelize(plain, len(plain))
-    # Pickled by value: an executor without Helios answers too.
-    return rdd.mapPartitions(_task_of(work)).collect()
+    # Pickled by value: an executor without Helios answers too. Keys of stores go with it, as with Iceberg's own tasks.
+    return rdd.mapPartitions(_task_of(work, stores)).collect()
 
 
-def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
+def _task_of(work: str, stores: Stores) -> Callable[[Iterable[Any]], Iterator[str]]:
     def task(shares: Iterable[Any]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
@@ -210,7 +223,7 @@ def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
         for index, share in enumerate(shares):
-            yield run(work, share, f"{attempt:05}-{index}")
+            yield run(work, share, f"{attempt:05}-{index}", stores)
 
     return task
 

@@ -14,8 +14,8 @@ from helios.plan.native.rules import FLAT
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.native.batch import local_path
 from helios.spark.native.fields import fields_of, texts
+from helios.spark.native.stores import Store
 
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
 ZSTD_LEVEL = 3
@@ -45,12 +45,15 @@ MEANS = {
 HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
 
 
-def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, str], schema: StructType) -> Target:
+def target_of(
+    spark: SparkSession, table: JavaTable, store: Store, properties: JavaMap[str, str], schema: StructType
+) -> Target:
     """The table, as tasks need it.
 
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
+        store: The store that it is on.
         properties: What writers follow, whatever the table itself says.
         schema: The columns of the batch, which are the table's.
 
@@ -66,7 +69,7 @@ def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, st
     level = known.get(PARQUET + "compression-level")
     made = str(table.locationProvider().newDataLocation("x"))
     return Target(
-        folder=local_path(made.removesuffix("/x")),
+        folder=store.path(made.removesuffix("/x")),
         spec=int(table.spec().specId()),
         columns=columns,
         partition=_partition(table, columns),

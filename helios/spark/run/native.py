@@ -45,7 +45,7 @@ def native_batch(
             raise NotNative(f"{source.read_plan.name} has no files of its own")
         fields = source.schema().fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(source.files(span), _program(plan.stream, schema), told)
+        return NativeBatch(source.files(span), _program(plan.stream, schema), plan.write.table.catalog, told)
     except NotNative as reason:
         told(str(reason))
         return None

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from helios.catalog.spec import Catalog
 from helios.errors import HeliosError, RunError
 from helios.model.source import IcebergSource
 from helios.native.program import NotNative
@@ -296,17 +297,22 @@ class IcebergReader(SpanSource):
         # As the rows are declared: a whole state first, then files, which are counted there.
         whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
         if not whole:
-            return SourceFiles(table, self._snapshots.tasks(table, found)[0])
+            return SourceFiles(table, self._catalog, self._snapshots.tasks(table, found)[0])
         state = self._state_files(table, found.state)
         state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
         return state
+
+    @property
+    def _catalog(self) -> Catalog:
+        assert self.read_plan.table is not None
+        return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> SourceFiles:
         """The data files of a state, which are counted once they are read."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
-        return SourceFiles(table, tasks, lambda: record(replace(seen, total=0, whole=())))
+        return SourceFiles(table, self._catalog, tasks, lambda: record(replace(seen, total=0, whole=())))
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:
