@@ -27,6 +27,8 @@ ROW = "__helios_row"
 """The column of a file's row numbers, where rows are deleted or no column of the file is read."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """Types of columns that have been promoted since; decimals, too, whose precision has grown."""
+SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
+"""What Spark notes in a footer: its version, and that times are of the calendar that it had before 3.0."""
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -97,7 +99,7 @@ def _scanned(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[st
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
-        columns = found(parquet, file, work)
+        columns, count = found(parquet, file, work), parquet.metadata.num_rows
     numbered = gone or all(column.stored is None for column in columns)
     rows = pl.scan_parquet(
         file.path,
@@ -109,7 +111,7 @@ def _scanned(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[st
         row_index_name=ROW if numbered else None,
     )
     made = _computed(rows, columns, gone, work)
-    if file.rows * len(columns) <= VALUES:
+    if count * len(columns) <= VALUES:
         yield made.collect()
     else:
         yield from made.collect_batches(chunk_size=_rows(work), maintain_order=True)
@@ -170,6 +172,9 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
     Raises:
         NotNative: A column is missing or of another type, or the file has another number of rows.
     """
+    flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
+    if file.group is not None:
+        return _named(parquet, flat, work.groups[file.group], work)
     if parquet.metadata.num_rows != file.rows:
         raise NotNative("a file has other rows than the table's metadata says")
     known = {}
@@ -179,7 +184,6 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
             known[int(number)] = field.name
     if not known:
         raise NotNative("a file has no field ids")
-    flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
     columns = []
     for name, kind in work.program.read:
         stored = known.get(work.ids[name])
@@ -192,15 +196,47 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
     return columns
 
 
+def _named(
+    parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
+) -> list[Found]:
+    """The columns that are read, of a file of no table, as Spark reads its footer.
+
+    Raises:
+        NotNative: The footer says another type, or that Spark takes its times for those of another calendar.
+    """
+    noted = parquet.metadata.metadata or {}
+    if noted.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in noted):
+        raise NotNative("a file was written in the calendar of an old Spark")
+    columns = []
+    for name, kind in work.program.read:
+        own = names[name]
+        if own is None:
+            columns.append(Found(name, kind, None, kind))
+            continue
+        stored, made = own
+        if _made(flat.get(stored), stored, kind) != made:
+            raise NotNative(f"a file has the column {stored} in another form than {made}")
+        columns.append(Found(name, kind, stored, made))
+    return columns
+
+
 def _made(column: Any, name: str, kind: str) -> str:
     """The type of a file's column, which is read as one of the type that the table has now."""
     made = kind_of(column) if column is not None else None
-    if made is None or not (made == kind or (made, kind) in WIDENED or _wider(made, kind)):
+    if made is None or not widens(made, kind):
         raise NotNative(f"a file has the column {name} in another form than {kind}")
     return made
 
 
-def _wider(made: str, kind: str) -> bool:
+def widens(made: str, kind: str) -> bool:
+    """Whether a type is another one, or may have become it by promotion.
+
+    Examples:
+        >>> widens("int", "bigint"), widens("decimal(9,2)", "decimal(12,2)"), widens("bigint", "int")
+        (True, True, False)
+    """
+    if made == kind or (made, kind) in WIDENED:
+        return True
     if not (made.startswith("decimal(") and kind.startswith("decimal(")):
         return False
     (before, scale), (after, now) = (one[len("decimal(") : -1].split(",") for one in (made, kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,18 +15,20 @@ class InputFile:
     """A data file that a task reads.
 
     Attributes:
-        path: Its path on the local disk.
+        path: Its path on the local disk, or its URI on a store.
         size: Its bytes.
-        rows: Its rows, as the table's metadata counts them.
+        rows: Its rows, as the table's metadata counts them; None for a file of no table.
         location: What position deletes call it.
         deletes: The files of its deleted rows: path, and of a deletion vector where it begins and how long it is.
+        group: Of a file of no table: which of the work's groups says what it calls its columns.
     """
 
     path: str
     size: int
-    rows: int
+    rows: int | None = None
     location: str = ""
     deletes: tuple[tuple[str, int | None, int], ...] = ()
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class Work:
         ids: The field ids of the columns that are read, by name.
         absent: Those of them that are null in files that were written before they came.
         target: The table that is written.
+        groups: What the files of each group call the columns, with their Spark types; None where they lack them.
     """
 
     name: str
@@ -106,10 +110,17 @@ class Work:
     ids: dict[str, int]
     target: Target
     absent: tuple[str, ...] = ()
+    groups: tuple[Mapping[str, Sequence[str] | None], ...] = ()
 
     def to_json(self) -> str:
         """The work as JSON."""
-        plain = {"name": self.name, "ids": self.ids, "absent": self.absent, "target": asdict(self.target)}
+        plain = {
+            "name": self.name,
+            "ids": self.ids,
+            "absent": self.absent,
+            "target": asdict(self.target),
+            "groups": self.groups,
+        }
         return json.dumps({**plain, "program": self.program.to_json()})
 
     @classmethod
@@ -120,4 +131,5 @@ class Work:
         columns = tuple(Column(**column) for column in target.pop("columns"))
         partition = tuple(Partition(**field) for field in target.pop("partition"))
         made = Target(columns=columns, partition=partition, **target)
-        return cls(found["name"], Program.parse(found["program"]), found["ids"], made, tuple(found["absent"]))
+        program, groups = Program.parse(found["program"]), tuple(found["groups"])
+        return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups)

@@ -57,6 +57,8 @@ def _check(plan: Plan) -> None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
+    if any(str(column.kind) == "unknown" for column in read.schema.columns):
+        raise NotNative("the types of the source's columns are known only at run")
     # Only where the engine is asked for.
     from helios.native.partitions import TAKES
     from helios.plan.native.steps import program_of

@@ -20,36 +20,17 @@ from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
 from helios.native.task import Stores
 from helios.native.work import InputFile, Target, Work
-from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.jvm.types.java import JavaList, JavaObject
-from helios.spark.native.fields import absent, fields_of
-from helios.spark.native.stores import Store, store_of
+from helios.spark.jvm.types.java import JavaObject
+from helios.spark.native.inputs import SourceFiles
+from helios.spark.native.stores import Store
 
 SHARE = 8 << 20
 """Bytes below which a task is not worth its start."""
 LARGEST_SHARE = 512 << 20
 """Bytes of files above which a task is another task's work."""
-MOST_FILES = 5_000
-"""Files above which Spark plans: each is told from the JVM by itself."""
-
-
-@dataclass(frozen=True)
-class SourceFiles:
-    """The data files of a batch.
-
-    Attributes:
-        table: The table that they are of.
-        catalog: Its catalog.
-        tasks: A scan task for each.
-        read: Called once they have been read.
-    """
-
-    table: JavaTable
-    catalog: Catalog
-    tasks: JavaList[JavaFileScanTask]
-    read: Callable[[], None] = field(default=lambda: None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -119,68 +100,26 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        work = self._work(name, target).to_json()
-        source = store_of(self.files.table, self.files.catalog)
-        shares = shared(self._inputs(source), spark.sparkContext.defaultParallelism)
+        found = self.files.inputs(self.program)
+        work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups).to_json()
+        shares = shared(found.files, spark.sparkContext.defaultParallelism)
         written = Written(target.folder, name, store=store)
         if not shares:
             return written
         try:
-            found = [json.loads(text) for text in _run(spark, work, shares, (source.properties, store.properties))]
+            told = [json.loads(text) for text in _run(spark, work, shares, (found.store.properties, store.properties))]
         except BaseException:
             written.delete()
             raise
-        files = [file for one in found for file in one.get("files", ())]
-        refused = next((one["refused"] for one in found if "refused" in one), None)
+        files = [file for one in told for file in one.get("files", ())]
+        refused = next((one["refused"] for one in told if "refused" in one), None)
         if refused is not None:
             # Who refuses has deleted what it wrote.
             if files or is_local(target.folder):
                 written.delete([file["file-path"] for file in files])
             raise NotNative(refused)
-        self.files.read()
+        self.files.done()
         return replace(written, files=tuple(map(json.dumps, files)))
-
-    def _work(self, name: str, target: Target) -> Work:
-        table = self.files.table
-        fields = fields_of(table.schema())
-        known = {field["name"]: field["id"] for field in fields}
-        ids = {column: known[column] for column, _ in self.program.read}
-        missing = absent(table, fields)
-        return Work(name, self.program, ids, target, tuple(column for column, id in ids.items() if id in missing))
-
-    def _inputs(self, store: Store) -> list[InputFile]:
-        """The files, as tasks read them.
-
-        Raises:
-            NotNative: They are not parquet files that tasks can reach, or have deletes by equality.
-        """
-        tasks = self.files.tasks
-        count = int(tasks.size())
-        if count > MOST_FILES:
-            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
-        # It counts the deletes of each task as files, too.
-        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
-        return [_input(task, plain, store) for task in tasks.toArray()]
-
-
-def _input(task: JavaFileScanTask, plain: bool, store: Store) -> InputFile:
-    file = task.file()
-    if str(file.format()) != "PARQUET":
-        raise NotNative(f"files of the source are {str(file.format()).lower()}")
-    location = str(file.location())
-    size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(_delete(one, store) for one in listed(task.deletes()))
-    return InputFile(store.path(location), size, rows, location, deletes)
-
-
-def _delete(file: JavaDeleteFile, store: Store) -> tuple[str, int | None, int]:
-    content, form = str(file.content()), str(file.format())
-    if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
-    path = store.path(str(file.location()))
-    if form == "PARQUET":
-        return path, None, int(file.fileSizeInBytes())
-    return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
 
 
 def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:

@@ -32,7 +32,10 @@ KNOWN = frozenset(
 REFUSED = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
-SESSION = ("spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.")
+SESSION = (
+    "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
+    "spark.sql.parquet.binaryAsString",
+)  # fmt: skip
 """Settings of a session by which Spark writes or computes otherwise."""
 MEANS = {
     "spark.sql.ansi.enabled": "true",
