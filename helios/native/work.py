@@ -68,6 +68,21 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Sort:
+    """A part of the sort order.
+
+    Attributes:
+        column: The column.
+        descending: Whether the largest value comes first.
+        nulls_last: Whether nulls come behind all values.
+    """
+
+    column: str
+    descending: bool
+    nulls_last: bool
+
+
+@dataclass(frozen=True)
 class Target:
     """The table that is written.
 
@@ -80,6 +95,10 @@ class Target:
         level: The level of it; None for the codec's own.
         file_size: The bytes of a file at which the next one begins.
         group_size: The bytes in memory of a row group.
+        sort: The parts of its sort order; empty without one.
+        sort_id: The id of that order.
+        spread: Which rows Spark brings to one task before it writes: "apart" for none, "partitions" for those of each
+            partition, "together" where a declared distribution or a sort order has it spread them over all tasks.
     """
 
     folder: str
@@ -90,6 +109,9 @@ class Target:
     level: int | None
     file_size: int
     group_size: int
+    sort: tuple[Sort, ...] = ()
+    sort_id: int = 0
+    spread: str = "apart"
 
 
 @dataclass(frozen=True)
@@ -130,6 +152,7 @@ class Work:
         target: dict[str, Any] = found["target"]
         columns = tuple(Column(**column) for column in target.pop("columns"))
         partition = tuple(Partition(**field) for field in target.pop("partition"))
-        made = Target(columns=columns, partition=partition, **target)
+        sort = tuple(Sort(**part) for part in target.pop("sort"))
+        made = Target(columns=columns, partition=partition, sort=sort, **target)
         program, groups = Program.parse(found["program"]), tuple(found["groups"])
         return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups)

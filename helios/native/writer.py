@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from helios.native.metrics import ColumnMetrics
 from helios.native.partitions import Values, as_json, folder, gathered
 from helios.native.program import NotNative
 from helios.native.storage import created, delete, is_local, is_outside
-from helios.native.work import Target
+from helios.native.work import Sort, Target
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,6 +23,8 @@ MOST_STREAMED = 32
 """The same on a store, whose clients keep up to 10 MB of each in memory."""
 GATHERED = 256 << 20
 """Bytes in memory of the rows of several partitions that are written together."""
+SORTED = 512 << 20
+"""Bytes in memory of the rows that a task sorts, which are all of its rows: each of its files is sorted as a whole."""
 SAMPLE = 20_000
 """Values of a column by which its encoding is chosen."""
 WRITE_BATCH = 1 << 14
@@ -74,7 +76,7 @@ class TableWriter:
         self._name = name
         self._schema = arrow_schema(target)
         self._most_open = MOST_OPEN if is_local(target.folder) else MOST_STREAMED
-        self._most = GATHERED if target.partition else target.group_size
+        self._most = SORTED if target.sort else GATHERED if target.partition else target.group_size
         self._waiting: list[pl.DataFrame] = []
         self._waits = 0.0
         self._open: dict[Values, _File] = {}
@@ -85,7 +87,8 @@ class TableWriter:
         """Writes rows.
 
         Raises:
-            NotNative: There is a null where the table takes none, or a time that no partition is made of.
+            NotNative: There is a null where the table takes none, a time that no partition is made of, or too many rows
+                to sort.
         """
         if frame.is_empty():
             return
@@ -96,6 +99,8 @@ class TableWriter:
         self._waiting.append(frame)
         self._waits += frame.estimated_size()
         if self._waits >= self._most:
+            if self._target.sort:
+                raise NotNative("a task has more rows than it sorts in memory")
             self._flush()
 
     def _flush(self) -> None:
@@ -106,6 +111,8 @@ class TableWriter:
         rows = pl.concat(self._waiting, how="vertical")
         group = max(1, int(self._target.group_size * len(rows) / max(1.0, self._waits)))
         self._waiting, self._waits = [], 0.0
+        if self._target.sort:
+            rows = _sorted(rows, self._target.sort)
         places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
             rows, places = gathered(rows, self._target.partition)
@@ -156,6 +163,16 @@ class TableWriter:
             delete(path, self._store)
 
 
+def _sorted(rows: pl.DataFrame, order: Sequence[Sort]) -> pl.DataFrame:
+    """Rows in an order; Polars, as Spark, has NaN for the largest number, and -0.0 for the same as 0.0."""
+    return rows.sort(
+        [part.column for part in order],
+        descending=[part.descending for part in order],
+        nulls_last=[part.nulls_last for part in order],
+        maintain_order=True,
+    )
+
+
 def _repeats(values: pl.Series) -> bool:
     """Whether a dictionary is worth its making, as far as the first values tell."""
     some = values.head(SAMPLE)
@@ -181,6 +198,7 @@ class _File:
             write_batch_size=WRITE_BATCH,
             metadata_collector=self._metadata,
         )
+        self._sort_id = target.sort_id
         self._metrics = [ColumnMetrics(column) for column in target.columns]
 
     @property
@@ -215,7 +233,7 @@ class _File:
             "nan-value-counts": _map({one.column.id: one.nans for one in kept if one.floating}),
             "lower-bounds": _map({number: low.hex().upper() for number, low, _ in bounds if low is not None}),
             "upper-bounds": _map({number: high.hex().upper() for number, _, high in bounds if high is not None}),
-            "sort-order-id": 0,
+            "sort-order-id": self._sort_id,
             "split-offsets": [_offset(group) for group in groups],
         }
 

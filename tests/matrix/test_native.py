@@ -19,7 +19,7 @@ from helios.errors import CheckFailed
 from helios.model.values import Secret
 from helios.native.storage import listed
 from helios.spark.native import batch as native
-from helios.spark.native import stores
+from helios.spark.native import spread, stores
 from tests.matrix.test_promises import KILLED
 from tests.streaming.conftest import World
 from tests.streaming.native_cases import KINDS, rows_of, table
@@ -117,7 +117,7 @@ def test_what_spark_does_after_all_leaves_no_files(
 ) -> None:
     """First a task of several refuses, then the whole job fails."""
     engine("auto")
-    monkeypatch.setattr(native, "SHARE", 1)
+    monkeypatch.setattr(spread, "LARGEST_SHARE", 1)
     for ids in ([{"id": 1}], [{"id": 2**63 - 1}], [{"id": 3}]):
         lake.feed("left.s", ids, IDS)
     steps = with_columns(next="CASE WHEN id > 100 THEN 0L ELSE id + 1 END")

@@ -131,6 +131,32 @@ def partitioning(random: Random, kinds: list[str]) -> list[PartitionField]:
     return found
 
 
+def sorting(random: Random, kinds: list[str]) -> list[str]:
+    """A sort order that is drawn."""
+    if random.random() < 0.5:
+        return []
+    columns = random.sample(range(len(kinds)), random.choice((1, min(2, len(kinds)))))
+    ways = ("", " desc", " asc nulls last", " desc nulls first")
+    return [f"c{column}{random.choice(ways)}" for column in columns]
+
+
+def unsorted(world: Any, name: str, order: list[str]) -> list[str]:
+    """The files of a table whose rows are not in an order, as Spark compares them."""
+    if not order:
+        return []
+    files = [row.file_path for row in world.sql(f"SELECT file_path FROM local.{name}.files")]
+    wrong = []
+    for file in files:
+        rows = world.spark.read.parquet(file).selectExpr("*", "monotonically_increasing_id() AS at").cache()
+        ranked = rows.selectExpr(
+            f"dense_rank() OVER (ORDER BY {', '.join(order)}) AS rank", "at"
+        ).orderBy("at")  # fmt: skip
+        ranks = [row.rank for row in ranked.collect()]
+        wrong += [file] if ranks != sorted(ranks) else []
+        rows.unpersist()
+    return wrong
+
+
 def beside(world: Any, seed: int) -> int:
     """Drawn rows through a drawn pipeline by both engines; how many expressions it had, 0 where it stays with Spark."""
     random = Random(seed)
@@ -142,13 +168,15 @@ def beside(world: Any, seed: int) -> int:
     computed = list(evaluated(world, f"a.s{seed}", [draw.any() for _ in range(16)]))
     fields = partitioning(random, kinds)
     overwrites = bool(fields) and random.random() < 0.4
-    said = f"{kinds} by {list(map(str, fields))} where {condition} with {computed}"
+    order = sorting(random, kinds)
+    said = f"{kinds} by {list(map(str, fields))} sorted by {order} where {condition} with {computed}"
     steps = with_columns(**{f"x{i}": text for i, text in enumerate(computed)}) if computed else where("true")
     for name, setting in (("native", "require"), ("spark", "off")):
         (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
         sink = world.sink(f"a.{name}{seed}")
         sink = sink.partition_by(*fields) if fields else sink
         sink = sink.overwrite_partitions() if overwrites else sink
+        sink = sink.sort_by(*order) if order else sink
         try:
             world.run(world.source(f"a.s{seed}") >> where(condition) >> steps >> sink)
         except HeliosError as error:
@@ -159,6 +187,7 @@ def beside(world: Any, seed: int) -> int:
             raise AssertionError(said) from error
     assert rows_of(scanned(world, f"a.native{seed}")) == rows_of(scanned(world, f"a.spark{seed}")), said
     assert metadata(world, f"a.native{seed}") == metadata(world, f"a.spark{seed}"), said
+    assert unsorted(world, f"a.native{seed}", order) == [], said
     return 1 + len(computed)
 
 

@@ -81,8 +81,6 @@ def _check_sink(write: WritePlan) -> None:
         ("an audit", sink.audits),
         ("a route", sink.many_tables),
         ("a quarantine", write.quarantine),
-        ("a sort order", sink.sort),
-        ("a distribution", sink.distributes),
     ):
         if asked:
             raise NotNative(f"the sink has {what}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,12 +24,8 @@ from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaObject
 from helios.spark.native.inputs import SourceFiles
+from helios.spark.native.spread import refuse_many, refuse_written, shares_of
 from helios.spark.native.stores import Store
-
-SHARE = 8 << 20
-"""Bytes below which a task is not worth its start."""
-LARGEST_SHARE = 512 << 20
-"""Bytes of files above which a task is another task's work."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +70,14 @@ class NativeBatch:
         files: Its files.
         program: Its steps.
         catalog: The catalog of the table that is written.
+        guarded: Whether it stays with Spark where that writes far fewer files.
         told: Called with the reason where Spark does it after all.
     """
 
     files: SourceFiles
     program: Program
     catalog: Catalog
+    guarded: bool
     told: Callable[[str], None]
 
     def matches(self, schema: StructType) -> bool:
@@ -88,13 +85,14 @@ class NativeBatch:
         found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
         return found == self.program.columns
 
-    def write(self, spark: SparkSession, target: Target, store: Store) -> Written:
+    def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> Written:
         """Writes the files of the target.
 
         Args:
             spark: The session of the batch.
             target: The table.
             store: The store that it is on.
+            partitions: The partitions of which the batch may have rows, as far as is known.
 
         Raises:
             NotNative: Spark must do the batch; nothing is left of it.
@@ -102,7 +100,9 @@ class NativeBatch:
         name = uuid.uuid4().hex
         found = self.files.inputs(self.program)
         work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups).to_json()
-        shares = shared(found.files, spark.sparkContext.defaultParallelism)
+        shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
+        if self.guarded:
+            refuse_many(shares, target, partitions)
         written = Written(target.folder, name, store=store)
         if not shares:
             return written
@@ -112,35 +112,19 @@ class NativeBatch:
             written.delete()
             raise
         files = [file for one in told for file in one.get("files", ())]
-        refused = next((one["refused"] for one in told if "refused" in one), None)
-        if refused is not None:
+        try:
+            refused = next((one["refused"] for one in told if "refused" in one), None)
+            if refused is not None:
+                raise NotNative(refused)
+            if self.guarded:
+                refuse_written(files, target)
+        except NotNative:
             # Who refuses has deleted what it wrote.
             if files or is_local(target.folder):
                 written.delete([file["file-path"] for file in files])
-            raise NotNative(refused)
+            raise
         self.files.done()
         return replace(written, files=tuple(map(json.dumps, files)))
-
-
-def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
-    """Shares of about equally many bytes, one for a task.
-
-    Examples:
-        >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
-        >>> [[file.path for file in share] for share in shared(files, 2)]
-        [['1'], ['3', '0', '2']]
-    """
-    largest = sorted(files, key=lambda file: file.size, reverse=True)
-    total = sum(file.size for file in largest)
-    count = min(len(largest), cores, max(1, total // SHARE))
-    count = min(len(largest), max(count, math.ceil(total / LARGEST_SHARE)))
-    shares: list[list[InputFile]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for file in largest:
-        smallest = sizes.index(min(sizes))
-        shares[smallest].append(file)
-        sizes[smallest] += max(1, file.size)
-    return shares
 
 
 def _run(spark: SparkSession, work: str, shares: list[list[InputFile]], stores: Stores) -> list[str]:

@@ -46,7 +46,9 @@ def native_batch(
         files = source.files(span)
         fields = files.columns.fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, told)
+        return NativeBatch(
+            files, _program(plan.stream, schema), plan.write.table.catalog, plan.engine.setting == "auto", told
+        )
     except NotNative as reason:
         told(str(reason))
         return None

@@ -19,10 +19,10 @@ from helios.native import reader, task, writer
 from helios.native.metrics import ColumnMetrics
 from helios.native.partitions import gathered
 from helios.native.program import NotNative, Program
-from helios.native.work import Column, Partition, Target, Work
+from helios.native.work import Column, Partition, Sort, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_arrow
-from helios.spark.native.batch import shared
+from helios.spark.native.spread import shared
 from helios.spark.native.stores import Store
 
 ROWS = pa.table(
@@ -124,6 +124,18 @@ def test_files_of_partitions_and_of_a_size(tmp_path: Path) -> None:
     assert Path(files[0]["file-path"]).parent.name == "n=null"
     whole = done(tmp_path, SOURCE, group_size=1, file_size=1)["files"]
     assert sum(file["record-count"] for file in whole) == 5
+
+
+def test_rows_are_sorted_within_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = (Sort("x", True, False), Sort("id", False, True))
+    by = (Partition("id_bucket", "id", "bigint", "bucket[1]"),)
+    (nulls, file) = sorted(
+        done(tmp_path, SOURCE, partition=by, sort=order, sort_id=3)["files"], key=lambda one: one["record-count"]
+    )
+    assert [nulls["sort-order-id"], file["sort-order-id"]] == [3, 3]
+    assert str(pq.read_table(file["file-path"])["x"].to_pylist()) == "[None, nan, 2.5, 1.5]"
+    monkeypatch.setattr(writer, "SORTED", 1)
+    assert done(tmp_path, SOURCE, sort=order) == {"refused": "a task has more rows than it sorts in memory"}
 
 
 def test_more_partitions_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
