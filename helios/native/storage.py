@@ -8,6 +8,8 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from helios.native.program import NotNative
+
 CLIENTS = ("adlfs", "aiohttp", "azure", "gcsfs", "google", "requests")
 """The packages whose exceptions are those of a store's client."""
 
@@ -96,4 +98,7 @@ def _clients(scheme: str, store: tuple[tuple[str, str], ...]) -> Any:
     """Clients are kept with their connections: a worker of Spark does many tasks."""
     from pyiceberg.io import load_file_io
 
-    return load_file_io(dict(store), f"{scheme}://")
+    try:
+        return load_file_io(dict(store), f"{scheme}://")
+    except ValueError as error:  # what it cannot import it only warns of
+        raise NotNative(f"an executor has no client of {scheme} ({error})") from error

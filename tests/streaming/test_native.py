@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from random import Random
 from typing import Any
 from urllib.parse import urlparse
@@ -45,7 +46,14 @@ def evaluated(world: Any, name: str, expressions: list[str]) -> dict[str, pa.Arr
         try:
             program = program_of(world.source(name) >> with_columns(x=text) >> select("x"), schema)
             work = Work("x", program, ids, Target("", 0, (), (), "zstd", 3, 1, 1))
-            made[text] = pl.concat(frames(file, work)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            # From the disk and, by its URI, as from a store.
+            own, stored = (
+                pl.concat(frames(one, work)).to_arrow(compat_level=pl.CompatLevel.oldest())
+                for one in (file, replace(file, path=f"file://{file.path}"))
+            )
+            assert own.schema == stored.schema
+            assert rows_of(own) == rows_of(stored), text
+            made[text] = own
         except NotNative:
             continue
     return made

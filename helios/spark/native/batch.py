@@ -117,7 +117,8 @@ class NativeBatch:
             if refused is not None:
                 raise NotNative(refused)
             if self.guarded:
-                refuse_written(files, target)
+                partitions = len({json.dumps(file["partition"]) for file in files})
+                refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
         except NotNative:
             # Who refuses has deleted what it wrote.
             if files or is_local(target.folder):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Target
@@ -88,15 +86,18 @@ def refuse_many(shares: Sequence[Sequence[InputFile]], target: Target, partition
         )
 
 
-def refuse_written(files: Sequence[dict[str, Any]], target: Target) -> None:
+def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> None:
     """The same of files that are written.
+
+    Args:
+        sizes: Their bytes.
+        partitions: How many partitions they are of.
+        target: Their table.
 
     Raises:
         NotNative: They are many more than Spark's.
     """
-    partitions = len({json.dumps(file["partition"]) for file in files})
-    size = sum(file["file-size-in-bytes"] for file in files)
-    if target.spread == "partitions" and are_many(len(files), partitions, size, target.file_size):
+    if target.spread == "partitions" and are_many(len(sizes), partitions, sum(sizes), target.file_size):
         raise NotNative(
             "its tasks have written many small files for each partition, and Spark brings the rows of a partition "
             "together"

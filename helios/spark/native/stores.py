@@ -9,11 +9,10 @@ from helios.catalog.conf import pyiceberg_properties, spark_conf
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import kind_of
 from helios.native.program import NotNative
+from helios.plan.native.choice import CLIENT, refuse_catalog
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
-CLIENT = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
-"""What the properties begin with by which Iceberg's clients reach a store."""
 OWN = ("s3.", "adls.", "gcs.", "py-io-impl")
 """The same of PyIceberg's: no address and no token of the catalog goes to a task."""
 HANDED = ("S3FileIO", "GCSFileIO")
@@ -41,7 +40,9 @@ class Store:
         if location.startswith(("/", "file:")):
             return "/" + location.removeprefix("file:").lstrip("/")
         kind = kind_of(location)
-        if kind is None or kind != self.kind:
+        if kind is None:
+            raise NotNative(f"files are on {location.partition(':')[0]}, and it knows local disks, S3, ADLS and GCS")
+        if kind != self.kind:
             raise NotNative(f"files are on {location.partition(':')[0]}, and the table is not")
         # PyIceberg takes locations for URLs.
         if "?" in location or "#" in location:
@@ -58,7 +59,7 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
     kind = kind_of(str(table.location()))
     if kind is None or kind == "local":
         return Store()
-    _check(catalog)
+    refuse_catalog(catalog)
     io = table.io()
     wanted = {"io-impl": str(io.getClass().getName()), **texts(io.properties())}
     prefix = f"spark.sql.catalog.{catalog.name}."
@@ -73,11 +74,3 @@ def store_of(table: JavaTable, catalog: Catalog) -> Store:
         raise NotNative("the catalog's server hands out keys to its files")
     properties = {key: value for key, value in pyiceberg_properties(catalog).items() if key.startswith(OWN)}
     return Store(kind, properties)
-
-
-def _check(catalog: Catalog) -> None:
-    given = next((key for key, _ in catalog.properties if key.startswith((*CLIENT, *OWN))), None)
-    if given is not None:
-        raise NotNative(f"the catalog {catalog.name} has the property {given}")
-    if catalog.type == "glue" and catalog.option("profile"):
-        raise NotNative(f"the catalog {catalog.name} has a profile")

@@ -248,6 +248,14 @@ def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pyt
     assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
 
 
+def test_an_executor_without_a_client_says_so(tmp_path: Path) -> None:
+    made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
+    store = {"py-io-impl": "helios.catalog.clients.none.NoneFileIO", "adls.account-key": "secret"}
+    told = task.run(made.to_json(), [("abfss://a@b/c.parquet", 1, 5)], "0", (store, {}))
+    assert json.loads(told)["refused"].startswith("an executor has no client of abfss")
+    assert "secret" not in told
+
+
 def test_an_executor_without_bucket_partitions_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyiceberg_core", None)
     by = (Partition("id_bucket", "id", "bigint", "bucket[4]"),)
@@ -286,5 +294,7 @@ def test_shares_and_places() -> None:
         Store().path("s3://bucket/a.parquet")
     with pytest.raises(NotNative, match="has a \\? or #"):
         Store("s3").path("s3://bucket/a#b.parquet")
+    with pytest.raises(NotNative, match="files are on hdfs, and it knows local disks, S3, ADLS and GCS"):
+        Store("s3").path("hdfs://host/a.parquet")
     assert Store("s3").path("s3a://bucket/a b.parquet") == "s3a://bucket/a b.parquet"
     assert {Store().path(one) for one in ("/a/b", "file:/a/b", "file:///a/b")} == {"/a/b"}
