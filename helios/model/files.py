@@ -83,6 +83,16 @@ class FilesSource(Source):
         return self.path
 
     @property
+    def file_columns(self) -> tuple[str, ...] | str:
+        if self.format != "parquet":
+            return f"it reads {self.format}"
+        if urlsplit(self.path).scheme not in ("", "file"):
+            return f"its folder is on {urlsplit(self.path).scheme}"
+        if self.rescued is not None:
+            return "it rescues other columns"
+        return f"its reader has the option {self.options[0][0]}" if self.options else ()
+
+    @property
     def quarantining(self) -> tuple[str, ...]:
         asked = (("on_bad_row", self.bad_row), ("on_bad_file", self.bad_file))
         return tuple(f'{call}("quarantine")' for call, action in asked if action == "quarantine")

@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from helios.native.program import NotNative
+from helios.native.storage import opened
 from helios.native.work import InputFile
 
 MAGIC = bytes.fromhex("d1d33964")
 """What a deletion vector begins with (Iceberg's Puffin specification, `deletion-vector-v1`)."""
 
 
-def deleted(file: InputFile) -> list[int]:
+def deleted(file: InputFile, store: Mapping[str, str]) -> list[int]:
     """The positions of the rows of a file that are deleted, in order.
+
+    Args:
+        file: The file.
+        store: PyIceberg's properties of the store that it is on.
 
     Raises:
         NotNative: A deletion vector is damaged.
     """
     found: set[int] = set()
     for path, offset, size in file.deletes:
-        found.update(_positions(path, file.location) if offset is None else vector(path, offset, size))
+        found.update(_positions(path, file.location, store) if offset is None else vector(path, offset, size, store))
     return sorted(found)
 
 
-def _positions(path: str, location: str) -> list[int]:
+def _positions(path: str, location: str, store: Mapping[str, str]) -> list[int]:
     """The positions that a position delete file has for a data file."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as parquet:
+    with opened(path, store) as file, pq.ParquetFile(file) as parquet:
         rows = parquet.read(["file_path", "pos"])
     named = rows.filter(pc.equal(rows["file_path"], location))
     positions: list[int] = named["pos"].to_pylist()
     return positions
 
 
-def vector(path: str, offset: int, size: int) -> Iterable[int]:
+def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> Iterable[int]:
     """The positions of a deletion vector in a Puffin file.
 
     Raises:
@@ -44,7 +49,7 @@ def vector(path: str, offset: int, size: int) -> Iterable[int]:
     """
     from pyroaring import BitMap64
 
-    with open(path, "rb") as file:
+    with opened(path, store) as file:
         file.seek(offset)
         blob = file.read(size)
     length = int.from_bytes(blob[:4], "big")

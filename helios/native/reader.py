@@ -3,51 +3,104 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.program import NotNative
+from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
 
 if TYPE_CHECKING:
     import polars as pl
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 VALUES = 1 << 24
 """Values of a file above which its rows come in parts, of a quarter of that."""
 
 
 ROW = "__helios_row"
-"""The column of a file's row numbers, where rows are deleted."""
+"""The column of a file's row numbers, where rows are deleted or no column of the file is read."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """Types of columns that have been promoted since; decimals, too, whose precision has grown."""
+SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
+"""What Spark notes in a footer: its version, and that times are of the calendar that it had before 3.0."""
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
-def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
+@dataclass(frozen=True)
+class Found:
+    """A column of a program in one file.
+
+    Attributes:
+        name: What the program calls it.
+        kind: The Spark type that it has there.
+        stored: What the file calls it; None where the file lacks it, and it is null.
+        made: The Spark type that it has in the file.
+    """
+
+    name: str
+    kind: str
+    stored: str | None
+    made: str
+
+    def expression(self) -> pl.Expr:
+        """The column as the program reads it."""
+        import polars as pl
+
+        if self.stored is None:
+            return pl.lit(None, polars_type(self.kind)).alias(self.name)
+        column = pl.col(self.stored)
+        return (column if self.made == self.kind else column.cast(polars_type(self.kind))).alias(self.name)
+
+
+def frames(file: InputFile, work: Work, store: Mapping[str, str] = NOWHERE) -> Iterator[pl.DataFrame]:
     """The rows of a file after the steps, some at a time.
+
+    Args:
+        file: The file.
+        work: What all tasks have in common.
+        store: PyIceberg's properties of the store that it is on.
 
     Raises:
         NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
-    read = work.program.read
-    rows = applied(work.program, _live(file).select(checked(file, work)))
-    if file.rows * len(read) <= VALUES:
-        found: Iterator[pl.DataFrame] = iter([rows.collect()])
-    else:
-        size = max(1 << 14, VALUES // (4 * len(read)))
-        found = iter(rows.collect_batches(chunk_size=size, maintain_order=True))
-    for batch in found:
+    gone = deleted(file, store)
+    for batch in (_scanned if is_local(file.path) else _streamed)(file, work, gone, store):
         if batch.get_column(FAILS).any():
             raise NotNative("Spark may fail on a value of the batch, and says then which")
         yield batch.drop(FAILS)
 
 
-def _live(file: InputFile) -> pl.LazyFrame:
-    """The rows of a file that are not deleted."""
+def _rows(work: Work) -> int:
+    """Rows of a part of a file."""
+    return max(1 << 14, VALUES // (4 * max(1, len(work.program.read))))
+
+
+def _computed(rows: pl.LazyFrame, columns: Sequence[Found], gone: Sequence[int], work: Work) -> pl.LazyFrame:
+    """The rows after the steps; with row numbers where some are deleted."""
     import polars as pl
 
-    gone = deleted(file)
+    if gone:
+        rows = rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode()))
+    read = [column.expression() for column in columns]
+    # Without a column of the file nothing would tell how many rows there are.
+    counted = [] if any(column.stored is not None for column in columns) else [pl.col(ROW)]
+    return applied(work.program, rows.select(*counted, *read))
+
+
+def _scanned(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """The rows of a file on the local disk, as Polars reads it."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
+        columns, count = found(parquet, file, work), parquet.metadata.num_rows
+    numbered = gone or all(column.stored is None for column in columns)
     rows = pl.scan_parquet(
         file.path,
         parallel="none",
@@ -55,56 +108,135 @@ def _live(file: InputFile) -> pl.LazyFrame:
         glob=False,
         hive_partitioning=False,
         low_memory=False,
-        row_index_name=ROW if gone else None,
+        row_index_name=ROW if numbered else None,
     )
-    return rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode())) if gone else rows
+    made = _computed(rows, columns, gone, work)
+    if count * len(columns) <= VALUES:
+        yield made.collect()
+    else:
+        yield from made.collect_batches(chunk_size=_rows(work), maintain_order=True)
 
 
-def checked(file: InputFile, work: Work) -> list[pl.Expr]:
+def _streamed(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+    """The rows of a file on a store, as Arrow reads it: of each row group the columns that are asked for."""
+    import polars as pl
+    import pyarrow.parquet as pq
+
+    with opened(file.path, store) as stream, pq.ParquetFile(stream, pre_buffer=True) as parquet:
+        columns = found(parquet, file, work)
+        start = 0
+        for group in range(parquet.num_row_groups):
+            for part in _parts(parquet, group, columns, _rows(work)):
+                rows = part.with_columns(pl.int_range(start, start + len(part), dtype=pl.UInt32).alias(ROW))
+                start += len(part)
+                yield _computed(rows.lazy(), columns, gone, work).collect()
+
+
+def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[Found], size: int) -> Iterator[pl.DataFrame]:
+    """The columns of a row group that are read, some rows at a time."""
+    import polars as pl
+
+    stored = {column.stored: column.made for column in columns if column.stored is not None}
+    if not stored:
+        yield pl.DataFrame({ROW: pl.Series([0], dtype=pl.UInt32).new_from_index(0, _count(parquet, group))})
+        return
+    # Arrow takes names as paths into nested columns: it may read more than is asked for.
+    for batch in parquet.iter_batches(size, [group], list(stored), use_threads=False):
+        yield pl.DataFrame({name: _plain(batch.column(name), kind) for name, kind in stored.items()})
+
+
+def _count(parquet: pq.ParquetFile, group: int) -> int:
+    found: int = parquet.metadata.row_group(group).num_rows
+    return found
+
+
+def _plain(values: pa.Array, kind: str) -> pl.Series:
+    """A column of the type that a file has it in, whatever Arrow type its writer has noted."""
+    import polars as pl
+    import pyarrow as pa
+
+    from helios.native.writer import arrow_type
+
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        values.validate(full=True)  # Polars would take bytes that are no text for some
+    elif values.type != arrow_type(kind):
+        values = values.cast(arrow_type(kind))
+    made = pl.from_arrow(values)
+    assert isinstance(made, pl.Series)
+    return made
+
+
+def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
     """The columns that are read, of a file whose columns are found by their ids.
 
     Raises:
         NotNative: A column is missing or of another type, or the file has another number of rows.
     """
-    import polars as pl
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
-        if parquet.metadata.num_rows != file.rows:
-            raise NotNative("a file has other rows than the table's metadata says")
-        known = {}
-        for field in parquet.schema_arrow:
-            number = (field.metadata or {}).get(b"PARQUET:field_id")
-            if number is not None:
-                known[int(number)] = field.name
-        flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
+    flat = {parquet.schema.column(i).path: parquet.schema.column(i) for i in range(len(parquet.schema))}
+    if file.group is not None:
+        return _named(parquet, flat, work.groups[file.group], work)
+    if parquet.metadata.num_rows != file.rows:
+        raise NotNative("a file has other rows than the table's metadata says")
+    known = {}
+    for field in parquet.schema_arrow:
+        number = (field.metadata or {}).get(b"PARQUET:field_id")
+        if number is not None:
+            known[int(number)] = field.name
     if not known:
         raise NotNative("a file has no field ids")
     columns = []
     for name, kind in work.program.read:
-        found = known.get(work.ids[name])
-        if found is not None:
-            columns.append(_read(flat.get(found), found, kind).alias(name))
+        stored = known.get(work.ids[name])
+        if stored is not None:
+            columns.append(Found(name, kind, stored, _made(flat.get(stored), stored, kind)))
         elif name in work.absent:
-            columns.append(pl.lit(None, polars_type(kind)).alias(name))
+            columns.append(Found(name, kind, None, kind))
         else:
             raise NotNative(f"a file was written before the column {name} came")
     return columns
 
 
-def _read(column: Any, name: str, kind: str) -> pl.Expr:
-    """A column of a file as one of the type that the table has now."""
-    import polars as pl
+def _named(
+    parquet: pq.ParquetFile, flat: Mapping[str, Any], names: Mapping[str, Sequence[str] | None], work: Work
+) -> list[Found]:
+    """The columns that are read, of a file of no table, as Spark reads its footer.
 
+    Raises:
+        NotNative: The footer says another type, or that Spark takes its times for those of another calendar.
+    """
+    noted = parquet.metadata.metadata or {}
+    if noted.get(SPARK, b"3").startswith((b"1.", b"2.")) or any(key.startswith(LEGACY) for key in noted):
+        raise NotNative("a file was written in the calendar of an old Spark")
+    columns = []
+    for name, kind in work.program.read:
+        own = names[name]
+        if own is None:
+            columns.append(Found(name, kind, None, kind))
+            continue
+        stored, made = own
+        if _made(flat.get(stored), stored, kind) != made:
+            raise NotNative(f"a file has the column {stored} in another form than {made}")
+        columns.append(Found(name, kind, stored, made))
+    return columns
+
+
+def _made(column: Any, name: str, kind: str) -> str:
+    """The type of a file's column, which is read as one of the type that the table has now."""
     made = kind_of(column) if column is not None else None
-    if made == kind:
-        return pl.col(name)
-    if made is None or not ((made, kind) in WIDENED or _wider(made, kind)):
+    if made is None or not widens(made, kind):
         raise NotNative(f"a file has the column {name} in another form than {kind}")
-    return pl.col(name).cast(polars_type(kind))
+    return made
 
 
-def _wider(made: str, kind: str) -> bool:
+def widens(made: str, kind: str) -> bool:
+    """Whether a type is another one, or may have become it by promotion.
+
+    Examples:
+        >>> widens("int", "bigint"), widens("decimal(9,2)", "decimal(12,2)"), widens("bigint", "int")
+        (True, True, False)
+    """
+    if made == kind or (made, kind) in WIDENED:
+        return True
     if not (made.startswith("decimal(") and kind.startswith("decimal(")):
         return False
     (before, scale), (after, now) = (one[len("decimal(") : -1].split(",") for one in (made, kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,18 +15,20 @@ class InputFile:
     """A data file that a task reads.
 
     Attributes:
-        path: Its path on the local disk.
+        path: Its path on the local disk, or its URI on a store.
         size: Its bytes.
-        rows: Its rows, as the table's metadata counts them.
+        rows: Its rows, as the table's metadata counts them; None for a file of no table.
         location: What position deletes call it.
         deletes: The files of its deleted rows: path, and of a deletion vector where it begins and how long it is.
+        group: Of a file of no table: which of the work's groups says what it calls its columns.
     """
 
     path: str
     size: int
-    rows: int
+    rows: int | None = None
     location: str = ""
     deletes: tuple[tuple[str, int | None, int], ...] = ()
+    group: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,21 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Sort:
+    """A part of the sort order.
+
+    Attributes:
+        column: The column.
+        descending: Whether the largest value comes first.
+        nulls_last: Whether nulls come behind all values.
+    """
+
+    column: str
+    descending: bool
+    nulls_last: bool
+
+
+@dataclass(frozen=True)
 class Target:
     """The table that is written.
 
@@ -77,6 +95,10 @@ class Target:
         level: The level of it; None for the codec's own.
         file_size: The bytes of a file at which the next one begins.
         group_size: The bytes in memory of a row group.
+        sort: The parts of its sort order; empty without one.
+        sort_id: The id of that order.
+        spread: Which rows Spark brings to one task before it writes: "apart" for none, "partitions" for those of each
+            partition, "together" where a declared distribution or a sort order has it spread them over all tasks.
     """
 
     folder: str
@@ -87,6 +109,9 @@ class Target:
     level: int | None
     file_size: int
     group_size: int
+    sort: tuple[Sort, ...] = ()
+    sort_id: int = 0
+    spread: str = "apart"
 
 
 @dataclass(frozen=True)
@@ -99,6 +124,7 @@ class Work:
         ids: The field ids of the columns that are read, by name.
         absent: Those of them that are null in files that were written before they came.
         target: The table that is written.
+        groups: What the files of each group call the columns, with their Spark types; None where they lack them.
     """
 
     name: str
@@ -106,10 +132,17 @@ class Work:
     ids: dict[str, int]
     target: Target
     absent: tuple[str, ...] = ()
+    groups: tuple[Mapping[str, Sequence[str] | None], ...] = ()
 
     def to_json(self) -> str:
         """The work as JSON."""
-        plain = {"name": self.name, "ids": self.ids, "absent": self.absent, "target": asdict(self.target)}
+        plain = {
+            "name": self.name,
+            "ids": self.ids,
+            "absent": self.absent,
+            "target": asdict(self.target),
+            "groups": self.groups,
+        }
         return json.dumps({**plain, "program": self.program.to_json()})
 
     @classmethod
@@ -119,5 +152,7 @@ class Work:
         target: dict[str, Any] = found["target"]
         columns = tuple(Column(**column) for column in target.pop("columns"))
         partition = tuple(Partition(**field) for field in target.pop("partition"))
-        made = Target(columns=columns, partition=partition, **target)
-        return cls(found["name"], Program.parse(found["program"]), found["ids"], made, tuple(found["absent"]))
+        sort = tuple(Sort(**part) for part in target.pop("sort"))
+        made = Target(columns=columns, partition=partition, sort=sort, **target)
+        program, groups = Program.parse(found["program"]), tuple(found["groups"])
+        return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups)

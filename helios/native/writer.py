@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from helios.native.metrics import ColumnMetrics
 from helios.native.partitions import Values, as_json, folder, gathered
 from helios.native.program import NotNative
-from helios.native.work import Target
+from helios.native.storage import created, delete, is_local, is_outside
+from helios.native.work import Sort, Target
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
 MOST_OPEN = 100
 """Files that one task keeps open; with more partitions, a file ends with the rows that it was begun for."""
+MOST_STREAMED = 32
+"""The same on a store, whose clients keep up to 10 MB of each in memory."""
 GATHERED = 256 << 20
 """Bytes in memory of the rows of several partitions that are written together."""
+SORTED = 512 << 20
+"""Bytes in memory of the rows that a task sorts, which are all of its rows: each of its files is sorted as a whole."""
 SAMPLE = 20_000
 """Values of a column by which its encoding is chosen."""
 WRITE_BATCH = 1 << 14
@@ -63,13 +67,16 @@ class TableWriter:
     Args:
         target: The table.
         name: The beginning of the files' names.
+        store: PyIceberg's properties of the store that the table is on.
     """
 
-    def __init__(self, target: Target, name: str) -> None:
+    def __init__(self, target: Target, name: str, store: Mapping[str, str] = MappingProxyType({})) -> None:
         self._target = target
+        self._store = store
         self._name = name
         self._schema = arrow_schema(target)
-        self._most = GATHERED if target.partition else target.group_size
+        self._most_open = MOST_OPEN if is_local(target.folder) else MOST_STREAMED
+        self._most = SORTED if target.sort else GATHERED if target.partition else target.group_size
         self._waiting: list[pl.DataFrame] = []
         self._waits = 0.0
         self._open: dict[Values, _File] = {}
@@ -80,7 +87,8 @@ class TableWriter:
         """Writes rows.
 
         Raises:
-            NotNative: There is a null where the table takes none, or a time that no partition is made of.
+            NotNative: There is a null where the table takes none, a time that no partition is made of, or too many rows
+                to sort.
         """
         if frame.is_empty():
             return
@@ -91,6 +99,8 @@ class TableWriter:
         self._waiting.append(frame)
         self._waits += frame.estimated_size()
         if self._waits >= self._most:
+            if self._target.sort:
+                raise NotNative("a task has more rows than it sorts in memory")
             self._flush()
 
     def _flush(self) -> None:
@@ -101,6 +111,8 @@ class TableWriter:
         rows = pl.concat(self._waiting, how="vertical")
         group = max(1, int(self._target.group_size * len(rows) / max(1.0, self._waits)))
         self._waiting, self._waits = [], 0.0
+        if self._target.sort:
+            rows = _sorted(rows, self._target.sort)
         places: list[tuple[Values, int, int]] = [((), 0, len(rows))]
         if self._target.partition:
             rows, places = gathered(rows, self._target.partition)
@@ -114,19 +126,19 @@ class TableWriter:
         file = self._open.pop(values, None)
         if file is None:
             repeating = [column.name for column in self._target.columns if _repeats(rows.get_column(column.name))]
-            file = _File(self._target, self._schema, self._path(values), repeating)
+            path = self._path(values)
+            file = _File(self._target, self._schema, path, repeating, created(path, self._store))
         self._open[values] = file  # the one that was written last is the last
         # A last group is not to be a small one.
         file.write(plain, math.ceil(len(plain) / max(1, round(len(plain) / group))))
         if file.size >= self._target.file_size:
             self._end(values)
-        if len(self._open) > MOST_OPEN:
+        if len(self._open) > self._most_open:
             self._end(next(iter(self._open)))
 
     def _path(self, values: Values) -> str:
         parts = [folder(one, field) for one, field in zip(values, self._target.partition, strict=True)]
-        path = os.path.join(self._target.folder, *parts, f"{self._name}-{len(self._paths) + 1:05}.parquet")
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        path = "/".join((self._target.folder, *parts, f"{self._name}-{len(self._paths) + 1:05}.parquet"))
         self._paths.append(path)
         return path
 
@@ -148,8 +160,17 @@ class TableWriter:
         for file in self._open.values():
             file.abandon()
         for path in self._paths:
-            if os.path.exists(path):
-                os.unlink(path)
+            delete(path, self._store)
+
+
+def _sorted(rows: pl.DataFrame, order: Sequence[Sort]) -> pl.DataFrame:
+    """Rows in an order; Polars, as Spark, has NaN for the largest number, and -0.0 for the same as 0.0."""
+    return rows.sort(
+        [part.column for part in order],
+        descending=[part.descending for part in order],
+        nulls_last=[part.nulls_last for part in order],
+        maintain_order=True,
+    )
 
 
 def _repeats(values: pl.Series) -> bool:
@@ -161,13 +182,12 @@ def _repeats(values: pl.Series) -> bool:
 class _File:
     """One parquet file."""
 
-    def __init__(self, target: Target, schema: pa.Schema, path: str, repeating: list[str]) -> None:
-        import pyarrow as pa
+    def __init__(self, target: Target, schema: pa.Schema, path: str, repeating: list[str], sink: Any) -> None:
         import pyarrow.parquet as pq
 
         self._path = path
         self._metadata: list[Any] = []
-        self._sink = pa.OSFile(path, "wb")
+        self._sink = sink
         self._writer = pq.ParquetWriter(
             self._sink,
             schema,
@@ -178,6 +198,7 @@ class _File:
             write_batch_size=WRITE_BATCH,
             metadata_collector=self._metadata,
         )
+        self._sort_id = target.sort_id
         self._metrics = [ColumnMetrics(column) for column in target.columns]
 
     @property
@@ -192,6 +213,7 @@ class _File:
 
     def close(self) -> dict[str, Any]:
         self._writer.close()
+        size = self.size
         self._sink.close()
         (footer,) = self._metadata
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
@@ -204,14 +226,14 @@ class _File:
             "file-path": self._path,
             "file-format": "parquet",
             "record-count": footer.num_rows,
-            "file-size-in-bytes": os.path.getsize(self._path),
+            "file-size-in-bytes": size,
             "column-sizes": _map({one.column.id: one.size for one in self._metrics}),
             "value-counts": _map({one.column.id: one.values for one in kept}),
             "null-value-counts": _map({one.column.id: one.nulls for one in kept}),
             "nan-value-counts": _map({one.column.id: one.nans for one in kept if one.floating}),
             "lower-bounds": _map({number: low.hex().upper() for number, low, _ in bounds if low is not None}),
             "upper-bounds": _map({number: high.hex().upper() for number, _, high in bounds if high is not None}),
-            "sort-order-id": 0,
+            "sort-order-id": self._sort_id,
             "split-offsets": [_offset(group) for group in groups],
         }
 
@@ -219,9 +241,13 @@ class _File:
         """Closes the file, which is deleted then."""
         import pyarrow as pa
 
-        with suppress(OSError, pa.ArrowException):
-            self._writer.close()
-        self._sink.close()
+        # Of what a store did not take, the error that ends the task tells.
+        for end in (self._writer.close, self._sink.close):
+            try:
+                end()
+            except Exception as error:
+                if not (is_outside(error) or isinstance(error, pa.ArrowException)):
+                    raise
 
 
 def _offset(group: Any) -> int:

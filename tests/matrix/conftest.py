@@ -105,8 +105,12 @@ class Lake(World):
 
     # `helios run`, in a process of its own
 
-    def declare(self, folder: Path) -> dict[str, str]:
-        """Writes a helios.toml for the combination, and returns the variables that hold its secrets."""
+    def declare(self, folder: Path, *spark: str) -> dict[str, str]:
+        """Writes a helios.toml for the combination, with lines of its own under [spark].
+
+        Returns:
+            The variables that hold its secrets.
+        """
         secrets: dict[str, str] = {}
 
         def settings(pairs: Sequence[tuple[str, Any]]) -> Iterator[str]:
@@ -118,16 +122,16 @@ class Lake(World):
                     yield f"{key} = {str(value).lower()}" if isinstance(value, bool) else f'{key} = "{value}"'
 
         storage = self.catalog.storage
-        lines = [f'default_catalog = "{NAME}"', "[spark]", 'master = "local[2]"', f"[catalogs.{NAME}]"]
+        lines = [f'default_catalog = "{NAME}"', "[spark]", 'master = "local[2]"', *spark, f"[catalogs.{NAME}]"]
         lines += [f'type = "{self.catalog.type}"', *settings(self.catalog.options)]
         if storage is not None:
             lines += ['storage = "place"', "[storages.place]", f'type = "{storage.type}"', *settings(storage.options)]
         (folder / "helios.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
         return secrets
 
-    def command(self, folder: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Runs a script by `helios run --once`."""
-        secrets = self.declare(folder)
+    def command(self, folder: Path, script: str, *spark: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Runs a script by `helios run --once`; `declare` says what `spark` is."""
+        secrets = self.declare(folder, *spark)
         (folder / "pipeline.py").write_text(script, encoding="utf-8")
         return subprocess.run(
             [sys.executable, "-m", "helios", "run", "pipeline.py", "--once"],

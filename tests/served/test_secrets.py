@@ -161,6 +161,7 @@ class Place:
 CONFIG = """
 [spark]
 master = "local[2]"
+native = "auto"
 
 [spark.conf]
 "spark.ui.enabled" = true
@@ -250,6 +251,7 @@ orders = (
     >> peek
     >> Iceberg.sink("sec.shop.copy").upsert("id", order_by="id")
 )
+natively = Iceberg.source("sec.shop.orders").incremental(poll="1s") >> Iceberg.sink("sec.shop.natively")
 """
 
 FAILING = """
@@ -372,7 +374,7 @@ def run(place: Place) -> Run:
             [*HELIOS, "run", "pipeline.py"], cwd=place.folder, env=place.environment, stdout=log, stderr=log
         )
         try:
-            until(lambda: b"  batch 0" in out.read_bytes() or process.poll() is not None)
+            until(lambda: out.read_bytes().count(b"  batch 0") == 2 or process.poll() is not None)
             assert process.poll() is None, out.read_text()
             application = json.loads(place.get("api/v1/applications"))[0]["id"]
             api = f"api/v1/applications/{application}"
@@ -399,6 +401,8 @@ def test_a_run_and_all_that_it_leaves_and_shows(place: Place, run: Run) -> None:
     assert any(program.startswith("python") for program in run.programs)
     assert "== Optimized Logical Plan ==" in run.said
     assert "SHOW TBLPROPERTIES sec.shop.orders" in run.said
+    assert "sec.shop.natively" in run.said
+    assert "engine spark" not in run.said
     place.found.look_into("event log", place.folder / "events")
     assert "event log" in " ".join(place.found.places)
     place.found.nothing()

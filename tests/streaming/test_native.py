@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from random import Random
 from typing import Any
 from urllib.parse import urlparse
@@ -45,7 +46,14 @@ def evaluated(world: Any, name: str, expressions: list[str]) -> dict[str, pa.Arr
         try:
             program = program_of(world.source(name) >> with_columns(x=text) >> select("x"), schema)
             work = Work("x", program, ids, Target("", 0, (), (), "zstd", 3, 1, 1))
-            made[text] = pl.concat(frames(file, work)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            # From the disk and, by its URI, as from a store.
+            own, stored = (
+                pl.concat(frames(one, work)).to_arrow(compat_level=pl.CompatLevel.oldest())
+                for one in (file, replace(file, path=f"file://{file.path}"))
+            )
+            assert own.schema == stored.schema
+            assert rows_of(own) == rows_of(stored), text
+            made[text] = own
         except NotNative:
             continue
     return made
@@ -131,6 +139,32 @@ def partitioning(random: Random, kinds: list[str]) -> list[PartitionField]:
     return found
 
 
+def sorting(random: Random, kinds: list[str]) -> list[str]:
+    """A sort order that is drawn."""
+    if random.random() < 0.5:
+        return []
+    columns = random.sample(range(len(kinds)), random.choice((1, min(2, len(kinds)))))
+    ways = ("", " desc", " asc nulls last", " desc nulls first")
+    return [f"c{column}{random.choice(ways)}" for column in columns]
+
+
+def unsorted(world: Any, name: str, order: list[str]) -> list[str]:
+    """The files of a table whose rows are not in an order, as Spark compares them."""
+    if not order:
+        return []
+    files = [row.file_path for row in world.sql(f"SELECT file_path FROM local.{name}.files")]
+    wrong = []
+    for file in files:
+        rows = world.spark.read.parquet(file).selectExpr("*", "monotonically_increasing_id() AS at").cache()
+        ranked = rows.selectExpr(
+            f"dense_rank() OVER (ORDER BY {', '.join(order)}) AS rank", "at"
+        ).orderBy("at")  # fmt: skip
+        ranks = [row.rank for row in ranked.collect()]
+        wrong += [file] if ranks != sorted(ranks) else []
+        rows.unpersist()
+    return wrong
+
+
 def beside(world: Any, seed: int) -> int:
     """Drawn rows through a drawn pipeline by both engines; how many expressions it had, 0 where it stays with Spark."""
     random = Random(seed)
@@ -142,13 +176,15 @@ def beside(world: Any, seed: int) -> int:
     computed = list(evaluated(world, f"a.s{seed}", [draw.any() for _ in range(16)]))
     fields = partitioning(random, kinds)
     overwrites = bool(fields) and random.random() < 0.4
-    said = f"{kinds} by {list(map(str, fields))} where {condition} with {computed}"
+    order = sorting(random, kinds)
+    said = f"{kinds} by {list(map(str, fields))} sorted by {order} where {condition} with {computed}"
     steps = with_columns(**{f"x{i}": text for i, text in enumerate(computed)}) if computed else where("true")
     for name, setting in (("native", "require"), ("spark", "off")):
         (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
         sink = world.sink(f"a.{name}{seed}")
         sink = sink.partition_by(*fields) if fields else sink
         sink = sink.overwrite_partitions() if overwrites else sink
+        sink = sink.sort_by(*order) if order else sink
         try:
             world.run(world.source(f"a.s{seed}") >> where(condition) >> steps >> sink)
         except HeliosError as error:
@@ -159,6 +195,7 @@ def beside(world: Any, seed: int) -> int:
             raise AssertionError(said) from error
     assert rows_of(scanned(world, f"a.native{seed}")) == rows_of(scanned(world, f"a.spark{seed}")), said
     assert metadata(world, f"a.native{seed}") == metadata(world, f"a.spark{seed}"), said
+    assert unsorted(world, f"a.native{seed}", order) == [], said
     return 1 + len(computed)
 
 

@@ -18,6 +18,7 @@ from helios import rename, where, with_columns
 from helios.errors import CheckFailed, HeliosError
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.native import batch as native
+from helios.spark.native import spread
 from tests.streaming.native_cases import rows_of, scanned
 
 pytestmark = pytest.mark.usefixtures("native_workers")
@@ -151,6 +152,44 @@ def test_partitions_are_overwritten(required: Any) -> None:
     summary: Mapping[str, str] = world.load("a.t").current_snapshot().summary
     assert (summary["helios.batch"], summary["replace-partitions"]) == ("0", "true")
     assert told(world) == []
+
+
+def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first when they are written, then as the last commit says how many partitions there are."""
+    for name, value in (("FEW_FILES", 3), ("TIMES", 1), ("LARGEST_SHARE", 1)):
+        monkeypatch.setattr(spread, name, value)
+    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
+    world.fill("a.s", range(8), part="id % 4")
+    world.fill("a.s", range(8, 16), part="id % 4")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").partition_by("part")
+    assert world.plan(pipeline).engine.native
+    for ids in ((16, 20), (20, 24)):
+        world.run(pipeline)
+        world.fill("a.s", range(*ids), part="id % 4")
+        world.fill("a.s", range(ids[0] + 100, ids[1] + 100), part="id % 4")
+    found = told(world)
+    assert [one.split(", because ")[1].split(" for each partition")[0] for one in found] == [
+        "its tasks have written many small files", "each of its tasks would write a file",
+    ]  # fmt: skip
+    assert data(world, "a.t") == live(world, "a.t")
+    assert len(live(world, "a.t")) == 8
+    world.run(world.source("a.s") >> where("id < 8") >> world.sink("a.u").partition_by("part"))
+    assert len(told(world)) == 2
+
+
+def test_rows_that_spark_spreads_by_their_order_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
+    world.fill("a.s", range(8))
+    world.run(world.source("a.s") >> world.sink("a.t").sort_by("id desc"))
+    monkeypatch.setattr(spread, "SORTED_SHARE", 1)
+    world.run(world.source("a.s") >> world.sink("a.apart").sort_by("id desc").distribution("none"))
+    assert told(world) == []
+    world.run(world.source("a.s") >> world.sink("a.u").sort_by("id desc"))
+    (message,) = told(world)
+    assert message.startswith("engine spark, because by its sort order or distribution the table takes the rows of")
+    for name in ("a.t", "a.apart", "a.u"):
+        assert world.load(name).iceberg.scan().to_arrow()["id"].to_pylist() == list(range(7, -1, -1))
+        assert {row.sort_order_id for row in world.sql(f"SELECT sort_order_id FROM local.{name}.files")} == {1}
 
 
 @pytest.mark.parametrize(

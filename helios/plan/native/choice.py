@@ -11,10 +11,13 @@ from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
 
 if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
     from helios.plan.nodes import Plan, WritePlan
 
 NEEDS = "polars"
 """The package that the extra `native` installs."""
+CLIENT = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
+"""What the properties begin with by which Iceberg's clients reach a store."""
 
 
 def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:
@@ -53,10 +56,15 @@ def _check(plan: Plan) -> None:
     if isinstance(read.source.file_columns, str):
         raise NotNative(read.source.file_columns)
     _check_sink(plan.write)
+    for table in (read.table, plan.write.table):
+        if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":
+            refuse_catalog(table.catalog)
     if plan.path.value not in ("batch", "snapshot ranges") or plan.view is not None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
+    if any(str(column.kind) == "unknown" for column in read.schema.columns):
+        raise NotNative("the types of the source's columns are known only at run")
     # Only where the engine is asked for.
     from helios.native.partitions import TAKES
     from helios.plan.native.steps import program_of
@@ -69,6 +77,19 @@ def _check(plan: Plan) -> None:
             raise NotNative(f"the table is partitioned by {field}, and it does not partition by that of {kind}")
 
 
+def refuse_catalog(catalog: Catalog) -> None:
+    """Refuses a catalog of tables on a store, of whose settings Iceberg's own client alone follows some.
+
+    Raises:
+        NotNative: It has a property of that client, or a profile.
+    """
+    given = next((key for key, _ in catalog.properties if key.startswith((*CLIENT, "py-io-impl"))), None)
+    if given is not None:
+        raise NotNative(f"the catalog {catalog.name} has the property {given}")
+    if catalog.type == "glue" and catalog.option("profile"):
+        raise NotNative(f"the catalog {catalog.name} has a profile")
+
+
 def _check_sink(write: WritePlan) -> None:
     sink = write.sink
     if write.output is not None:
@@ -79,8 +100,6 @@ def _check_sink(write: WritePlan) -> None:
         ("an audit", sink.audits),
         ("a route", sink.many_tables),
         ("a quarantine", write.quarantine),
-        ("a sort order", sink.sort),
-        ("a distribution", sink.distributes),
     ):
         if asked:
             raise NotNative(f"the sink has {what}")

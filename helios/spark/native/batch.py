@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import glob
 import json
-import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -15,35 +14,18 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
+from helios.native.storage import delete, is_local, sweep
+from helios.native.task import Stores
 from helios.native.work import InputFile, Target, Work
-from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.jvm.types.java import JavaList, JavaObject
-from helios.spark.native.fields import absent, fields_of
-
-SHARE = 8 << 20
-"""Bytes below which a task is not worth its start."""
-LARGEST_SHARE = 512 << 20
-"""Bytes of files above which a task is another task's work."""
-MOST_FILES = 5_000
-"""Files above which Spark plans: each is told from the JVM by itself."""
-
-
-@dataclass(frozen=True)
-class SourceFiles:
-    """The data files of a batch.
-
-    Attributes:
-        table: The table that they are of.
-        tasks: A scan task for each.
-        read: Called once they have been read.
-    """
-
-    table: JavaTable
-    tasks: JavaList[JavaFileScanTask]
-    read: Callable[[], None] = field(default=lambda: None, compare=False)
+from helios.spark.jvm.types.java import JavaObject
+from helios.spark.native.inputs import SourceFiles
+from helios.spark.native.spread import refuse_many, refuse_written, shares_of
+from helios.spark.native.stores import Store
 
 
 @dataclass(frozen=True)
@@ -54,14 +36,27 @@ class Written:
         folder: Where they are, and in folders below.
         name: The beginning of their names.
         files: What the table's metadata says of each, as JSON.
+        store: The store that they are on.
     """
 
     folder: str
     name: str
     files: tuple[str, ...] = ()
+    store: Store = field(default_factory=Store)
 
-    def delete(self) -> None:
-        """Deletes them, also those of tasks that could not delete their own."""
+    def delete(self, known: Sequence[str] = ()) -> None:
+        """Deletes them, also those of tasks that could not delete their own.
+
+        Args:
+            known: Their paths, where all are known: of a large table on a store they are a long list to look through.
+        """
+        if not is_local(self.folder):
+            known = known or [json.loads(one)["file-path"] for one in self.files]
+            for path in known:
+                delete(path, self.store.properties)
+            if not known:
+                sweep(self.folder, f"{self.name}-", self.store.properties)
+            return
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
             if os.path.exists(path):
                 os.unlink(path)
@@ -74,11 +69,15 @@ class NativeBatch:
     Attributes:
         files: Its files.
         program: Its steps.
+        catalog: The catalog of the table that is written.
+        guarded: Whether it stays with Spark where that writes far fewer files.
         told: Called with the reason where Spark does it after all.
     """
 
     files: SourceFiles
     program: Program
+    catalog: Catalog
+    guarded: bool
     told: Callable[[str], None]
 
     def matches(self, schema: StructType) -> bool:
@@ -86,119 +85,57 @@ class NativeBatch:
         found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
         return found == self.program.columns
 
-    def write(self, spark: SparkSession, target: Target) -> Written:
+    def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> Written:
         """Writes the files of the target.
+
+        Args:
+            spark: The session of the batch.
+            target: The table.
+            store: The store that it is on.
+            partitions: The partitions of which the batch may have rows, as far as is known.
 
         Raises:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        work = self._work(name, target).to_json()
-        shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
-        written = Written(target.folder, name)
+        found = self.files.inputs(self.program)
+        work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups).to_json()
+        shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
+        if self.guarded:
+            refuse_many(shares, target, partitions)
+        written = Written(target.folder, name, store=store)
         if not shares:
             return written
         try:
-            found = [json.loads(text) for text in _run(spark, work, shares)]
-            refused = next((one["refused"] for one in found if "refused" in one), None)
-            if refused is not None:
-                raise NotNative(refused)
+            told = [json.loads(text) for text in _run(spark, work, shares, (found.store.properties, store.properties))]
         except BaseException:
             written.delete()
             raise
-        self.files.read()
-        return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
-
-    def _work(self, name: str, target: Target) -> Work:
-        table = self.files.table
-        fields = fields_of(table.schema())
-        known = {field["name"]: field["id"] for field in fields}
-        ids = {column: known[column] for column, _ in self.program.read}
-        missing = absent(table, fields)
-        return Work(name, self.program, ids, target, tuple(column for column, id in ids.items() if id in missing))
-
-    def _inputs(self) -> list[InputFile]:
-        """The files, as tasks read them.
-
-        Raises:
-            NotNative: They are not parquet files on a local disk, or have deletes by equality.
-        """
-        tasks = self.files.tasks
-        count = int(tasks.size())
-        if count > MOST_FILES:
-            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
-        # It counts the deletes of each task as files, too.
-        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
-        return [_input(task, plain) for task in tasks.toArray()]
+        files = [file for one in told for file in one.get("files", ())]
+        try:
+            refused = next((one["refused"] for one in told if "refused" in one), None)
+            if refused is not None:
+                raise NotNative(refused)
+            if self.guarded:
+                partitions = len({json.dumps(file["partition"]) for file in files})
+                refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
+        except NotNative:
+            # Who refuses has deleted what it wrote.
+            if files or is_local(target.folder):
+                written.delete([file["file-path"] for file in files])
+            raise
+        self.files.done()
+        return replace(written, files=tuple(map(json.dumps, files)))
 
 
-def _input(task: JavaFileScanTask, plain: bool) -> InputFile:
-    file = task.file()
-    if str(file.format()) != "PARQUET":
-        raise NotNative(f"files of the source are {str(file.format()).lower()}")
-    location = str(file.location())
-    size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(map(_delete, listed(task.deletes())))
-    return InputFile(local_path(location), size, rows, location, deletes)
-
-
-def _delete(file: JavaDeleteFile) -> tuple[str, int | None, int]:
-    content, form = str(file.content()), str(file.format())
-    if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
-    path = local_path(str(file.location()))
-    if form == "PARQUET":
-        return path, None, int(file.fileSizeInBytes())
-    return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
-
-
-def local_path(location: str) -> str:
-    """The path of a file on the local disk.
-
-    Raises:
-        NotNative: It is elsewhere.
-
-    Examples:
-        >>> local_path("file:/data/a.parquet"), local_path("file:///data/a.parquet"), local_path("/data/a.parquet")
-        ('/data/a.parquet', '/data/a.parquet', '/data/a.parquet')
-    """
-    scheme, colon, rest = location.partition(":")
-    if location.startswith("/"):
-        return location
-    if not colon or scheme != "file":
-        raise NotNative(f"the files are on {scheme}, and it knows local disks alone")
-    return "/" + rest.lstrip("/")
-
-
-def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
-    """Shares of about equally many bytes, one for a task.
-
-    Examples:
-        >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
-        >>> [[file.path for file in share] for share in shared(files, 2)]
-        [['1'], ['3', '0', '2']]
-    """
-    largest = sorted(files, key=lambda file: file.size, reverse=True)
-    total = sum(file.size for file in largest)
-    count = min(len(largest), cores, max(1, total // SHARE))
-    count = min(len(largest), max(count, math.ceil(total / LARGEST_SHARE)))
-    shares: list[list[InputFile]] = [[] for _ in range(count)]
-    sizes = [0] * count
-    for file in largest:
-        smallest = sizes.index(min(sizes))
-        shares[smallest].append(file)
-        sizes[smallest] += max(1, file.size)
-    return shares
-
-
-def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[str]:
+def _run(spark: SparkSession, work: str, shares: list[list[InputFile]], stores: Stores) -> list[str]:
     plain = [[astuple(file) for file in share] for share in shares]
     rdd = spark.sparkContext.parallelize(plain, len(plain))
-    # Pickled by value: an executor without Helios answers too.
-    return rdd.mapPartitions(_task_of(work)).collect()
+    # Pickled by value: an executor without Helios answers too. Keys of stores go with it, as with Iceberg's own tasks.
+    return rdd.mapPartitions(_task_of(work, stores)).collect()
 
 
-def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
+def _task_of(work: str, stores: Stores) -> Callable[[Iterable[Any]], Iterator[str]]:
     def task(shares: Iterable[Any]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
@@ -210,7 +147,7 @@ def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
         for index, share in enumerate(shares):
-            yield run(work, share, f"{attempt:05}-{index}")
+            yield run(work, share, f"{attempt:05}-{index}", stores)
 
     return task
 

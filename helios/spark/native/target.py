@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
@@ -9,13 +10,13 @@ from pyspark.sql.types import StructType
 
 from helios.native.partitions import TAKES, parsed
 from helios.native.program import NotNative
-from helios.native.work import Column, Partition, Target
+from helios.native.work import Column, Partition, Sort, Target
 from helios.plan.native.rules import FLAT
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.native.batch import local_path
 from helios.spark.native.fields import fields_of, texts
+from helios.spark.native.stores import Store
 
 CODECS = {"zstd": "zstd", "snappy": "snappy", "gzip": "gzip", "uncompressed": "none", "none": "none"}
 ZSTD_LEVEL = 3
@@ -32,7 +33,10 @@ KNOWN = frozenset(
 REFUSED = (
     "encryption.key-id", "write.object-storage.enabled", "write.location-provider.impl", "write.object-storage.path",
 )  # fmt: skip
-SESSION = ("spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.")
+SESSION = (
+    "spark.sql.iceberg.", "spark.wap.", "spark.sql.legacy.", "spark.sql.parquet.datetimeRebase",
+    "spark.sql.parquet.binaryAsString",
+)  # fmt: skip
 """Settings of a session by which Spark writes or computes otherwise."""
 MEANS = {
     "spark.sql.ansi.enabled": "true",
@@ -45,12 +49,15 @@ MEANS = {
 HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
 
 
-def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, str], schema: StructType) -> Target:
+def target_of(
+    spark: SparkSession, table: JavaTable, store: Store, properties: JavaMap[str, str], schema: StructType
+) -> Target:
     """The table, as tasks need it.
 
     Args:
         spark: The session of the batch.
         table: Iceberg's table object.
+        store: The store that it is on.
         properties: What writers follow, whatever the table itself says.
         schema: The columns of the batch, which are the table's.
 
@@ -66,7 +73,7 @@ def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, st
     level = known.get(PARQUET + "compression-level")
     made = str(table.locationProvider().newDataLocation("x"))
     return Target(
-        folder=local_path(made.removesuffix("/x")),
+        folder=store.path(made.removesuffix("/x")),
         spec=int(table.spec().specId()),
         columns=columns,
         partition=_partition(table, columns),
@@ -74,6 +81,9 @@ def target_of(spark: SparkSession, table: JavaTable, properties: JavaMap[str, st
         level=int(level) if level is not None else ZSTD_LEVEL if codec == "zstd" else None,
         file_size=int(known.get("write.target-file-size-bytes", 512 << 20)),
         group_size=int(known.get(PARQUET + "row-group-size-bytes", 128 << 20)),
+        sort=_sort(table, columns),
+        sort_id=int(table.sortOrder().orderId()),
+        spread=_spread(table, known.get("write.distribution-mode")),
     )
 
 
@@ -86,10 +96,6 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
     asked = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
     if asked is not None:
         raise NotNative(f"the table has the property {asked}")
-    if known.get("write.distribution-mode", "none") != "none" and int(table.spec().fields().size()):
-        raise NotNative("the table has a distribution")
-    if not table.sortOrder().isUnsorted():
-        raise NotNative("the table has a sort order")
     for key, value in texts(spark.conf._jconf.getAllAsJava()).items():
         expected = MEANS.get(key)
         other = value.lower() != expected if expected is not None else key.startswith(SESSION)
@@ -119,6 +125,29 @@ _STORED = {
     "timestamp_ntz": ("timestamp",),
 }
 """Iceberg's names of types that Spark names otherwise."""
+
+
+def _spread(table: JavaTable, mode: str | None) -> str:
+    """Which rows Spark brings to one task, as `Target.spread` says it: what Iceberg asks it for."""
+    if table.sortOrder().isUnsorted():
+        if not int(table.spec().fields().size()):
+            return "apart"
+        return "partitions" if mode is None else "apart" if mode == "none" else "together"
+    return "apart" if mode == "none" else "together"
+
+
+def _sort(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Sort, ...]:
+    order = table.sortOrder()
+    if order.isUnsorted():
+        return ()
+    by_id = {column.id: column.name for column in columns}
+    found = []
+    for part in json.loads(classes().org.apache.iceberg.SortOrderParser.toJson(order))["fields"]:
+        column = by_id.get(part["source-id"])
+        if part["transform"] != "identity" or column is None:
+            raise NotNative(f"the table is sorted by {part['transform']} of {column or 'a field'}")
+        found.append(Sort(column, part["direction"] == "desc", part["null-order"] == "nulls-last"))
+    return tuple(found)
 
 
 def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition, ...]:

@@ -10,6 +10,8 @@ from helios.native.program import NotNative
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.native.batch import NativeBatch, data_files
+from helios.spark.native.spread import last_partitions
+from helios.spark.native.stores import store_of
 from helios.spark.native.target import target_of
 
 
@@ -34,8 +36,9 @@ def written(
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")
-        target = target_of(pending.spark, pending.table, pending.properties, stored)
-        files = native.write(pending.spark, target)
+        store = store_of(pending.table, native.catalog)
+        target = target_of(pending.spark, pending.table, store, pending.properties, stored)
+        files = native.write(pending.spark, target, store, last_partitions(pending.table))
     except NotNative as reason:
         native.told(str(reason))
         return False

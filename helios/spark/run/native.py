@@ -43,9 +43,12 @@ def native_batch(
         ((source,), (span,)) = sources, batch.spans
         if not isinstance(source, HasFiles):
             raise NotNative(f"{source.read_plan.name} has no files of its own")
-        fields = source.schema().fields
+        files = source.files(span)
+        fields = files.columns.fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(source.files(span), _program(plan.stream, schema), told)
+        return NativeBatch(
+            files, _program(plan.stream, schema), plan.write.table.catalog, plan.engine.setting == "auto", told
+        )
     except NotNative as reason:
         told(str(reason))
         return None

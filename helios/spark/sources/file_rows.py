@@ -59,7 +59,11 @@ def read_files(
         InputError: A file does not have the declared columns, or two files do not fit together.
         RunError: A file cannot be read.
     """
-    reading = reading_of(context, source, files, damaged)
+    return rows_of(context, source, reading_of(context, source, files, damaged), positioned=positioned)
+
+
+def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, positioned: bool = False) -> DataFrame:
+    """The rows of files as they are read; `read_files` says more of it."""
     _set_aside(context, source, reading.bad)
     if not reading.groups:
         return context.spark.createDataFrame([], _shown(source, reading.columns))

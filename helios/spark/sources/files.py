@@ -22,11 +22,15 @@ from helios.files.log import FileLog, Known, lines_of
 from helios.files.place import Place, same
 from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
+from helios.native.program import NotNative
 from helios.spark.checkpoint.files import HadoopFiles, StartEntry
+from helios.spark.native.inputs import SourceFiles
 from helios.spark.sources import file_rows, listing
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_changes import MEANWHILE, PLANNED, READ, changed_error, gone_error
+from helios.spark.sources.file_reading import Reading, reading_of
 from helios.spark.sources.listing import Listed
+from helios.spark.sources.native_files import as_they_are
 from helios.spark.sources.row_stream import RowStream
 from helios.spark.sources.spans import SpanSource
 from helios.table.folders import waiting_lag
@@ -58,6 +62,7 @@ class FilesReader(SpanSource):
         self._current: tuple[str, list[File]] = "", []
         self._lag: Lag | None = None
         self._read: list[File] = []
+        self._reading: tuple[Span | None, Reading] | None = None
         self._damaged: dict[File, str] = {}
         self._former: tuple[Position, Place] | None = None
 
@@ -335,7 +340,9 @@ class FilesReader(SpanSource):
         self._read = files
         kept = len(self.context.aside.rejected)
         context = replace(self.context, spark=spark)
-        df = file_rows.read_files(context, self._source, files, self._damaged, positioned=positioned)
+        reading = reading_of(context, self._source, files, self._damaged)
+        self._reading = span, reading
+        df = file_rows.rows_of(context, self._source, reading, positioned=positioned)
         if at is not None and self.context.aside.unread:
             if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
                 del self.context.aside.rejected[kept:]
@@ -343,6 +350,17 @@ class FilesReader(SpanSource):
             self._our_log.set_aside(at, self.context.aside.unread)
             self._unread |= _known(self.context.aside.unread)
         return df
+
+    def files(self, span: Span) -> SourceFiles:
+        """The files of the span that was read last, which have passed every check of their columns.
+
+        Raises:
+            NotNative: Their rows are not those of the files as they are.
+        """
+        read, reading = self._reading or (None, None)
+        if read != span or reading is None:
+            raise NotNative("the span was not looked at")
+        return as_they_are(reading)
 
     def set_aside(self, named: str) -> bool:
         file = next((file for file in self._read if listing.as_uri(file.path) == named), None)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from helios.catalog.spec import Catalog
 from helios.errors import HeliosError, RunError
 from helios.model.source import IcebergSource
 from helios.native.program import NotNative
@@ -24,7 +25,7 @@ from helios.spark.iceberg.scan_tasks import plan_input_partitions
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
-from helios.spark.native.batch import SourceFiles
+from helios.spark.native.inputs import TableFiles
 from helios.spark.sources import offsets, readers, starting_offsets
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.micro_batch import MicroBatchStream
@@ -278,7 +279,7 @@ class IcebergReader(SpanSource):
             return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
-    def files(self, span: Span) -> SourceFiles:
+    def files(self, span: Span) -> TableFiles:
         """The data files of a span, for who reads them without Spark.
 
         Raises:
@@ -296,17 +297,22 @@ class IcebergReader(SpanSource):
         # As the rows are declared: a whole state first, then files, which are counted there.
         whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
         if not whole:
-            return SourceFiles(table, self._snapshots.tasks(table, found)[0])
+            return TableFiles(table, self._catalog, self.schema(), self._snapshots.tasks(table, found)[0])
         state = self._state_files(table, found.state)
         state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
         return state
 
-    def _state_files(self, table: JavaTable, snapshot: int | None) -> SourceFiles:
+    @property
+    def _catalog(self) -> Catalog:
+        assert self.read_plan.table is not None
+        return self.read_plan.table.catalog
+
+    def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
         """The data files of a state, which are counted once they are read."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
-        return SourceFiles(table, tasks, lambda: record(replace(seen, total=0, whole=())))
+        return TableFiles(table, self._catalog, self.schema(), tasks, lambda: record(replace(seen, total=0, whole=())))
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:

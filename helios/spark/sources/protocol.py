@@ -14,7 +14,7 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
-from helios.spark.native.batch import SourceFiles
+from helios.spark.native.inputs import SourceFiles
 from helios.spark.sources.context import SourceContext
 from helios.table.commit_times import CommitTimes
 from helios.table.positions import Lag, Position, Span
@@ -158,8 +158,6 @@ class HasFiles(Protocol):
         Raises:
             NotNative: The span is not made of whole rows of files.
         """
-
-    def schema(self) -> StructType: ...
 
 
 @runtime_checkable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from helios.native import reader, task, writer
 from helios.native.metrics import ColumnMetrics
 from helios.native.partitions import gathered
 from helios.native.program import NotNative, Program
-from helios.native.work import Column, Partition, Target, Work
+from helios.native.work import Column, Partition, Sort, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_arrow
-from helios.spark.native.batch import local_path, shared
+from helios.spark.native.spread import shared
+from helios.spark.native.stores import Store
 
 ROWS = pa.table(
     {
@@ -50,12 +52,19 @@ def work(folder: Path, program: Program, partition: tuple[Partition, ...] = (), 
     return Work("w", program, {name: i + 1 for i, name in enumerate(ROWS.column_names)}, made)
 
 
-def done(folder: Path, stream: Any, rows: pa.Table | None = None, **settings: Any) -> dict[str, Any]:
+def share_of(path: Path, uri: bool = False) -> tuple[str, int, int]:
+    """A file of a share; by its URI it is read as one of a store is."""
+    return f"file://{path}" if uri else str(path), path.stat().st_size, 5
+
+
+def done(
+    folder: Path, stream: Any, rows: pa.Table | None = None, *, uri: bool = False, **settings: Any
+) -> dict[str, Any]:
     """What a task tells of one file through the steps of a stream."""
     path = folder / "in.parquet"
     pq.write_table(rows if rows is not None else numbered(ROWS), path)
     made = work(folder, program_of(stream, from_arrow(ROWS.schema)), **settings)
-    found: dict[str, Any] = json.loads(task.run(made.to_json(), [(str(path), path.stat().st_size, 5)], "3"))
+    found: dict[str, Any] = json.loads(task.run(made.to_json(), [share_of(path, uri)], "3"))
     return found
 
 
@@ -117,6 +126,18 @@ def test_files_of_partitions_and_of_a_size(tmp_path: Path) -> None:
     assert sum(file["record-count"] for file in whole) == 5
 
 
+def test_rows_are_sorted_within_each_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order = (Sort("x", True, False), Sort("id", False, True))
+    by = (Partition("id_bucket", "id", "bigint", "bucket[1]"),)
+    (nulls, file) = sorted(
+        done(tmp_path, SOURCE, partition=by, sort=order, sort_id=3)["files"], key=lambda one: one["record-count"]
+    )
+    assert [nulls["sort-order-id"], file["sort-order-id"]] == [3, 3]
+    assert str(pq.read_table(file["file-path"])["x"].to_pylist()) == "[None, nan, 2.5, 1.5]"
+    monkeypatch.setattr(writer, "SORTED", 1)
+    assert done(tmp_path, SOURCE, sort=order) == {"refused": "a task has more rows than it sorts in memory"}
+
+
 def test_more_partitions_than_files_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "MOST_OPEN", 2)
     monkeypatch.setattr(writer, "GATHERED", 1)
@@ -159,6 +180,49 @@ def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 4, 5] * 20_000
 
 
+@pytest.mark.parametrize("uri", [False, True])
+def test_rows_without_a_column_of_the_file_are_all_there(tmp_path: Path, uri: bool) -> None:
+    (file,) = done(tmp_path, SOURCE >> where("true") >> select("1 AS one"), uri=uri)["files"]
+    assert pq.read_table(file["file-path"]).to_pylist() == [{"one": 1}] * 5
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_rows_of_columns_that_a_file_lacks_are_all_there(tmp_path: Path, uri: bool) -> None:
+    pq.write_table(numbered(ROWS.select(["id"])), tmp_path / "in.parquet")
+    made = replace(work(tmp_path, program_of(SOURCE >> select("n"), from_arrow(ROWS.schema))), absent=("n",))
+    share = [share_of(tmp_path / "in.parquet", uri)]
+    (file,) = json.loads(task.run(made.to_json(), share, "0"))["files"]
+    assert pq.read_table(file["file-path"]).to_pylist() == [{"n": None}] * 5
+
+
+def test_a_text_that_is_none_is_left_to_spark(tmp_path: Path) -> None:
+    """A file on a store is read by Arrow, which takes any bytes for text."""
+    bad = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")])
+    rows = numbered(ROWS.slice(0, 1).set_column(3, "name", bad))
+    pq.write_table(rows, tmp_path / "in.parquet")
+    made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
+    for uri in (False, True):
+        path, size, _ = share_of(tmp_path / "in.parquet", uri)
+        told = json.loads(task.run(made.to_json(), [(path, size, 1)], "0"))
+        assert told["refused"].startswith("the engine failed: ")
+
+
+def test_a_file_of_a_store_is_read_as_one_of_the_disk(tmp_path: Path) -> None:
+    """Whatever Arrow types its writer has noted."""
+    noted = ROWS.set_column(3, "name", ROWS["name"].dictionary_encode())
+    noted = noted.append_column("s", pa.array([1, 2, 3, 4, None], pa.timestamp("us", "Europe/Berlin")))
+    pq.write_table(numbered(noted), tmp_path / "in.parquet", row_group_size=2)
+    schema = from_arrow(ROWS.append_column("s", noted["s"].cast(pa.timestamp("us", "UTC"))).schema)
+    made = work(tmp_path, program_of(SOURCE >> where("id IS NULL OR id <> 2"), schema))
+    made = replace(made, ids={**made.ids, "s": 5})
+    read = []
+    for uri in (False, True):
+        (file,) = json.loads(task.run(made.to_json(), [share_of(tmp_path / "in.parquet", uri)], "0"))["files"]
+        read.append({k: v for k, v in file.items() if "path" not in k and "size" not in k})
+        read.append(str(pq.read_table(file["file-path"]).to_pydict()))
+    assert read[:2] == read[2:]
+
+
 def test_renamed_columns_are_found_by_their_ids(tmp_path: Path) -> None:
     (file,) = done(tmp_path, SOURCE, numbered(ROWS.rename_columns(["old", "n", "x", "name"])))["files"]
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 2, None, 4, 5]
@@ -182,6 +246,14 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
+
+
+def test_an_executor_without_a_client_says_so(tmp_path: Path) -> None:
+    made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
+    store = {"py-io-impl": "helios.catalog.clients.none.NoneFileIO", "adls.account-key": "secret"}
+    told = task.run(made.to_json(), [("abfss://a@b/c.parquet", 1, 5)], "0", (store, {}))
+    assert json.loads(told)["refused"].startswith("an executor has no client of abfss")
+    assert "secret" not in told
 
 
 def test_an_executor_without_bucket_partitions_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,5 +290,11 @@ def test_what_is_not_certain_stays_with_spark(step: Any, reason: str) -> None:
 
 def test_shares_and_places() -> None:
     assert shared([], 4) == []
-    with pytest.raises(NotNative, match="the files are on s3"):
-        local_path("s3://bucket/a.parquet")
+    with pytest.raises(NotNative, match="files are on s3, and the table is not"):
+        Store().path("s3://bucket/a.parquet")
+    with pytest.raises(NotNative, match="has a \\? or #"):
+        Store("s3").path("s3://bucket/a#b.parquet")
+    with pytest.raises(NotNative, match="files are on hdfs, and it knows local disks, S3, ADLS and GCS"):
+        Store("s3").path("hdfs://host/a.parquet")
+    assert Store("s3").path("s3a://bucket/a b.parquet") == "s3a://bucket/a b.parquet"
+    assert {Store().path(one) for one in ("/a/b", "file:/a/b", "file:///a/b")} == {"/a/b"}

@@ -37,7 +37,8 @@ SINK = Iceberg.sink("a.t")
 
 
 def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> None:
-    pipeline = FLAT.incremental(poll=1) >> where("name LIKE 'a%' AND id > 3") >> SINK.partition_by("name")
+    sink = SINK.partition_by("name").sort_by("id desc")
+    pipeline = FLAT.incremental(poll=1) >> where("name LIKE 'a%' AND id > 3") >> sink
     plan, problems = planned(catalog, pipeline)
     assert problems == []
     assert plan is not None
@@ -59,7 +60,6 @@ def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> 
         (FLAT >> dedupe("id") >> SINK, "dedupe(id) is not among the steps that it knows"),
         (FLAT >> SINK.overwrite("id > 0"), "it writes by overwrite where id > 0"),
         (FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.partition_by("x"), "partition by that of double"),
-        (FLAT >> SINK.sort_by("id"), "the sink has a sort order"),
         (FLAT >> SINK.audit({"some": "count(*) > 0"}).publish(), "the sink has an audit"),
         (FLAT >> SINK.route(by="name"), "the sink has a route"),
         (FLAT.incremental(poll=1).changes("id") >> SINK, "it reads changes"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self
 
-from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaObject
+from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaMap, JavaObject
 
 if TYPE_CHECKING:
     from helios.spark.jvm.types.iceberg import JavaTable
@@ -83,6 +83,11 @@ class JavaFileIO(JavaObject, Protocol):
     def newOutputFile(self, location: str) -> JavaObject: ...
 
     def deleteFile(self, location: str) -> None: ...
+
+    def properties(self) -> JavaMap[str, str]: ...
+
+    def credentials(self) -> JavaList[JavaObject]:
+        """Keys that a server has handed out; not every client has the method."""
 
 
 # scans

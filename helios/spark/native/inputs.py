@@ -1,0 +1,154 @@
+"""What a batch reads: the data files of a table, or the parquet files of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark.sql.types import StructType
+
+from helios.catalog.spec import Catalog
+from helios.native.program import NotNative, Program
+from helios.native.work import InputFile
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.spark.native.fields import absent, fields_of
+from helios.spark.native.stores import Store, store_of
+
+MOST_FILES = 5_000
+"""Files of a table above which Spark plans: each is told from the JVM by itself."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the tasks of a batch read.
+
+    Attributes:
+        files: The files.
+        store: The store that they are on.
+        ids: The field ids of the columns that are read, by name; none of files whose columns are found by name.
+        absent: Those of them that are null in files that were written before they came.
+        groups: What the files of each group call the columns, with their Spark types; null where they lack them.
+    """
+
+    files: Sequence[InputFile]
+    store: Store
+    ids: Mapping[str, int] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    groups: tuple[Mapping[str, tuple[str, str] | None], ...] = ()
+
+
+class SourceFiles(Protocol):
+    """The files of a batch."""
+
+    @property
+    def columns(self) -> StructType:
+        """The columns of their rows."""
+
+    def inputs(self, program: Program) -> Inputs:
+        """What tasks read for a program.
+
+        Raises:
+            NotNative: They cannot read the files.
+        """
+
+    def done(self) -> None:
+        """Is called once they have been read."""
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The data files of a table.
+
+    Attributes:
+        table: The table that they are of.
+        catalog: Its catalog.
+        columns: Its columns.
+        tasks: A scan task for each.
+        read: Called once they have been read.
+    """
+
+    table: JavaTable
+    catalog: Catalog
+    columns: StructType
+    tasks: JavaList[JavaFileScanTask]
+    read: Callable[[], None] = field(default=lambda: None, compare=False)
+
+    def inputs(self, program: Program) -> Inputs:
+        """What tasks read for a program.
+
+        Raises:
+            NotNative: They are not parquet files that tasks can reach, or have deletes by equality.
+        """
+        store = store_of(self.table, self.catalog)
+        fields = fields_of(self.table.schema())
+        known = {one["name"]: one["id"] for one in fields}
+        ids = {column: known[column] for column, _ in program.read}
+        missing = absent(self.table, fields)
+        return Inputs(self._files(store), store, ids, tuple(column for column, id in ids.items() if id in missing))
+
+    def _files(self, store: Store) -> list[InputFile]:
+        count = int(self.tasks.size())
+        if count > MOST_FILES:
+            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
+        # It counts the deletes of each task as files, too.
+        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(self.tasks).filesCount()) == count
+        return [_input(task, plain, store) for task in self.tasks.toArray()]
+
+    def done(self) -> None:
+        self.read()
+
+
+def _input(task: JavaFileScanTask, plain: bool, store: Store) -> InputFile:
+    file = task.file()
+    if str(file.format()) != "PARQUET":
+        raise NotNative(f"files of the source are {str(file.format()).lower()}")
+    location = str(file.location())
+    size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
+    deletes = () if plain else tuple(_delete(one, store) for one in listed(task.deletes()))
+    return InputFile(store.path(location), size, rows, location, deletes)
+
+
+def _delete(file: JavaDeleteFile, store: Store) -> tuple[str, int | None, int]:
+    content, form = str(file.content()), str(file.format())
+    if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
+        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
+    path = store.path(str(file.location()))
+    if form == "PARQUET":
+        return path, None, int(file.fileSizeInBytes())
+    return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """Parquet files of a folder, whose columns are found by their names.
+
+    Attributes:
+        columns: Their columns.
+        groups: Files of equal columns with their sizes, and what they call each of the columns, with its Spark type;
+            null where they lack it.
+    """
+
+    columns: StructType
+    groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
+
+    def inputs(self, program: Program) -> Inputs:
+        """What tasks read for a program.
+
+        Raises:
+            NotNative: They are on no local disk.
+        """
+        store = Store()
+        files = [
+            InputFile(store.path(path), size, group=number)
+            for number, (paths, _) in enumerate(self.groups)
+            for path, size in paths
+        ]
+        names = [name for name, _ in program.read]
+        return Inputs(files, store, groups=tuple({name: one[name] for name in names} for _, one in self.groups))
+
+    def done(self) -> None:
+        return None
