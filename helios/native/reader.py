@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
+from helios.native.newest import ROW
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Work
 
@@ -18,20 +19,24 @@ VALUES = 1 << 24
 """Values of a file above which its rows come in parts, of a quarter of that."""
 
 
-ROW = "__helios_row"
-"""The column of a file's row numbers, where rows are deleted."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """Types of columns that have been promoted since; decimals, too, whose precision has grown."""
 
 
-def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
+def frames(file: InputFile, work: Work, *, numbered: bool = False) -> Iterator[pl.DataFrame]:
     """The rows of a file after the steps, some at a time.
+
+    Args:
+        file: The file.
+        work: What all tasks have in common.
+        numbered: Whether the rows have their number in the file as the column `ROW`.
 
     Raises:
         NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
     read = work.program.read
-    rows = applied(work.program, _live(file).select(checked(file, work)))
+    kept = [ROW] if numbered else []
+    rows = applied(work.program, _live(file, numbered).select(*checked(file, work), *kept), kept)
     if file.rows * len(read) <= VALUES:
         found: Iterator[pl.DataFrame] = iter([rows.collect()])
     else:
@@ -43,21 +48,28 @@ def frames(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
         yield batch.drop(FAILS)
 
 
-def _live(file: InputFile) -> pl.LazyFrame:
+def _live(file: InputFile, numbered: bool) -> pl.LazyFrame:
     """The rows of a file that are not deleted."""
     import polars as pl
 
-    gone = deleted(file)
-    rows = pl.scan_parquet(
+    gone = list(deleted(file)) if file.deletes else []
+    rows = scanned(file, ROW if gone or numbered else None)
+    return rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode())) if gone else rows
+
+
+def scanned(file: InputFile, numbers: str | None = None) -> pl.LazyFrame:
+    """All rows of a file, deleted ones too, with their numbers as a column where it is named."""
+    import polars as pl
+
+    return pl.scan_parquet(
         file.path,
         parallel="none",
         use_statistics=False,
         glob=False,
         hive_partitioning=False,
         low_memory=False,
-        row_index_name=ROW if gone else None,
+        row_index_name=numbers,
     )
-    return rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode())) if gone else rows
 
 
 def checked(file: InputFile, work: Work) -> list[pl.Expr]:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,10 @@ class Written:
     name: str
     files: tuple[str, ...] = ()
 
+    def of(self, told: Iterable[Mapping[str, Any]]) -> Written:
+        """The files that tasks have told of."""
+        return replace(self, files=tuple(json.dumps(file) for one in told for file in one["files"]))
+
     def delete(self) -> None:
         """Deletes them, also those of tasks that could not delete their own."""
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
@@ -93,23 +97,21 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        work = self._work(name, target).to_json()
-        shares = shared(self._inputs(), spark.sparkContext.defaultParallelism)
+        work = self.work(name, target).to_json()
+        shares = shared(self.inputs(), spark.sparkContext.defaultParallelism)
         written = Written(target.folder, name)
         if not shares:
             return written
         try:
-            found = [json.loads(text) for text in _run(spark, work, shares)]
-            refused = next((one["refused"] for one in found if "refused" in one), None)
-            if refused is not None:
-                raise NotNative(refused)
+            found = run(spark, "write", work, [[astuple(file) for file in share] for share in shares])
         except BaseException:
             written.delete()
             raise
         self.files.read()
-        return replace(written, files=tuple(json.dumps(file) for one in found for file in one["files"]))
+        return written.of(found)
 
-    def _work(self, name: str, target: Target) -> Work:
+    def work(self, name: str, target: Target) -> Work:
+        """What the tasks have in common that read the batch."""
         table = self.files.table
         fields = fields_of(table.schema())
         known = {field["name"]: field["id"] for field in fields}
@@ -117,35 +119,47 @@ class NativeBatch:
         missing = absent(table, fields)
         return Work(name, self.program, ids, target, tuple(column for column, id in ids.items() if id in missing))
 
-    def _inputs(self) -> list[InputFile]:
+    def inputs(self) -> list[InputFile]:
         """The files, as tasks read them.
 
         Raises:
             NotNative: They are not parquet files on a local disk, or have deletes by equality.
         """
-        tasks = self.files.tasks
-        count = int(tasks.size())
-        if count > MOST_FILES:
-            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
-        # It counts the deletes of each task as files, too.
-        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
-        return [_input(task, plain) for task in tasks.toArray()]
+        return inputs(self.files.tasks, "source")
 
 
-def _input(task: JavaFileScanTask, plain: bool) -> InputFile:
+def inputs(tasks: JavaList[JavaFileScanTask], whose: str) -> list[InputFile]:
+    """The files of scan tasks, as the engine's tasks read them.
+
+    Args:
+        tasks: The scan tasks.
+        whose: Whose files they are, for the reason.
+
+    Raises:
+        NotNative: They are not parquet files on a local disk, or have deletes by equality.
+    """
+    count = int(tasks.size())
+    if count > MOST_FILES:
+        raise NotNative(f"a batch has more than {MOST_FILES:,} files of the {whose}")
+    # It counts the deletes of each task as files, too.
+    plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
+    return [_input(task, plain, whose) for task in tasks.toArray()]
+
+
+def _input(task: JavaFileScanTask, plain: bool, whose: str) -> InputFile:
     file = task.file()
     if str(file.format()) != "PARQUET":
-        raise NotNative(f"files of the source are {str(file.format()).lower()}")
+        raise NotNative(f"files of the {whose} are {str(file.format()).lower()}")
     location = str(file.location())
     size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(map(_delete, listed(task.deletes())))
+    deletes = () if plain else tuple(_delete(one, whose) for one in listed(task.deletes()))
     return InputFile(local_path(location), size, rows, location, deletes)
 
 
-def _delete(file: JavaDeleteFile) -> tuple[str, int | None, int]:
+def _delete(file: JavaDeleteFile, whose: str) -> tuple[str, int | None, int]:
     content, form = str(file.content()), str(file.format())
     if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
+        raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
     path = local_path(str(file.location()))
     if form == "PARQUET":
         return path, None, int(file.fileSizeInBytes())
@@ -191,14 +205,35 @@ def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
     return shares
 
 
-def _run(spark: SparkSession, work: str, shares: list[list[InputFile]]) -> list[str]:
-    plain = [[astuple(file) for file in share] for share in shares]
-    rdd = spark.sparkContext.parallelize(plain, len(plain))
+def run(spark: SparkSession, does: str, work: str, shares: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Has Spark's tasks do shares of some work.
+
+    Args:
+        spark: The session of the batch.
+        does: What they do: a key of `helios.native.task.TASKS`.
+        work: What they have in common, as JSON.
+        shares: What each has alone, as plain values.
+
+    Returns:
+        What they tell, in the order of the shares.
+
+    Raises:
+        NotNative: Spark must do the batch.
+    """
+    found: list[dict[str, Any]] = [json.loads(text) for text in _run(spark, does, work, shares)]
+    refused = next((one["refused"] for one in found if "refused" in one), None)
+    if refused is not None:
+        raise NotNative(refused)
+    return found
+
+
+def _run(spark: SparkSession, does: str, work: str, shares: Sequence[Sequence[Any]]) -> list[str]:
+    rdd = spark.sparkContext.parallelize(shares, len(shares))
     # Pickled by value: an executor without Helios answers too.
-    return rdd.mapPartitions(_task_of(work)).collect()
+    return rdd.mapPartitions(_task_of(does, work)).collect()
 
 
-def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
+def _task_of(does: str, work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
     def task(shares: Iterable[Any]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
@@ -210,7 +245,7 @@ def _task_of(work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
         for index, share in enumerate(shares):
-            yield run(work, share, f"{attempt:05}-{index}")
+            yield run(does, work, share, f"{attempt:05}-{index}")
 
     return task
 
