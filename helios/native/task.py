@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from helios.native import upsert
 from helios.native.program import NotNative
-from helios.native.work import InputFile, Work
-
-Share = Iterable[Sequence[Any]]
+from helios.native.work import InputFile, Share, Told, Work
 
 
 def run(does: str, work: str, share: Share, name: str) -> str:
@@ -42,7 +39,7 @@ def run(does: str, work: str, share: Share, name: str) -> str:
         return json.dumps({"refused": reason})
 
 
-def write(text: str, share: Share, name: str) -> dict[str, Any]:
+def write(text: str, share: Share, name: str) -> Told:
     """Writes the rows of files into the target.
 
     Args:
@@ -68,7 +65,7 @@ def write(text: str, share: Share, name: str) -> dict[str, Any]:
         raise
 
 
-TASKS: Mapping[str, Callable[[str, Share, str], dict[str, Any]]] = {
+TASKS: Mapping[str, Callable[[str, Share, str], Told]] = {
     "write": write,
     "reduce": upsert.reduce,
     "match": upsert.match,

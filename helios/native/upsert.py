@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helios.native.program import NotNative
-from helios.native.work import Column, InputFile, Work
+from helios.native.work import Column, InputFile, Share, Told, Work
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,7 +60,7 @@ class Upsert:
         return cls(Work.parse(found["work"]), tuple(found["keys"]), found["order"], found["rows"])
 
 
-def reduce(text: str, share: Iterable[Sequence[Any]], name: str) -> dict[str, Any]:
+def reduce(text: str, share: Share, name: str) -> Told:
     """Writes the newest rows of a batch.
 
     Args:
@@ -86,7 +86,9 @@ def reduce(text: str, share: Iterable[Sequence[Any]], name: str) -> dict[str, An
             parts.append(frame.with_columns(pl.lit(place, pl.Int32).alias(FILE)))
     found = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
     os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
-    found.write_ipc(upsert.rows, compression="uncompressed")
+    made = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # of another try it may still be read
+    found.write_ipc(made, compression="uncompressed")
+    os.replace(made, upsert.rows)
     return {"rows": len(found), "bounds": bounds(found, upsert.keys, columns)}
 
 
@@ -105,7 +107,7 @@ class Vector:
     blob: str
 
 
-def match(text: str, share: Iterable[Sequence[Any]], name: str) -> dict[str, Any]:
+def match(text: str, share: Share, name: str) -> Told:
     """Finds the rows of a target whose key is in the batch.
 
     Args:
@@ -181,7 +183,7 @@ def _keyed(file: InputFile, work: Work) -> Iterator[pl.DataFrame]:
         yield from rows.collect_batches(chunk_size=VALUES // (4 * len(columns)), maintain_order=True)
 
 
-def store(text: str, share: Iterable[Sequence[Any]], name: str) -> dict[str, Any]:
+def store(text: str, share: Share, name: str) -> Told:
     """Writes rows of the batch into files of the target, but for late ones.
 
     Args:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from helios.native.program import Program
+
+Share: TypeAlias = Iterable[Sequence[Any]]
+"""What one task has alone, as plain values."""
+Told: TypeAlias = dict[str, Any]
+"""What a task tells, as JSON values."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from random import Random
 from typing import Any
+from urllib.parse import urlparse
 
 import pyarrow as pa
 import pytest
 
+from helios.errors import HeliosError
+from helios.spark.iceberg.transaction import Transaction
 from tests.streaming.native_cases import ARROW, KINDS, fill, rows_of, value
 
 pytestmark = pytest.mark.usefixtures("native_workers")
@@ -156,3 +161,144 @@ def _small(number: int, kind: str) -> Any:
 def test_an_upsert_is_as_by_spark(world: Any, seed: int) -> None:
     assert Case(world, seed).differs() is None
     assert told(world) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_hundreds_of_upserts_are_as_by_spark(world: Any) -> None:
+    first = int(os.environ.get("NATIVE_SEED", "1000"))
+    for seed in range(first, first + (CASES or 100)):
+        assert Case(world, seed).differs() is None
+        world.sql(f"DROP TABLE local.a.native{seed} PURGE")
+        world.sql(f"DROP TABLE local.a.spark{seed} PURGE")
+    assert told(world) == []
+
+
+# around the commit
+
+
+@pytest.fixture
+def kept(world: Any) -> Any:
+    """A pipeline by the columnar engine, whose first batch has made a table of ids 0 to 9."""
+    use(world, "native")
+    world.fill("a.s", range(10), v="'old'", n="1")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by="n")
+    world.run(pipeline)
+    return pipeline
+
+
+def held(world: Any) -> dict[int, str]:
+    """The table's rows; each id once, and no file on disk that the table does not have."""
+    rows = world.spark.read.table("local.a.t").select("id", "v").collect()
+    found = {row.id: row.v for row in rows}
+    assert len(found) == len(rows)
+    table = world.load("a.t").iceberg
+    live = {urlparse(task.file.file_path).path for task in table.scan().plan_files()}
+    on_disk = {str(path) for path in Path(urlparse(table.location()).path, "data").rglob("*") if path.is_file()}
+    assert {path for path in on_disk if not path.endswith((".puffin", ".crc"))} == live
+    return found
+
+
+def test_late_rows_lose_and_ids_stay(world: Any, kept: Any) -> None:
+    before = {row.id: row._row_id for row in world.sql("SELECT id, _row_id FROM local.a.t")}
+    world.fill("a.s", [3, 5, 12], v="'new'", n="CASE id WHEN 5 THEN 0 ELSE 2 END")
+    run = world.run(kept)
+    assert held(world) == {**dict.fromkeys(range(10), "old"), 3: "new", 12: "new"}
+    after = {row.id: row._row_id for row in world.sql("SELECT id, _row_id FROM local.a.t")}
+    assert after == before | {12: after[12]}
+    summary: Mapping[str, str] = world.load("a.t").current_snapshot().summary
+    assert (summary["helios.batch"], summary["added-records"], summary["added-dvs"]) == ("1", "2", "1")
+    assert run.metrics().records_written == 2
+    assert told(world) == []
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_driver_that_dies_around_the_commit(
+    world: Any, kept: Any, landed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill("a.s", [3, 12], v="'new'", n="2")
+    real = Transaction.commit
+
+    def dies(self: Transaction) -> None:
+        if landed:
+            real(self)
+        raise RuntimeError("the driver dies")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", dies)
+        with pytest.raises(Exception, match="the driver dies"):
+            world.run(kept)
+    world.run(kept)
+    rows = world.spark.read.table("local.a.t").select("id", "v").collect()
+    assert Counter(tuple(row) for row in rows) == Counter(
+        {**dict.fromkeys(range(10), "old"), 3: "new", 12: "new"}.items()
+    )
+
+
+@pytest.mark.parametrize(("id", "tries"), [(50, 0), (12, 1)])
+def test_rows_that_another_writer_appends_meanwhile(
+    world: Any, kept: Any, id: int, tries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other keys they are no conflict; of a key of the batch they are, and it is done again."""
+    world.fill("a.s", [3, 12], v="'new'", n="2")
+    real, calls = Transaction.commit, []
+
+    def commit(self: Transaction) -> None:
+        calls.append(self)
+        if len(calls) == 1:
+            world.fill("a.t", [id], v="'theirs'", n="1")
+        real(self)
+
+    monkeypatch.setattr(Transaction, "commit", commit)
+    world.run(kept)
+    assert len(calls) == 1 + tries
+    theirs = {50: "theirs"} if id == 50 else {}
+    assert held(world) == {**dict.fromkeys(range(10), "old"), 3: "new", 12: "new", **theirs}
+
+
+# what stays with Spark
+
+
+@pytest.mark.parametrize(
+    ("rows", "order", "reason", "error"),
+    [
+        ("(NULL, 'x', 2)", "n", "a row has a null in its key", "null key: id is null"),
+        ("(7, 'x', 2), (7, 'y', 2)", None, "two rows of the batch have one key", "2 rows of the batch"),
+        ("(7, 'x', 2)", "n", "the table has two rows of one key", None),
+    ],
+)
+def test_spark_says_what_is_wrong(world: Any, rows: str, order: str | None, reason: str, error: str | None) -> None:
+    use(world, "auto")
+    world.fill("a.s", range(3), v="'old'", n="1")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by=order)
+    world.run(pipeline)
+    assert told(world) == []
+    if error is None:
+        world.fill("a.t", [7, 7], v="'twice'", n="1")
+    world.sql(f"INSERT INTO local.a.s VALUES {rows}")
+    if error is not None:
+        with pytest.raises(HeliosError, match=error):
+            world.run(pipeline)
+    else:
+        world.run(pipeline)
+    (message,) = told(world)
+    assert message == f"engine spark, because {reason}"
+    found = Counter(row.v for row in world.sql("SELECT v FROM local.a.t"))
+    assert found == Counter({"old": 3} if error is not None else {"old": 3, "x": 2})
+
+
+def test_a_batch_that_brings_a_column_is_sparks(world: Any) -> None:
+    use(world, "auto")
+    world.fill("a.s", range(3), v="'old'")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id")
+    world.run(pipeline)
+    world.sql("ALTER TABLE local.a.s ADD COLUMN w int")
+    world.sql("INSERT INTO local.a.s VALUES (1, 'new', 1)")
+    world.run(pipeline)
+    assert told(world) == ["engine spark, because the columns of the batch are not those of the table"]
+    world.events.clear()
+    world.sql("INSERT INTO local.a.s VALUES (2, 'new', 2)")
+    world.run(pipeline)
+    assert told(world) == []
+    found = {(row.id, row.v, row.w) for row in world.sql("SELECT * FROM local.a.t")}
+    assert found == {(0, "old", None), (1, "new", 1), (2, "new", 2)}

@@ -63,7 +63,7 @@ def _check(plan: Plan) -> None:
     from helios.plan.native.upserts import check_upsert
 
     program = program_of(plan.stream, read.schema)
-    if isinstance(plan.write.mode, Upsert):
+    if plan.write.mode.traits.upserts:
         check_upsert(plan.write, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():
@@ -76,7 +76,7 @@ def _check_sink(write: WritePlan) -> None:
     sink = write.sink
     if write.output is not None:
         raise NotNative("it writes no Iceberg table")
-    if not isinstance(sink.mode, (Append, OverwritePartitions, Upsert)):
+    if sink.mode.call not in (Append.call, OverwritePartitions.call, Upsert.call):
         raise NotNative(f"it writes by {sink.mode.text()}")
     for what, asked in (
         ("an audit", sink.audits),

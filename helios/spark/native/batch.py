@@ -7,16 +7,15 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from helios.native.program import NotNative, Program
-from helios.native.work import InputFile, Target, Work
+from helios.native.work import InputFile, Share, Target, Told, Work
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -60,7 +59,7 @@ class Written:
     name: str
     files: tuple[str, ...] = ()
 
-    def of(self, told: Iterable[Mapping[str, Any]]) -> Written:
+    def of(self, told: Iterable[Told]) -> Written:
         """The files that tasks have told of."""
         return replace(self, files=tuple(json.dumps(file) for one in told for file in one["files"]))
 
@@ -205,7 +204,7 @@ def shared(files: Iterable[InputFile], cores: int) -> list[list[InputFile]]:
     return shares
 
 
-def run(spark: SparkSession, does: str, work: str, shares: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share]) -> list[Told]:
     """Has Spark's tasks do shares of some work.
 
     Args:
@@ -220,21 +219,21 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Sequence[Any
     Raises:
         NotNative: Spark must do the batch.
     """
-    found: list[dict[str, Any]] = [json.loads(text) for text in _run(spark, does, work, shares)]
+    found: list[Told] = [json.loads(text) for text in _run(spark, does, work, shares)]
     refused = next((one["refused"] for one in found if "refused" in one), None)
     if refused is not None:
         raise NotNative(refused)
     return found
 
 
-def _run(spark: SparkSession, does: str, work: str, shares: Sequence[Sequence[Any]]) -> list[str]:
+def _run(spark: SparkSession, does: str, work: str, shares: Sequence[Share]) -> list[str]:
     rdd = spark.sparkContext.parallelize(shares, len(shares))
     # Pickled by value: an executor without Helios answers too.
     return rdd.mapPartitions(_task_of(does, work)).collect()
 
 
-def _task_of(does: str, work: str) -> Callable[[Iterable[Any]], Iterator[str]]:
-    def task(shares: Iterable[Any]) -> Iterator[str]:
+def _task_of(does: str, work: str) -> Callable[[Iterable[Share]], Iterator[str]]:
+    def task(shares: Iterable[Share]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         try:

@@ -13,13 +13,12 @@ import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Any
 
 from pyspark.sql.types import StructType
 
 from helios.native.program import NotNative, Program
 from helios.native.upsert import CHANGED, ROW_ID, ROW_ID_FIELD, Upsert, Vector, lineage
-from helios.native.work import InputFile, Target, Work
+from helios.native.work import InputFile, Share, Target, Told, Work
 from helios.plan.native.upserts import VECTORS_SINCE, check_kinds
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.scan_tasks import plan_tasks
@@ -41,7 +40,7 @@ MOST_BYTES = 256 << 20
 TASK_ROWS = 500_000
 """Rows that a task of its own is worth: each writes files of its own."""
 
-Ends = Mapping[str, Sequence[Any]]
+Ends = Mapping[str, Sequence[object]]
 """By key: its smallest and its largest value in a batch, as `helios.native.newest.bounds` gives them."""
 
 
@@ -148,10 +147,10 @@ class _Upserting:
             if path.endswith(endings):
                 os.unlink(path)
 
-    def _do(self, does: str, upsert: Upsert, shares: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[Told]:
         return run(self._pending.spark, does, upsert.to_json(), shares) if shares else []
 
-    def _reduced(self) -> dict[str, Any]:
+    def _reduced(self) -> Told:
         files = self._native.inputs()
         rows = sum(file.rows for file in files)
         if rows > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
@@ -187,14 +186,14 @@ class _Upserting:
         work = Work(self._written.name, Program(read, (), read), ids, self._upsert.work.target, lacking)
         return replace(self._upsert, work=work)
 
-    def _shares(self, files: list[InputFile], planned: Mapping[str, JavaFileScanTask]) -> list[list[Any]]:
+    def _shares(self, files: list[InputFile], planned: Mapping[str, JavaFileScanTask]) -> list[Share]:
         cores = self._pending.spark.sparkContext.defaultParallelism
         return [
             [(astuple(file), planned[file.location].file().firstRowId()) for file in share]
             for share in shared(files, cores)
         ]
 
-    def _slices(self, pairs: list[str]) -> list[list[Any]]:
+    def _slices(self, pairs: list[str]) -> list[Share]:
         """Parts of the batch, one for each task that writes."""
         cores = self._pending.spark.sparkContext.defaultParallelism
         count = min(cores, -(-self._rows // TASK_ROWS))

@@ -55,7 +55,7 @@ def done(folder: Path, stream: Any, rows: pa.Table | None = None, **settings: An
     path = folder / "in.parquet"
     pq.write_table(rows if rows is not None else numbered(ROWS), path)
     made = work(folder, program_of(stream, from_arrow(ROWS.schema)), **settings)
-    found: dict[str, Any] = json.loads(task.run(made.to_json(), [(str(path), path.stat().st_size, 5)], "3"))
+    found: dict[str, Any] = json.loads(task.run("write", made.to_json(), [(str(path), path.stat().st_size, 5)], "3"))
     return found
 
 
@@ -155,7 +155,7 @@ def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "in.parquet"
     pq.write_table(many, path)
     made = work(tmp_path, program_of(SOURCE >> where("id <> 2"), from_arrow(ROWS.schema)))
-    (file,) = json.loads(task.run(made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
+    (file,) = json.loads(task.run("write", made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 4, 5] * 20_000
 
 
@@ -175,13 +175,13 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(numbered(ROWS), path)
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)), group_size=1)
     shares = [(str(path), 1, 5), (str(tmp_path / "gone.parquet"), 1, 5)]
-    assert "gone.parquet" in json.loads(task.run(made.to_json(), shares, "0"))["refused"]
+    assert "gone.parquet" in json.loads(task.run("write", made.to_json(), shares, "0"))["refused"]
     assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
 
 
 def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
+    assert json.loads(task.run("write", "", [], "0")) == {"refused": "an executor cannot import polars"}
 
 
 def test_an_executor_without_bucket_partitions_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
