@@ -95,10 +95,10 @@ class Upsert(Workload):
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
+        self.lake.spark.conf.set("spark.sql.join.preferSortMergeJoin", "false")
         newest = Window.partitionBy("id").orderBy(F.col("updated_at").desc())
         late = "WHEN MATCHED AND s.updated_at >= t.updated_at THEN"
         statement = MERGE.format(self.lake.name(target)).replace("WHEN MATCHED THEN", late)
-        self.lake.spark.conf.set("spark.sql.join.preferSortMergeJoin", "false")
 
         def merge(batch: Any, number: int) -> None:
             ranked = batch.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
