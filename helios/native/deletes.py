@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from helios.native.program import NotNative
 from helios.native.storage import opened
 from helios.native.work import InputFile
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
 MAGIC = bytes.fromhex("d1d33964")
 """What a deletion vector begins with (Iceberg's Puffin specification, `deletion-vector-v1`)."""
 
 
-def deleted(file: InputFile, store: Mapping[str, str]) -> list[int]:
-    """The positions of the rows of a file that are deleted, in order.
+def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:
+    """The positions of the rows of a file that are deleted.
 
     Args:
         file: The file.
@@ -23,25 +27,27 @@ def deleted(file: InputFile, store: Mapping[str, str]) -> list[int]:
     Raises:
         NotNative: A deletion vector is damaged.
     """
-    found: set[int] = set()
+    from pyroaring import BitMap64
+
+    found = BitMap64()
     for path, offset, size in file.deletes:
-        found.update(_positions(path, file.location, store) if offset is None else vector(path, offset, size, store))
-    return sorted(found)
+        found |= _positions(path, file.location, store) if offset is None else vector(path, offset, size, store)
+    return found
 
 
-def _positions(path: str, location: str, store: Mapping[str, str]) -> list[int]:
+def _positions(path: str, location: str, store: Mapping[str, str]) -> BitMap64:
     """The positions that a position delete file has for a data file."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    from pyroaring import BitMap64
 
     with opened(path, store) as file, pq.ParquetFile(file) as parquet:
         rows = parquet.read(["file_path", "pos"])
     named = rows.filter(pc.equal(rows["file_path"], location))
-    positions: list[int] = named["pos"].to_pylist()
-    return positions
+    return BitMap64(named["pos"].to_pylist())
 
 
-def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> Iterable[int]:
+def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> BitMap64:
     """The positions of a deletion vector in a Puffin file.
 
     Raises:
@@ -56,5 +62,10 @@ def vector(path: str, offset: int, size: int, store: Mapping[str, str]) -> Itera
     body, check = blob[4 : 4 + length], blob[4 + length :]
     if len(blob) != size or body[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(check, "big"):
         raise NotNative("a deletion vector is damaged")
-    positions: Iterable[int] = BitMap64.deserialize(body[4:])
-    return positions
+    return BitMap64.deserialize(body[4:])
+
+
+def written(positions: BitMap64) -> bytes:
+    """Positions as a deletion vector has them."""
+    body = MAGIC + positions.serialize()
+    return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")

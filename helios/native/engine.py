@@ -8,7 +8,7 @@ and the batch is left to Spark, which fails or not, with its own message.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -40,25 +40,31 @@ def polars_type(kind: str) -> Any:
     return plain.get(kind)
 
 
-def applied(program: Program, frame: pl.LazyFrame) -> pl.LazyFrame:
-    """A program's rows, with `FAILS` as the last column."""
+def applied(program: Program, frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
+    """A program's rows, with `FAILS` as the last column.
+
+    Args:
+        program: The program.
+        frame: The rows that it reads.
+        kept: Further columns of them, which no step sees, and every row keeps.
+    """
     import polars as pl
 
     frame = frame.with_columns(pl.lit(False).alias(FAILS))
     for step in program.steps:
         builder = _Builder()
         if isinstance(step, Filter):
-            kept = builder.build(step.condition)
+            meets = builder.build(step.condition)
             fails = builder.fails()
             if fails is not None:
                 frame = frame.with_columns((pl.col(FAILS) | fails).alias(FAILS))
             marks = builder.failing or len(program.steps) > 1
-            frame = frame.filter(kept | pl.col(FAILS) if marks else kept)
+            frame = frame.filter(meets | pl.col(FAILS) if marks else meets)
         else:
             columns = [builder.build(term).alias(name) for name, term in step.columns]
             fails = builder.fails()
             mark = pl.col(FAILS) if fails is None else (pl.col(FAILS) | fails).alias(FAILS)
-            frame = frame.select(*columns, mark)
+            frame = frame.select(*columns, *kept, mark)
     return frame
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
+from helios.native.newest import ROW
 from helios.native.program import NotNative
 from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
 VALUES = 1 << 24
 """Values of a file above which its rows come in parts, of a quarter of that."""
-
-
-ROW = "__helios_row"
-"""The column of a file's row numbers, where rows are deleted or no column of the file is read."""
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """Types of columns that have been promoted since; decimals, too, whose precision has grown."""
 SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
@@ -58,19 +55,22 @@ class Found:
         return (column if self.made == self.kind else column.cast(polars_type(self.kind))).alias(self.name)
 
 
-def frames(file: InputFile, work: Work, store: Mapping[str, str] = NOWHERE) -> Iterator[pl.DataFrame]:
+def frames(
+    file: InputFile, work: Work, store: Mapping[str, str] = NOWHERE, *, numbered: bool = False
+) -> Iterator[pl.DataFrame]:
     """The rows of a file after the steps, some at a time.
 
     Args:
         file: The file.
         work: What all tasks have in common.
         store: PyIceberg's properties of the store that it is on.
+        numbered: Whether the rows have their number in the file as the column `ROW`.
 
     Raises:
         NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
-    gone = deleted(file, store)
-    for batch in (_scanned if is_local(file.path) else _streamed)(file, work, gone, store):
+    gone = list(deleted(file, store)) if file.deletes else []
+    for batch in (_scanned if is_local(file.path) else _streamed)(file, work, gone, store, numbered):
         if batch.get_column(FAILS).any():
             raise NotNative("Spark may fail on a value of the batch, and says then which")
         yield batch.drop(FAILS)
@@ -81,26 +81,35 @@ def _rows(work: Work) -> int:
     return max(1 << 14, VALUES // (4 * max(1, len(work.program.read))))
 
 
-def _computed(rows: pl.LazyFrame, columns: Sequence[Found], gone: Sequence[int], work: Work) -> pl.LazyFrame:
-    """The rows after the steps; with row numbers where some are deleted."""
+def _computed(
+    rows: pl.LazyFrame, columns: Sequence[Found], gone: Sequence[int], work: Work, numbered: bool
+) -> pl.LazyFrame:
+    """The rows after the steps; they come with row numbers where some are deleted, or they are to keep them."""
     import polars as pl
 
     if gone:
         rows = rows.filter(~pl.col(ROW).is_in(pl.Series(gone, dtype=pl.UInt32).implode()))
     read = [column.expression() for column in columns]
     # Without a column of the file nothing would tell how many rows there are.
-    counted = [] if any(column.stored is not None for column in columns) else [pl.col(ROW)]
-    return applied(work.program, rows.select(*counted, *read))
+    counted = [] if any(column.stored is not None for column in columns) and not numbered else [pl.col(ROW)]
+    return applied(work.program, rows.select(*counted, *read), [ROW] if numbered else [])
 
 
-def _scanned(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str]) -> Iterator[pl.DataFrame]:
-    """The rows of a file on the local disk, as Polars reads it."""
+def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[Found], int]:
+    """All rows of a file on the local disk, deleted ones too, where its columns of the program are, and the count.
+
+    Args:
+        file: The file.
+        work: What all tasks have in common.
+        numbers: What the column of the rows' numbers is called; None for none, where a column of the file is read.
+    """
     import polars as pl
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file.path, pre_buffer=False) as parquet:
-        columns, count = found(parquet, file, work), parquet.metadata.num_rows
-    numbered = gone or all(column.stored is None for column in columns)
+        columns, count = found(parquet, file, work), int(parquet.metadata.num_rows)
+    if numbers is None and all(column.stored is None for column in columns):
+        numbers = ROW
     rows = pl.scan_parquet(
         file.path,
         parallel="none",
@@ -108,16 +117,30 @@ def _scanned(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[st
         glob=False,
         hive_partitioning=False,
         low_memory=False,
-        row_index_name=ROW if numbered else None,
+        row_index_name=numbers,
     )
-    made = _computed(rows, columns, gone, work)
-    if count * len(columns) <= VALUES:
-        yield made.collect()
+    return rows, columns, count
+
+
+def _scanned(
+    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+) -> Iterator[pl.DataFrame]:
+    """The rows of a file on the local disk, as Polars reads it."""
+    rows, columns, count = scanned(file, work, ROW if gone or numbered else None)
+    yield from collected(_computed(rows, columns, gone, work, numbered), count, work)
+
+
+def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:
+    """Rows of a file of so many: at once, or of a large one some at a time."""
+    if count * len(work.program.read) <= VALUES:
+        yield rows.collect()
     else:
-        yield from made.collect_batches(chunk_size=_rows(work), maintain_order=True)
+        yield from rows.collect_batches(chunk_size=_rows(work), maintain_order=True)
 
 
-def _streamed(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str]) -> Iterator[pl.DataFrame]:
+def _streamed(
+    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+) -> Iterator[pl.DataFrame]:
     """The rows of a file on a store, as Arrow reads it: of each row group the columns that are asked for."""
     import polars as pl
     import pyarrow.parquet as pq
@@ -129,7 +152,7 @@ def _streamed(file: InputFile, work: Work, gone: Sequence[int], store: Mapping[s
             for part in _parts(parquet, group, columns, _rows(work)):
                 rows = part.with_columns(pl.int_range(start, start + len(part), dtype=pl.UInt32).alias(ROW))
                 start += len(part)
-                yield _computed(rows.lazy(), columns, gone, work).collect()
+                yield _computed(rows.lazy(), columns, gone, work, numbered).collect()
 
 
 def _parts(parquet: pq.ParquetFile, group: int, columns: Sequence[Found], size: int) -> Iterator[pl.DataFrame]:

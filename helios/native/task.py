@@ -1,54 +1,82 @@
-"""One task: a share of the files goes through the program into files of the target."""
+"""One task: a share of what a batch is done with goes through the engine, and what it tells travels as JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
+from helios.native import upsert
 from helios.native.program import NotNative
 from helios.native.storage import is_outside
-from helios.native.work import InputFile, Work
+from helios.native.work import InputFile, Share, Stores, Told, Work
 
-Stores = tuple[Mapping[str, str], Mapping[str, str]]
 NONE: Stores = ({}, {})
 
 
-def run(work_text: str, share: Iterable[Sequence[Any]], name: str, stores: Stores = NONE) -> str:
-    """Does a share of the work; its files are deleted if it fails.
+def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) -> str:
+    """Does a share of the work; what it has written is deleted if it fails.
 
     Args:
-        work_text: The work, as JSON.
-        share: The files, as the fields of `InputFile`.
+        does: What: a key of `TASKS`.
+        work: What all tasks have in common, as JSON.
+        share: What this one has alone.
         name: A name of its own for each try of a share.
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
 
     Returns:
-        As JSON `files`, what Iceberg's metadata says of each written file, or `refused`, why Spark must do it.
+        What the task tells, as JSON, or `refused`: why Spark must do it.
     """
     # One task has one core; Polars reads this when it is first imported.
     os.environ.setdefault("POLARS_MAX_THREADS", "1")
     try:
         import polars  # noqa: F401
-
-        from helios.native.reader import frames
-        from helios.native.writer import TableWriter
+        import pyarrow  # noqa: F401
     except ImportError as error:
         return json.dumps({"refused": f"an executor cannot import {error.name}"})
-    work = Work.parse(work_text)
+    try:
+        return json.dumps(TASKS[does](work, share, name, stores))
+    except BaseException as error:
+        reason = _refusal(error)
+        if reason is None:
+            raise
+        return json.dumps({"refused": reason})
+
+
+def write(text: str, share: Share, name: str, stores: Stores) -> Told:
+    """Writes the rows of files into the target.
+
+    Args:
+        text: The work.
+        share: The files, as the fields of `InputFile`.
+        name: A name of its own for each try of a share.
+        stores: The stores of the source and of the target.
+
+    Returns:
+        As `files`, what Iceberg's metadata says of each written file.
+    """
+    from helios.native.reader import frames
+    from helios.native.writer import TableWriter
+
+    work = Work.parse(text)
     writer = TableWriter(work.target, f"{work.name}-{name}", stores[1])
     try:
         for file in share:
             for frame in frames(InputFile(*file), work, stores[0]):
                 writer.write(frame)
-        return json.dumps({"files": writer.close()})
-    except BaseException as error:
+        return {"files": writer.close()}
+    except BaseException:
         writer.abort()
-        reason = _refusal(error)
-        if reason is None:
-            raise
-        return json.dumps({"refused": reason})
+        raise
+
+
+TASKS: Mapping[str, Callable[[str, Share, str, Stores], Told]] = {
+    "write": write,
+    "reduce": upsert.reduce,
+    "match": upsert.match,
+    "store": upsert.store,
+}
+"""By name: the tasks that there are."""
 
 
 def _refusal(error: BaseException) -> str | None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from helios.native.program import Program
+
+Share: TypeAlias = Iterable[Sequence[Any]]
+"""What one task has alone, as plain values."""
+Told: TypeAlias = dict[str, Any]
+"""What a task tells, as JSON values."""
+Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
+"""PyIceberg's properties of the stores of a source and of a target, with secrets in clear; none for the local disk."""
 
 
 @dataclass(frozen=True)

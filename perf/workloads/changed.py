@@ -29,7 +29,7 @@ class Upsert(Workload):
     keeps = True
     one_in = 100
     """Of so many keys one changes in a round."""
-    properties: ClassVar[dict[str, dict[str, str]]] = {"helios": V3, "tuned": V3}
+    properties: ClassVar[dict[str, dict[str, str]]] = {"helios": V3, "native": V3, "tuned": V3}
 
     def of_round(self, ids: DataFrame, number: int) -> DataFrame:
         """The rows of some ids in one round; 0 is what the targets begin with."""
@@ -77,6 +77,10 @@ class Upsert(Workload):
         sink = self.lake.sink(target).upsert("id", order_by="updated_at")
         self.lake.drained(self.lake.source("changes").incremental() >> sink)
 
+    def native(self, target: str) -> None:
+        """By the columnar engine, which the configuration of this contender requires."""
+        self.helios(target)
+
     def naive(self, target: str) -> None:
         """On a table as it is made by default, copy-on-write; a key twice, late rows and replays are not met."""
 
@@ -91,10 +95,10 @@ class Upsert(Workload):
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
+        self.lake.spark.conf.set("spark.sql.join.preferSortMergeJoin", "false")
         newest = Window.partitionBy("id").orderBy(F.col("updated_at").desc())
         late = "WHEN MATCHED AND s.updated_at >= t.updated_at THEN"
         statement = MERGE.format(self.lake.name(target)).replace("WHEN MATCHED THEN", late)
-        self.lake.spark.conf.set("spark.sql.join.preferSortMergeJoin", "false")
 
         def merge(batch: Any, number: int) -> None:
             ranked = batch.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
@@ -111,6 +115,8 @@ class UpsertV2(Upsert):
     says = "the same into a table of format v2, merge-on-read"
     goal = "ahead of tuned"
     properties: ClassVar[dict[str, dict[str, str]]] = {"helios": MERGE_ON_READ, "tuned": MERGE_ON_READ}
+
+    native = None  # type: ignore[assignment]
 
 
 class Erase(Upsert):
@@ -136,7 +142,7 @@ class Erase(Upsert):
 
         self.lake.streamed(self.lake.stream("changes"), target, erase)
 
-    tuned = None  # type: ignore[assignment]
+    native = tuned = None  # type: ignore[assignment]
 
 
 class Backfill(Workload):

@@ -83,14 +83,19 @@ def _partitions(events: list[Event]) -> Counter[Row]:
 
 
 def _upserted(events: list[Event]) -> Counter[Row]:
-    """The newest row per key by `n`; a later one wins a tie; deletes count as rows."""
+    """The newest row per key, where deletes are none."""
+    return Counter(row for row in _newest(events) if row[4] != "d")
+
+
+def _newest(events: list[Event]) -> Counter[Row]:
+    """The newest row per key by `n`; a later one wins a tie."""
     newest: dict[int, Row] = {}
     for _, rows in events:
         for row in rows:
             known = newest.get(row[0])
             if known is None or row[3] >= known[3]:
                 newest[row[0]] = row
-    return Counter(row for row in newest.values() if row[4] != "d")
+    return Counter(newest.values())
 
 
 def _without_order(events: list[Event]) -> Counter[Row]:
@@ -161,6 +166,7 @@ class Case:
         branch: The branch that it writes.
         yields: Whether a conflict with another writer is tried again, or stops the run.
         audited: Whether batches become visible by being published.
+        native: Whether the columnar engine must do it.
     """
 
     sink: Callable[[Any], Any]
@@ -175,6 +181,7 @@ class Case:
     branch: str | None = None
     yields: bool = True
     audited: bool = False
+    native: bool = False
 
 
 MERGE = """
@@ -214,6 +221,7 @@ CASES: dict[str, Case] = {
         "TBLPROPERTIES ('format-version' = '2', 'write.merge.mode' = 'merge-on-read')",
         by_hand=("id", "part", "v", "n"),
     ),
+    "upsert-native": Case(sink=lambda s: s.upsert("id", order_by="n"), reference=_newest, native=True),
     "upsert-history": Case(
         sink=lambda s: s.upsert("id", history=True, **UPSERT),
         reference=_versions,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -140,6 +141,8 @@ class Scene:
         self.case = case
         self.world = world
         self.tables = [f"a.t{part}" for part in case.parts]
+        if case.native:
+            (world.folder / "helios.toml").write_text('[spark]\nnative = "require"\n')
         world.catalog.create_namespace("a")
         world.catalog.create_table("a.s", cases.SCHEMA)
         if case.made:
@@ -346,8 +349,14 @@ def scenes() -> dict[str, Scene]:
 
 @pytest.fixture
 def scene(
-    name: str, scenes: dict[str, Scene], shared_spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    name: str,
+    scenes: dict[str, Scene],
+    shared_spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Scene]:
+    if cases.CASES[name].native:  # the workers need Polars, which the tests' Python has
+        monkeypatch.setattr(shared_spark.sparkContext, "pythonExec", sys.executable)
     if name not in scenes:
         scenes[name] = Scene(name, cases.CASES[name], World(shared_spark, tmp_path_factory.mktemp(name)))
     found = scenes[name]

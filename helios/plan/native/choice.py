@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, InputError, Origin
-from helios.model.modes import Append, OverwritePartitions
+from helios.model.modes import Append, OverwritePartitions, Upsert
 from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
 
@@ -68,8 +68,11 @@ def _check(plan: Plan) -> None:
     # Only where the engine is asked for.
     from helios.native.partitions import TAKES
     from helios.plan.native.steps import program_of
+    from helios.plan.native.upserts import check_upsert
 
     program = program_of(plan.stream, read.schema)
+    if plan.write.mode.traits.upserts:
+        check_upsert(plan.write, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():
         kind = kinds.get(field.column.lower())
@@ -94,7 +97,7 @@ def _check_sink(write: WritePlan) -> None:
     sink = write.sink
     if write.output is not None:
         raise NotNative("it writes no Iceberg table")
-    if sink.mode.call not in (Append.call, OverwritePartitions.call):
+    if sink.mode.call not in (Append.call, OverwritePartitions.call, Upsert.call):
         raise NotNative(f"it writes by {sink.mode.text()}")
     for what, asked in (
         ("an audit", sink.audits),

@@ -7,22 +7,21 @@ and MERGE then land together with the pipeline's record, or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType
 
 from helios.spark.iceberg import commit, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.commit import CommitRetries, Held
 from helios.spark.iceberg.history import History
+from helios.spark.iceberg.merge_scope import MergeScope, Reach, RowChange, reach_of
 from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
 from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import allow_callbacks, classes, listed
-from helios.spark.jvm.types.files import JavaDataFile, JavaExpression
+from helios.spark.jvm.types.files import JavaDataFile, JavaTableScan
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList, JavaMap, JavaObject
 from helios.spark.jvm.types.spark import (
@@ -46,33 +45,6 @@ MERGES_MANIFESTS = "commit.manifest-merge.enabled"
 ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
 """Bytes that one task writes of what a command shuffles, as far as Spark may choose."""
 SMALLEST_ADVISORY_SIZE = 4 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeScope:
-    """The rows of its target that a command can change: those whose key is in the batch.
-
-    Attributes:
-        narrow: Keeps only those of a DataFrame of the target's rows.
-        bounds: The range of the batch's keys, by column.
-        rows: The rows that the command stores.
-        keys: Gives the batch's keys, each with the columns of `bounds`, as Iceberg's expressions take them; None where
-            they are many, or have columns of other types.
-    """
-
-    narrow: Callable[[DataFrame], DataFrame]
-    bounds: Mapping[str, Bound]
-    rows: int
-    keys: Callable[[], Sequence[tuple[object, ...]] | None]
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The smallest and the largest value of a column, as Iceberg's expressions take them, and the column's type."""
-
-    kind: DataType
-    low: object | None
-    high: object | None
 
 
 class Transaction:
@@ -200,16 +172,41 @@ class Transaction:
         if scope is None:
             scan_metrics.record_command(self._run(plan))
             return
-        self.rows = scope.rows
         target = self.read()
-        same = self._same_columns(target, scope.bounds)
-        self._written.within = within = self._within(same, scope.bounds)
-        self._written.before_change = self._without_merging
+        reach = self._reach(scope, target)
         self._spread(target, scope.rows)
         scan_metrics.record_command(self._run(self._narrowed(plan, scope.narrow)))
+        self._rebase(scope, reach)
+
+    def replace_rows(self, scope: MergeScope, change: Callable[[JavaTableScan], RowChange]) -> None:
+        """Replaces and adds rows by files that are written already, validated as a MERGE of the same scope.
+
+        Args:
+            scope: What the change can reach.
+            change: Gives the files by a scan of those that it can reach.
+        """
+        reach = self._reach(scope, self.read())
+        scan = self.table.newBatchScan().filter(reach.within)
+        made = change(scan.useSnapshot(self.base) if self.base is not None else scan)
+        delta = self._written.newRowDelta()
+        made.add_to(delta)
+        delta.conflictDetectionFilter(reach.within)
+        if self.base is not None:
+            delta.validateFromSnapshot(self.base)
+        delta.validateDeletedFiles().validateNoConflictingDeleteFiles().validateNoConflictingDataFiles()
+        self._finish(delta)
+        self._rebase(scope, reach)
+
+    def _reach(self, scope: MergeScope, target: DataFrame) -> Reach:
+        self.rows = scope.rows
+        reach = reach_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
+        self._written.within, self._written.before_change = reach.within, self._without_merging
+        return reach
+
+    def _rebase(self, scope: MergeScope, reach: Reach) -> None:
+        """Has the row changes moved onto commits of other keys, before each try."""
         if self._base is not None and (changes := self._written.row_changes):
-            columns = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
-            keys = BatchKeys(columns, scope.keys, within)
+            keys = BatchKeys(reach.columns, scope.keys, reach.within)
             rebase = Rebase(self.spark, self.table, self._base, changes, narrow=scope.narrow, keys=keys)
             self._operations.look = lambda: rebase.onto(_head_of(self.table, self.branch))
 
@@ -308,33 +305,6 @@ class Transaction:
             start = self._state.replaceProperties(properties)
             self._transaction = commit.begin_on(self.table, self._operations, start)
         return self._transaction
-
-    def _same_columns(self, target: DataFrame, bounds: Mapping[str, Bound]) -> dict[str, str]:
-        """The columns that Iceberg can compare with the batch, whose type is the same, with their names in the target.
-
-        Not uuid: Iceberg orders it by signed halves, neither as the text in Spark nor as the bounds in files.
-        """
-        columns = {field.name.lower(): field for field in target.schema.fields}
-        same = {column: columns[column.lower()] for column in bounds}
-        found = {column: field.name for column, field in same.items() if field.dataType == bounds[column].kind}
-        schema = self.table.schema()
-        return {column: name for column, name in found.items() if str(schema.findField(name).type()) != "uuid"}
-
-    def _within(self, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-        """The expression that a file must be able to meet to be read.
-
-        Iceberg gets it beside Spark: Spark would put the values of each batch into generated code, which the JVM would
-        compile for each batch.
-        """
-        make = self._jvm.org.apache.iceberg.expressions.Expressions
-        both = getattr(make, "and")
-        found: JavaExpression = make.alwaysTrue()
-        for column, name in same.items():
-            bound = bounds[column]
-            if bound.low is not None:
-                ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
-                found = both(found, both(*ends))
-        return found
 
     def _narrowed(self, command: JavaLogicalPlan, narrow: Callable[[DataFrame], DataFrame]) -> JavaLogicalPlan:
         """A command that reads only the rows in its scope."""

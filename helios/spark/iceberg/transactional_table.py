@@ -18,11 +18,13 @@ from helios.spark.jvm.types.updates import (
     JavaDeleteFiles,
     JavaReplacePartitions,
     JavaRowChange,
+    JavaRowDelta,
     JavaSnapshotUpdate,
     JavaTransaction,
 )
 
 Update = TypeVar("Update", bound=JavaSnapshotUpdate)
+Change = TypeVar("Change", bound=JavaRowChange)
 
 
 class TransactionalTable:
@@ -93,14 +95,15 @@ class TransactionalTable:
     def newReplacePartitions(self) -> JavaReplacePartitions:
         return self._prepared(self._transaction.newReplacePartitions())
 
-    def newRowDelta(self) -> JavaRowChange:
+    def newRowDelta(self) -> JavaRowDelta:
         return self._row_change(lambda transaction: transaction.newRowDelta())
 
-    def _row_change(self, begin: Callable[[JavaTransaction], JavaRowChange]) -> JavaRowChange:
+    def _row_change(self, begin: Callable[[JavaTransaction], Change]) -> Change:
         if self.before_change is not None:
             self._transaction = self.before_change()
-        self.row_changes.append(self._prepared(begin(self._transaction)))
-        return self.row_changes[-1]
+        change = self._prepared(begin(self._transaction))
+        self.row_changes.append(change)
+        return change
 
     def newDelete(self) -> JavaDeleteFiles:
         return self._prepared(self._transaction.newDelete())

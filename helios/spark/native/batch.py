@@ -8,7 +8,6 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -17,8 +16,7 @@ from pyspark.sql.types import StructType
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
-from helios.native.task import Stores
-from helios.native.work import InputFile, Target, Work
+from helios.native.work import Share, Stores, Target, Told, Work
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -44,17 +42,17 @@ class Written:
     files: tuple[str, ...] = ()
     store: Store = field(default_factory=Store)
 
-    def delete(self, known: Sequence[str] = ()) -> None:
-        """Deletes them, also those of tasks that could not delete their own.
+    def of(self, told: Iterable[Told]) -> Written:
+        """The files that tasks have told of."""
+        return replace(self, files=tuple(json.dumps(file) for one in told for file in one.get("files", ())))
 
-        Args:
-            known: Their paths, where all are known: of a large table on a store they are a long list to look through.
-        """
+    def delete(self) -> None:
+        """Deletes them, also those of tasks that could not delete their own."""
         if not is_local(self.folder):
-            known = known or [json.loads(one)["file-path"] for one in self.files]
-            for path in known:
-                delete(path, self.store.properties)
-            if not known:
+            # Where they are known, they are not looked for: of a large table on a store they are a long list.
+            for file in self.files:
+                delete(json.loads(file)["file-path"], self.store.properties)
+            if not self.files:
                 sweep(self.folder, f"{self.name}-", self.store.properties)
             return
         for path in glob.iglob(f"{glob.escape(self.folder)}/**/{self.name}-*.parquet", recursive=True):
@@ -106,37 +104,60 @@ class NativeBatch:
         written = Written(target.folder, name, store=store)
         if not shares:
             return written
+        stores = found.store.properties, store.properties
         try:
-            told = [json.loads(text) for text in _run(spark, work, shares, (found.store.properties, store.properties))]
+            told = run(spark, "write", work, [[astuple(file) for file in share] for share in shares], stores)
         except BaseException:
             written.delete()
             raise
-        files = [file for one in told for file in one.get("files", ())]
+        written = written.of(told)
+        files = [json.loads(file) for file in written.files]
         try:
-            refused = next((one["refused"] for one in told if "refused" in one), None)
-            if refused is not None:
-                raise NotNative(refused)
+            accepted(told)
             if self.guarded:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
         except NotNative:
             # Who refuses has deleted what it wrote.
             if files or is_local(target.folder):
-                written.delete([file["file-path"] for file in files])
+                written.delete()
             raise
         self.files.done()
-        return replace(written, files=tuple(map(json.dumps, files)))
+        return written
 
 
-def _run(spark: SparkSession, work: str, shares: list[list[InputFile]], stores: Stores) -> list[str]:
-    plain = [[astuple(file) for file in share] for share in shares]
-    rdd = spark.sparkContext.parallelize(plain, len(plain))
+def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stores: Stores) -> list[Told]:
+    """Has Spark's tasks do shares of some work.
+
+    Args:
+        spark: The session of the batch.
+        does: What they do: a key of `helios.native.task.TASKS`.
+        work: What they have in common, as JSON.
+        shares: What each has alone, as plain values.
+        stores: The stores of the source and of the target.
+
+    Returns:
+        What they tell, in the order of the shares.
+    """
+    rdd = spark.sparkContext.parallelize(shares, len(shares))
     # Pickled by value: an executor without Helios answers too. Keys of stores go with it, as with Iceberg's own tasks.
-    return rdd.mapPartitions(_task_of(work, stores)).collect()
+    return [json.loads(text) for text in rdd.mapPartitions(_task_of(does, work, stores)).collect()]
 
 
-def _task_of(work: str, stores: Stores) -> Callable[[Iterable[Any]], Iterator[str]]:
-    def task(shares: Iterable[Any]) -> Iterator[str]:
+def accepted(told: list[Told]) -> list[Told]:
+    """What tasks have told.
+
+    Raises:
+        NotNative: One of them has refused: Spark must do the batch.
+    """
+    refused = next((one["refused"] for one in told if "refused" in one), None)
+    if refused is not None:
+        raise NotNative(refused)
+    return told
+
+
+def _task_of(does: str, work: str, stores: Stores) -> Callable[[Iterable[Share]], Iterator[str]]:
+    def task(shares: Iterable[Share]) -> Iterator[str]:
         context = TaskContext.get()
         attempt = context.taskAttemptId() if context is not None else 0
         try:
@@ -147,7 +168,7 @@ def _task_of(work: str, stores: Stores) -> Callable[[Iterable[Any]], Iterator[st
             yield json.dumps({"refused": f"an executor cannot import {error.name}"})
             return
         for index, share in enumerate(shares):
-            yield run(work, share, f"{attempt:05}-{index}", stores)
+            yield run(does, work, share, f"{attempt:05}-{index}", stores)
 
     return task
 

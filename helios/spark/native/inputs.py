@@ -55,6 +55,9 @@ class SourceFiles(Protocol):
             NotNative: They cannot read the files.
         """
 
+    def commits(self) -> Mapping[str, int]:
+        """The sequence number of the commit of each file, by its location; none of files of no table."""
+
     def done(self) -> None:
         """Is called once they have been read."""
 
@@ -88,34 +91,50 @@ class TableFiles:
         known = {one["name"]: one["id"] for one in fields}
         ids = {column: known[column] for column, _ in program.read}
         missing = absent(self.table, fields)
-        return Inputs(self._files(store), store, ids, tuple(column for column, id in ids.items() if id in missing))
+        files = table_files(self.tasks, store, "source")
+        return Inputs(files, store, ids, tuple(column for column, id in ids.items() if id in missing))
 
-    def _files(self, store: Store) -> list[InputFile]:
-        count = int(self.tasks.size())
-        if count > MOST_FILES:
-            raise NotNative(f"a batch has more than {MOST_FILES:,} files")
-        # It counts the deletes of each task as files, too.
-        plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(self.tasks).filesCount()) == count
-        return [_input(task, plain, store) for task in self.tasks.toArray()]
+    def commits(self) -> Mapping[str, int]:
+        files = [task.file() for task in self.tasks.toArray()]
+        return {str(file.location()): int(file.dataSequenceNumber() or 0) for file in files}
 
     def done(self) -> None:
         self.read()
 
 
-def _input(task: JavaFileScanTask, plain: bool, store: Store) -> InputFile:
+def table_files(tasks: JavaList[JavaFileScanTask], store: Store, whose: str) -> list[InputFile]:
+    """The files of scan tasks, as the engine's tasks read them.
+
+    Args:
+        tasks: The scan tasks.
+        store: The store that they are on.
+        whose: Whose files they are, for the reason.
+
+    Raises:
+        NotNative: They are not parquet files that tasks can reach, have deletes by equality, or are too many.
+    """
+    count = int(tasks.size())
+    if count > MOST_FILES:
+        raise NotNative(f"a batch has more than {MOST_FILES:,} files of the {whose}")
+    # It counts the deletes of each task as files, too.
+    plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
+    return [_input(task, plain, store, whose) for task in tasks.toArray()]
+
+
+def _input(task: JavaFileScanTask, plain: bool, store: Store, whose: str) -> InputFile:
     file = task.file()
     if str(file.format()) != "PARQUET":
-        raise NotNative(f"files of the source are {str(file.format()).lower()}")
+        raise NotNative(f"files of the {whose} are {str(file.format()).lower()}")
     location = str(file.location())
     size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(_delete(one, store) for one in listed(task.deletes()))
+    deletes = () if plain else tuple(_delete(one, store, whose) for one in listed(task.deletes()))
     return InputFile(store.path(location), size, rows, location, deletes)
 
 
-def _delete(file: JavaDeleteFile, store: Store) -> tuple[str, int | None, int]:
+def _delete(file: JavaDeleteFile, store: Store, whose: str) -> tuple[str, int | None, int]:
     content, form = str(file.content()), str(file.format())
     if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-        raise NotNative(f"files of the source have {content.lower().replace('_', ' ')} in {form.lower()}")
+        raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
     path = store.path(str(file.location()))
     if form == "PARQUET":
         return path, None, int(file.fileSizeInBytes())
@@ -149,6 +168,9 @@ class FolderFiles:
         ]
         names = [name for name, _ in program.read]
         return Inputs(files, store, groups=tuple({name: one[name] for name in names} for _, one in self.groups))
+
+    def commits(self) -> Mapping[str, int]:
+        return {}
 
     def done(self) -> None:
         return None

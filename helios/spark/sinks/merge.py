@@ -24,7 +24,7 @@ from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
-from helios.spark.iceberg.transaction import Bound, MergeScope
+from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
 
@@ -218,11 +218,11 @@ def validate_keys(
         narrow=key_filter(df, keys, rows or 0),
         bounds=bounds,
         rows=stored,
-        keys=lambda: _collected(df, kinds) if few else None,
+        keys=lambda: collected(df, kinds) if few else None,
     )
 
 
-def _collected(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
+def collected(df: DataFrame, kinds: Mapping[str, DataType]) -> list[tuple[object, ...]]:
     """The keys of a batch, as Iceberg's expressions take them."""
     given = {key: give for key, kind in kinds.items() for base, give in COMPARED.items() if isinstance(kind, base)}
     return [tuple(row) for row in df.select(*(give(F.col(quoted(key))) for key, give in given.items())).collect()]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from helios.errors import Origin, RunError
 from helios.model.modes import (
@@ -28,11 +28,12 @@ from helios.model.modes import (
 from helios.model.source import POSITION
 from helios.model.topic_changes import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
-from helios.spark.iceberg.transaction import MergeScope, Transaction
+from helios.spark.iceberg.merge_scope import MergeScope
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.native.batch import NativeBatch
 from helios.spark.native.write import written
-from helios.spark.sinks import merge
+from helios.spark.sinks import merge, native_upsert
 from helios.spark.sinks.protocol import Write
 
 
@@ -50,6 +51,7 @@ class ModeBatch:
         upsert_state: The stored orders of the keys.
         fit: Aligns the table's schema and the rows; helper columns are kept.
         native: The rows as the columnar engine makes them; None where Spark does.
+        stored_columns: The names and the types of the table's columns.
     """
 
     df: DataFrame
@@ -61,6 +63,7 @@ class ModeBatch:
     upsert_state: UpsertState
     fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
     native: NativeBatch | None = None
+    stored_columns: frozenset[tuple[str, DataType]] = frozenset()
 
     def stored(self) -> DataFrame:
         """The rows, aligned with the table's schema."""
@@ -187,6 +190,22 @@ def _merge_sql(batch: ModeBatch) -> Iterator[Write]:
 
 @contextmanager
 def _upsert(batch: ModeBatch) -> Iterator[Write]:
+    native = native_upsert.upsert(batch, batch.native) if batch.native is not None else None
+    with ExitStack() as stack:
+        merged = [] if native is not None else [stack.enter_context(_merged(batch))]
+
+        def write(pending: Transaction) -> None:
+            if native is None or merged or not native(pending):
+                if not merged:  # later tries are Spark's, too
+                    merged.append(stack.enter_context(_merged(batch)))
+                merged[0](pending)
+
+        yield write
+
+
+@contextmanager
+def _merged(batch: ModeBatch) -> Iterator[Write]:
+    """An upsert by Spark's MERGE."""
     mode = batch.mode
     keys = mode.keys
     rows = merge.marked(batch.df, mode)

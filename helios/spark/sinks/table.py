@@ -101,17 +101,19 @@ class TableSink:
 
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
         plan, df = self.context.plan, rows.df
-        table = columns_of(tables.spark_schema(self.context.spark, self.table))
+        stored = tables.spark_schema(self.context.spark, self.table)
+        before = has_written(plan, self.table)
         return modes.ModeBatch(
             df=df,
             number=batch.number,
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.sink, columns_of(df.schema), table, has_written=has_written(plan, self.table)),
+            left_out=left_out(plan.write.sink, columns_of(df.schema), columns_of(stored), has_written=before),
             upsert_state=self.upsert_state,
             fit=self.fit,
             native=rows.native,
+            stored_columns=frozenset((field.name, field.dataType) for field in stored.fields),
         )
 
     def reopen(self, batch: Batch) -> None:

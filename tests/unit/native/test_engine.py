@@ -64,7 +64,7 @@ def done(
     path = folder / "in.parquet"
     pq.write_table(rows if rows is not None else numbered(ROWS), path)
     made = work(folder, program_of(stream, from_arrow(ROWS.schema)), **settings)
-    found: dict[str, Any] = json.loads(task.run(made.to_json(), [share_of(path, uri)], "3"))
+    found: dict[str, Any] = json.loads(task.run("write", made.to_json(), [share_of(path, uri)], "3"))
     return found
 
 
@@ -176,7 +176,7 @@ def test_a_large_file_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "in.parquet"
     pq.write_table(many, path)
     made = work(tmp_path, program_of(SOURCE >> where("id <> 2"), from_arrow(ROWS.schema)))
-    (file,) = json.loads(task.run(made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
+    (file,) = json.loads(task.run("write", made.to_json(), [(str(path), 1, 100_000)], "0"))["files"]
     assert pq.read_table(file["file-path"])["id"].to_pylist() == [1, 4, 5] * 20_000
 
 
@@ -191,7 +191,7 @@ def test_rows_of_columns_that_a_file_lacks_are_all_there(tmp_path: Path, uri: bo
     pq.write_table(numbered(ROWS.select(["id"])), tmp_path / "in.parquet")
     made = replace(work(tmp_path, program_of(SOURCE >> select("n"), from_arrow(ROWS.schema))), absent=("n",))
     share = [share_of(tmp_path / "in.parquet", uri)]
-    (file,) = json.loads(task.run(made.to_json(), share, "0"))["files"]
+    (file,) = json.loads(task.run("write", made.to_json(), share, "0"))["files"]
     assert pq.read_table(file["file-path"]).to_pylist() == [{"n": None}] * 5
 
 
@@ -203,7 +203,7 @@ def test_a_text_that_is_none_is_left_to_spark(tmp_path: Path) -> None:
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
     for uri in (False, True):
         path, size, _ = share_of(tmp_path / "in.parquet", uri)
-        told = json.loads(task.run(made.to_json(), [(path, size, 1)], "0"))
+        told = json.loads(task.run("write", made.to_json(), [(path, size, 1)], "0"))
         assert told["refused"].startswith("the engine failed: ")
 
 
@@ -217,7 +217,7 @@ def test_a_file_of_a_store_is_read_as_one_of_the_disk(tmp_path: Path) -> None:
     made = replace(made, ids={**made.ids, "s": 5})
     read = []
     for uri in (False, True):
-        (file,) = json.loads(task.run(made.to_json(), [share_of(tmp_path / "in.parquet", uri)], "0"))["files"]
+        (file,) = json.loads(task.run("write", made.to_json(), [share_of(tmp_path / "in.parquet", uri)], "0"))["files"]
         read.append({k: v for k, v in file.items() if "path" not in k and "size" not in k})
         read.append(str(pq.read_table(file["file-path"]).to_pydict()))
     assert read[:2] == read[2:]
@@ -239,19 +239,19 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(numbered(ROWS), path)
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)), group_size=1)
     shares = [(str(path), 1, 5), (str(tmp_path / "gone.parquet"), 1, 5)]
-    assert "gone.parquet" in json.loads(task.run(made.to_json(), shares, "0"))["refused"]
+    assert "gone.parquet" in json.loads(task.run("write", made.to_json(), shares, "0"))["refused"]
     assert [one for one in (tmp_path / "data").rglob("*") if one.is_file()] == []
 
 
 def test_an_executor_without_the_engine_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
-    assert json.loads(task.run("", [], "0")) == {"refused": "an executor cannot import polars"}
+    assert json.loads(task.run("write", "", [], "0")) == {"refused": "an executor cannot import polars"}
 
 
 def test_an_executor_without_a_client_says_so(tmp_path: Path) -> None:
     made = work(tmp_path, program_of(SOURCE, from_arrow(ROWS.schema)))
     store = {"py-io-impl": "helios.catalog.clients.none.NoneFileIO", "adls.account-key": "secret"}
-    told = task.run(made.to_json(), [("abfss://a@b/c.parquet", 1, 5)], "0", (store, {}))
+    told = task.run("write", made.to_json(), [("abfss://a@b/c.parquet", 1, 5)], "0", (store, {}))
     assert json.loads(told)["refused"].startswith("an executor has no client of abfss")
     assert "secret" not in told
 

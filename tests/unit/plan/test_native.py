@@ -50,6 +50,13 @@ def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> 
     assert plan.as_json()["engine"] == {"native": False, "why": 'native = "off"'}
 
 
+def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
+    plan, problems = planned(catalog, FLAT.incremental(poll=1) >> SINK.upsert("ID", order_by="`Name`"), "require")
+    assert problems == []
+    assert plan is not None
+    assert plan.engine.native
+
+
 @pytest.mark.parametrize(
     ("pipeline", "why"),
     [
@@ -64,6 +71,16 @@ def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> 
         (FLAT >> SINK.route(by="name"), "the sink has a route"),
         (FLAT.incremental(poll=1).changes("id") >> SINK, "it reads changes"),
         (Memory.source([{"id": 1}]) >> SINK, "and no Iceberg table"),
+        (FLAT >> SINK.upsert("id", order_by="id", history=True), "the upsert keeps versions"),
+        (FLAT >> SINK.upsert("id", order_by="name", delete_when="name = ''"), "the upsert deletes"),
+        (FLAT >> SINK.upsert("id", order_by="id + 1"), "the upsert is ordered by id + 1, which is no column"),
+        (FLAT >> SINK.upsert("id", order_by="name", store_order=False), "the table does not store name"),
+        (FLAT >> SINK.upsert("id").format_version(2), "the table has format v2, whose deletes it does not write"),
+        (FLAT >> SINK.upsert("id").write_mode("copy-on-write"), "changed rows are written copy-on-write"),
+        (
+            FLAT >> with_columns(x="CAST(id AS DOUBLE)") >> SINK.upsert("x"),
+            "the upsert compares x, a double",
+        ),
     ],
 )
 def test_a_plan_says_why_it_is_spark(catalog: Catalog, pipeline: Any, why: str) -> None:

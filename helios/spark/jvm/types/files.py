@@ -39,6 +39,9 @@ class JavaContentFile(JavaObject, Protocol):
 class JavaDataFile(JavaContentFile, Protocol):
     """An `org.apache.iceberg.DataFile`."""
 
+    def firstRowId(self) -> int | None:
+        """The id of its first row, in tables of format v3."""
+
 
 class JavaDeleteFile(JavaContentFile, Protocol):
     """An `org.apache.iceberg.DeleteFile`."""

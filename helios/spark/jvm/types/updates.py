@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, Self
 
-from helios.spark.jvm.types.files import JavaDataFile, JavaExpression
+from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaExpression
 from helios.spark.jvm.types.iceberg import (
     JavaSnapshot,
     JavaSortOrder,
@@ -78,6 +78,26 @@ class JavaRowChange(JavaSnapshotUpdate, Protocol):
         """Conflicts are looked for after this snapshot."""
 
 
+class JavaRowDelta(JavaRowChange, Protocol):
+    """An `org.apache.iceberg.RowDelta`."""
+
+    def addRows(self, file: JavaDataFile) -> Self: ...
+
+    def addDeletes(self, file: JavaDeleteFile) -> Self: ...
+
+    def removeDeletes(self, file: JavaDeleteFile) -> Self: ...
+
+    def validateDataFilesExist(self, locations: JavaIterable[str]) -> Self:
+        """These are still to be there."""
+
+    def validateDeletedFiles(self) -> Self:
+        """They are to be there even if they were deleted meanwhile, and not only rewritten."""
+
+    def validateNoConflictingDeleteFiles(self) -> Self: ...
+
+    def validateNoConflictingDataFiles(self) -> Self: ...
+
+
 class JavaTransaction(JavaObject, Protocol):
     """An `org.apache.iceberg.Transaction`."""
 
@@ -92,7 +112,7 @@ class JavaTransaction(JavaObject, Protocol):
 
     def newReplacePartitions(self) -> JavaReplacePartitions: ...
 
-    def newRowDelta(self) -> JavaRowChange: ...
+    def newRowDelta(self) -> JavaRowDelta: ...
 
     def newDelete(self) -> JavaDeleteFiles: ...
 

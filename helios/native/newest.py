@@ -1,0 +1,50 @@
+"""The newest row of each key of a batch, and what the target's files are pruned by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from helios.native.program import NotNative
+
+if TYPE_CHECKING:
+    import polars as pl
+
+FILE, ROW = "__helios_file", "__helios_row"
+"""The columns that say where in the source a row is: the place of its file among those of the batch, and its number."""
+
+
+def newest(rows: pl.DataFrame, keys: Sequence[str], order: str | None) -> pl.DataFrame:
+    """The row of each key that is newest by its order; of equal ones the row of the later source position.
+
+    Args:
+        rows: The rows of a batch, with `FILE` and `ROW`.
+        keys: The key columns.
+        order: The column that orders them; None where each key may occur once.
+
+    Raises:
+        NotNative: A row has no key, or two have one without an order: Spark says which.
+    """
+    import polars as pl
+
+    if any(rows.get_column(key).null_count() for key in keys):
+        raise NotNative("a row has a null in its key")
+    if not rows.select(keys).is_duplicated().any():
+        return rows
+    if order is None:
+        raise NotNative("two rows of the batch have one key")
+    # A null is older than any other order.
+    best = rows.filter(pl.col(order).eq_missing(pl.col(order).max().over(keys)))
+    return best.sort(FILE, ROW, descending=True).unique(keys, keep="first", maintain_order=True)
+
+
+def bounds(rows: pl.DataFrame, keys: Sequence[str], columns: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
+    """The smallest and the largest value of each key, as JSON: dates and times as the numbers that Arrow keeps."""
+    kinds, found = dict(columns), {}
+    for key in keys:
+        values = rows.get_column(key)
+        if kinds[key] in ("date", "timestamp", "timestamp_ntz"):
+            values = values.to_physical()
+        ends = [values.min(), values.max()]
+        found[key] = [str(end) for end in ends] if kinds[key].startswith("decimal") and len(rows) else ends
+    return found

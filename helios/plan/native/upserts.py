@@ -1,0 +1,63 @@
+"""Which upserts the columnar engine knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from helios.model.modes import Mode
+from helios.native.program import NotNative
+
+if TYPE_CHECKING:
+    from helios.plan.nodes import WritePlan
+
+VECTORS_SINCE = 3
+"""The format version of deletion vectors."""
+COMPARED = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal")
+"""Types of which Spark and Polars find the same values equal, and the same one greater."""
+
+
+def check_upsert(write: WritePlan, kinds: Mapping[str, str]) -> None:
+    """Raises `NotNative` for an upsert that the engine does not know, of columns of these types."""
+    check_mode(write.mode)
+    if write.left_out:
+        raise NotNative(f"the table does not store {', '.join(write.left_out)}")
+    if write.format_version < VECTORS_SINCE:
+        raise NotNative(f"the table has format v{write.format_version}, whose deletes it does not write")
+    if write.sink.row_changes == "copy-on-write":
+        raise NotNative("changed rows are written copy-on-write")
+    check_kinds(*columns_of(write.mode, kinds), kinds)
+
+
+def check_mode(mode: Mode) -> None:
+    """Raises `NotNative` for an upsert that is more than the newest row of each key."""
+    for what, asked in (
+        ("keeps versions", mode.history),
+        ("deletes", mode.delete_when),
+        ("takes the key of the records", not mode.keys),
+    ):
+        if asked:
+            raise NotNative(f"the upsert {what}")
+
+
+def check_kinds(keys: Iterable[str], order: str | None, kinds: Mapping[str, str]) -> None:
+    """Raises `NotNative` for keys or an order of a type that the two engines may compare otherwise."""
+    for name in (*keys, *([order] if order is not None else [])):
+        if kinds[name].partition("(")[0] not in COMPARED:
+            raise NotNative(f"the upsert compares {name}, a {kinds[name]}")
+
+
+def columns_of(mode: Mode, columns: Iterable[str]) -> tuple[tuple[str, ...], str | None]:
+    """The keys and the order of an upsert, as the columns are written.
+
+    Raises:
+        NotNative: The order is no column.
+    """
+    known = {name.lower(): name for name in columns}
+    order = mode.order_by.strip("` ").lower() if mode.order_by is not None else None
+    if order is not None and order not in known:
+        raise NotNative(f"the upsert is ordered by {mode.order_by}, which is no column")
+    missing = next((key for key in mode.keys if key.lower() not in known), None)
+    if missing is not None:
+        raise NotNative(f"the upsert has the key {missing}, which is no column")
+    return tuple(known[key.lower()] for key in mode.keys), known[order] if order is not None else None

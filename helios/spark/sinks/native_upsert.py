@@ -1,0 +1,77 @@
+"""Upserts that the columnar engine does, as far as it knows them; all others are MERGEs."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import DataType, DecimalType, TimestampType
+
+from helios.model.source import POSITION
+from helios.native.program import NotNative
+from helios.plan.native.upserts import check_mode, columns_of
+from helios.spark.iceberg.merge_scope import Bound, MergeScope
+from helios.spark.jvm.sql import quoted
+from helios.spark.native.upsert import Ends, Keyed, upserted
+from helios.spark.sinks import merge
+
+if TYPE_CHECKING:
+    from helios.spark.iceberg.transaction import Transaction
+    from helios.spark.native.batch import NativeBatch
+    from helios.spark.sinks.modes import ModeBatch
+
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], bool] | None:
+    """What writes an upsert by the columnar engine; it gives False, with nothing written, where Spark must do it.
+
+    None where that is known before: Spark then changes the table's columns, or stores less than the batch has.
+    """
+    try:
+        check_mode(batch.mode)
+        made = batch.df.drop(POSITION).schema
+        keys, order = columns_of(batch.mode, made.names)
+        if order is not None and POSITION not in batch.df.columns:
+            raise NotNative("the steps do not keep where in the source a row is")
+        if batch.left_out:
+            raise NotNative(f"the table does not store {', '.join(batch.left_out)}")
+        if {(field.name, field.dataType) for field in made} != batch.stored_columns:
+            raise NotNative("the columns of the batch are not those of the table")
+    except NotNative as reason:
+        native.told(str(reason))
+        return None
+    stored = batch.stored().schema
+    keyed = Keyed(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))
+    return lambda pending: upserted(pending, native, made, stored, keyed)
+
+
+def _scope(batch: ModeBatch, keys: tuple[str, ...], rows: int, ends: Ends) -> MergeScope:
+    """What a batch can change: the same as of its MERGE."""
+    kinds = {key: batch.df.schema[key].dataType for key in keys}
+    given = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
+    few = len(given) == len(keys) and rows <= merge.FEW_KEYS
+    return MergeScope(
+        narrow=merge.key_filter(batch.df, keys, rows),
+        bounds={key: Bound(kinds[key], *(_taken(end, kinds[key]) for end in ends[key])) for key in given},
+        rows=rows,
+        keys=lambda: merge.collected(batch.df.select(*map(quoted, keys)).distinct(), kinds) if few else None,
+    )
+
+
+def _taken(end: object, kind: DataType) -> object:
+    """The end of a range as Iceberg's expressions take it.
+
+    Raises:
+        NotNative: It is a time outside of the years 1 to 9999.
+    """
+    if isinstance(kind, DecimalType) and isinstance(end, str):
+        return Decimal(end)
+    if not isinstance(kind, TimestampType) or not isinstance(end, int):
+        return end
+    try:
+        return (EPOCH + datetime.timedelta(microseconds=end)).isoformat()
+    except OverflowError:
+        raise NotNative("a time of a key lies outside of the years 1 to 9999") from None
