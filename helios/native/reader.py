@@ -92,7 +92,7 @@ def _computed(
     read = [column.expression() for column in columns]
     # Without a column of the file nothing would tell how many rows there are.
     counted = [] if any(column.stored is not None for column in columns) and not numbered else [pl.col(ROW)]
-    return applied(work.program, rows.select(*counted, *read), [ROW] if numbered else [])
+    return applied(work.program, rows.select(*read, *counted), [ROW] if numbered else [])
 
 
 def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[Found], int]:

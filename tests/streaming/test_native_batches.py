@@ -96,14 +96,14 @@ def test_a_job_that_fails_leaves_no_files(required: Any, monkeypatch: pytest.Mon
     world = required
     world.fill("a.s", range(10))
     pipeline = world.source("a.s") >> world.sink("a.t")
-    real = native._run
+    real = native.run
 
-    def fails(*arguments: Any) -> list[str]:
+    def fails(*arguments: Any) -> list[Any]:
         real(*arguments)
         raise RuntimeError("the job failed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(native, "_run", fails)
+        patched.setattr(native, "run", fails)
         with pytest.raises(Exception, match="the job failed"):
             world.run(pipeline)
     assert data(world, "a.t") == set()
