@@ -39,11 +39,11 @@ def namespace(catalog: Catalog) -> str:
 
 
 def append(catalog: Catalog, table: str) -> None:
-    catalog.load(table).iceberg.append(pa.table({"id": [1]}))
+    client(catalog).load_table(table).append(pa.table({"id": [1]}))
 
 
 def pointers(catalog: Catalog, namespace: str) -> tuple[str, str]:
-    one, two = (catalog.load(f"{namespace}.{name}").iceberg.metadata_location for name in ("one", "two"))
+    one, two = (client(catalog).load_table(f"{namespace}.{name}").metadata_location for name in ("one", "two"))
     return one, two
 
 
