@@ -7,7 +7,6 @@ tasks write the new ones. Iceberg writes the deletion vectors, in the driver, fr
 from __future__ import annotations
 
 import base64
-import glob
 import json
 import os
 import uuid
@@ -143,9 +142,9 @@ class _Upserting:
     def _delete(self, *endings: str) -> None:
         """Deletes files of this try that lie right in the folder of the target's data."""
         folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
-        for path in glob.iglob(f"{glob.escape(folder)}/*{name}*"):
-            if path.endswith(endings):
-                os.unlink(path)
+        for file in os.listdir(folder) if os.path.isdir(folder) else ():
+            if name in file and file.removesuffix(".crc").endswith(endings):
+                os.unlink(os.path.join(folder, file))
 
     def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[Told]:
         return run(self._pending.spark, does, upsert.to_json(), shares) if shares else []
