@@ -127,19 +127,20 @@ class NativeBatch:
         return inputs(self.files.tasks, "source")
 
 
-def inputs(tasks: JavaList[JavaFileScanTask], whose: str) -> list[InputFile]:
+def inputs(tasks: JavaList[JavaFileScanTask], whose: str, most: int = MOST_FILES) -> list[InputFile]:
     """The files of scan tasks, as the engine's tasks read them.
 
     Args:
         tasks: The scan tasks.
         whose: Whose files they are, for the reason.
+        most: Files above which Spark plans.
 
     Raises:
         NotNative: They are not parquet files on a local disk, or have deletes by equality.
     """
     count = int(tasks.size())
-    if count > MOST_FILES:
-        raise NotNative(f"a batch has more than {MOST_FILES:,} files of the {whose}")
+    if count > most:
+        raise NotNative(f"a batch has more than {most:,} files of the {whose}")
     # It counts the deletes of each task as files, too.
     plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
     return [_input(task, plain, whose) for task in tasks.toArray()]

@@ -36,6 +36,8 @@ MOST_ROWS = 2_000_000
 """Rows of a batch that one task has in memory; Spark spills larger ones."""
 MOST_BYTES = 256 << 20
 """Bytes of their files."""
+MOST_FILES = 1_000
+"""Files of the target that may hold a key of the batch: of each the JVM is asked ten times."""
 TASK_ROWS = 500_000
 """Rows that a task of its own is worth: each writes files of its own."""
 
@@ -155,9 +157,9 @@ class _Upserting:
         if rows > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
             raise NotNative(f"the batch is of {rows:,} rows, and it upserts {MOST_ROWS:,} and {MOST_BYTES >> 20} MB")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
-        tasks = self._native.files.tasks.toArray()
-        commits = {str(task.file().location()): int(task.file().dataSequenceNumber() or 0) for task in tasks}
-        files.sort(key=lambda file: (commits[file.location], file.location.encode()))
+        tasks = zip(files, self._native.files.tasks.toArray(), strict=True)
+        commits = {file: int(task.file().dataSequenceNumber() or 0) for file, task in tasks}
+        files.sort(key=lambda file: (commits[file], file.location.encode()))
         (told,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
         return told
 
@@ -167,8 +169,9 @@ class _Upserting:
         if not self._rows:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
-        planned = {str(task.file().location()): task for task in tasks.toArray()}
-        told = self._do("match", self._matching(table), self._shares(inputs(tasks, "target"), planned))
+        found = inputs(tasks, "target", MOST_FILES)
+        planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
+        told = self._do("match", self._matching(table), self._shares(found, planned))
         vectors = [Vector(**one) for share in told for one in share["vectors"]]
         pairs = [share["pairs"] for share in told if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
