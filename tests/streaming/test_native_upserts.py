@@ -215,6 +215,30 @@ def test_late_rows_lose_and_ids_stay(world: Any, kept: Any) -> None:
     assert told(world) == []
 
 
+@pytest.mark.parametrize("granularity", ["file", "partition"])
+def test_position_deletes_of_a_table_that_had_v2(world: Any, granularity: str) -> None:
+    """A vector has the rows of the position deletes of its file, which readers leave out then."""
+    use(world, "native")
+    world.fill("a.t", range(10), v="'old'", n="1")
+    world.fill("a.t", range(10, 20), v="'old'", n="1")
+    world.sql(
+        "ALTER TABLE local.a.t SET TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read', "
+        f"'write.merge.mode' = 'merge-on-read', 'write.delete.granularity' = '{granularity}')"
+    )
+    world.sql("DELETE FROM local.a.t WHERE id IN (2, 4, 12)")
+    world.sql("ALTER TABLE local.a.t SET TBLPROPERTIES ('format-version' = '3')")
+    world.fill("a.s", [2, 3, 15], v="'new'", n="2")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by="n")
+    world.run(pipeline)
+    world.fill("a.s", [3, 16], v="'newer'", n="3")
+    world.run(pipeline)
+    kept = [id for id in range(20) if id not in (4, 12)]
+    wanted = {**dict.fromkeys(kept, "old"), 2: "new", 3: "newer", 15: "new", 16: "newer"}
+    assert held(world) == wanted
+    assert {row[:2] for row in world.rows("a.t")} == set(wanted.items())
+    assert told(world) == []
+
+
 @pytest.mark.parametrize("landed", [False, True])
 def test_a_driver_that_dies_around_the_commit(
     world: Any, kept: Any, landed: bool, monkeypatch: pytest.MonkeyPatch

@@ -153,9 +153,8 @@ class _Upserting:
 
     def _reduced(self) -> Told:
         files = self._native.inputs()
-        rows = sum(file.rows for file in files)
-        if rows > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
-            raise NotNative(f"the batch is of {rows:,} rows, and it upserts {MOST_ROWS:,} and {MOST_BYTES >> 20} MB")
+        if sum(file.rows for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
+            raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
         tasks = zip(files, self._native.files.tasks.toArray(), strict=True)
         commits = {file: int(task.file().dataSequenceNumber() or 0) for file, task in tasks}
