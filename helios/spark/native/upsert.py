@@ -169,6 +169,8 @@ class _Upserting:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
         found = inputs(tasks, "target", MOST_FILES)
+        if any(offset is None for file in found for _, offset, _ in file.deletes):
+            raise NotNative("files of the table have position deletes of the time when it had format v2")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
         told = self._do("match", self._matching(table), self._shares(found, planned))
         vectors = [Vector(**one) for share in told for one in share["vectors"]]
