@@ -5,7 +5,7 @@
 8 files of a table, and a batch of 1% of their keys and 0.1% new ones. Polars takes the newest row of each key, finds
 the positions of the old rows in every file, and writes the new rows. No deletion vectors are written (the positions are
 saved as they are), nothing is committed, late rows and deletes are not looked at, and no file has deleted rows yet: an
-engine in Helios's tasks would take longer. The MERGE beside it is `python -m perf run upsert`.
+engine in Helios's tasks takes longer: `python -m perf run upsert` has it, and the MERGE, beside other contenders.
 """
 
 from __future__ import annotations

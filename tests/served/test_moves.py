@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
 
 from helios import Catalog, Storage
 from helios.catalog.catalogs import CATALOGS
@@ -97,3 +98,27 @@ def test_a_commit_that_was_sent_twice_is_made(
     monkeypatch.setattr(NessieCatalog, "_commit", twice)
     assert move(catalog, back(namespace, now, first), client)
     assert pointers(catalog, namespace) == first
+
+
+@pytest.mark.parametrize("others", [("two",), ("one", "two")])
+def test_what_was_sent_twice_with_another_writer_between_is_not_called_refused(
+    catalog: Catalog, namespace: str, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    """A move that is called refused has its metadata deleted, which a table may already hold."""
+    move, first = CATALOGS["nessie"].move, pointers(catalog, namespace)
+    assert move is not None
+    for table in ("one", "two"):
+        append(catalog, f"{namespace}.{table}")
+    second, commit = pointers(catalog, namespace), NessieCatalog._commit
+
+    def twice(self: NessieCatalog, *given: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(NessieCatalog, "_commit", commit)
+            commit(self, *given)
+            for table in others:
+                append(catalog, f"{namespace}.{table}")
+            commit(self, *given)
+
+    monkeypatch.setattr(NessieCatalog, "_commit", twice)
+    with pytest.raises(CommitFailedException):
+        move(catalog, back(namespace, second, first), client)

@@ -109,6 +109,9 @@ class NessieCatalog(MetastoreCatalog):
 
         Returns:
             Whether they have it; not, where one of them has had another commit.
+
+        Raises:
+            CommitFailedException: It was sent twice, and tables have had other commits between.
         """
         names = {(*one.namespace, one.table): one for one in tables}
         contents, at = self._contents([*names])
@@ -120,7 +123,11 @@ class NessieCatalog(MetastoreCatalog):
         except CommitFailedException:
             # A gateway that sent it twice gets this too, where the first one was applied.
             contents, _ = self._contents([*names])
-            return _all_at(contents, {name: one.after for name, one in names.items()})
+            if _all_at(contents, {name: one.after for name, one in names.items()}):
+                return True
+            if any(_all_at(contents, {name: one.before}) for name, one in names.items()):
+                return False
+            raise  # other commits came behind it, or before it: the tables' ledgers know
         return True
 
     # Namespaces

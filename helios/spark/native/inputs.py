@@ -102,20 +102,21 @@ class TableFiles:
         self.read()
 
 
-def table_files(tasks: JavaList[JavaFileScanTask], store: Store, whose: str) -> list[InputFile]:
+def table_files(tasks: JavaList[JavaFileScanTask], store: Store, whose: str, most: int = MOST_FILES) -> list[InputFile]:
     """The files of scan tasks, as the engine's tasks read them.
 
     Args:
         tasks: The scan tasks.
         store: The store that they are on.
         whose: Whose files they are, for the reason.
+        most: Files above which Spark plans.
 
     Raises:
         NotNative: They are not parquet files that tasks can reach, have deletes by equality, or are too many.
     """
     count = int(tasks.size())
-    if count > MOST_FILES:
-        raise NotNative(f"a batch has more than {MOST_FILES:,} files of the {whose}")
+    if count > most:
+        raise NotNative(f"a batch has more than {most:,} files of the {whose}")
     # It counts the deletes of each task as files, too.
     plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
     return [_input(task, plain, store, whose) for task in tasks.toArray()]

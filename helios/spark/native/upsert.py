@@ -7,7 +7,6 @@ tasks write the new ones. Iceberg writes the deletion vectors, in the driver, fr
 from __future__ import annotations
 
 import base64
-import glob
 import json
 import os
 import uuid
@@ -40,6 +39,8 @@ MOST_ROWS = 2_000_000
 """Rows of a batch that one task has in memory; Spark spills larger ones."""
 MOST_BYTES = 256 << 20
 """Bytes of their files."""
+MOST_FILES = 1_000
+"""Files of the target that may hold a key of the batch: of each the JVM is asked ten times."""
 TASK_ROWS = 500_000
 """Rows that a task of its own is worth: each writes files of its own."""
 
@@ -152,9 +153,9 @@ class _Upserting:
     def _delete(self, *endings: str) -> None:
         """Deletes files of this try that lie right in the folder of the target's data."""
         folder, name = os.path.split(os.path.splitext(self._upsert.rows)[0])
-        for path in glob.iglob(f"{glob.escape(folder)}/*{name}*"):
-            if path.endswith(endings):
-                os.unlink(path)
+        for file in os.listdir(folder) if os.path.isdir(folder) else ():
+            if name in file and file.removesuffix(".crc").endswith(endings):
+                os.unlink(os.path.join(folder, file))
 
     def _do(self, does: str, upsert: Upsert, shares: Sequence[Share]) -> list[Told]:
         stores: Stores = (self._source.store.properties, {})
@@ -164,9 +165,8 @@ class _Upserting:
         files, commits = list(self._source.files), self._native.files.commits()
         if any(file.location not in commits for file in files):
             raise NotNative("its rows are those of no table, and it does not know which of them is later")
-        rows = sum(file.rows or 0 for file in files)
-        if rows > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
-            raise NotNative(f"the batch is of {rows:,} rows, and it upserts {MOST_ROWS:,} and {MOST_BYTES >> 20} MB")
+        if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
+            raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.
         files.sort(key=lambda file: (commits[file.location], file.location.encode()))
         (told,) = self._do("reduce", self._upsert, [[astuple(file) for file in files]])
@@ -178,8 +178,11 @@ class _Upserting:
         if not self._rows:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
-        planned = {str(task.file().location()): task for task in tasks.toArray()}
-        told = self._do("match", self._matching(table), self._shares(table_files(tasks, Store(), "target"), planned))
+        found = table_files(tasks, Store(), "target", MOST_FILES)
+        if any(offset is None for file in found for _, offset, _ in file.deletes):
+            raise NotNative("files of the table have position deletes of the time when it had format v2")
+        planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
+        told = self._do("match", self._matching(table), self._shares(found, planned))
         vectors = [Vector(**one) for share in told for one in share["vectors"]]
         pairs = [share["pairs"] for share in told if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
