@@ -51,6 +51,9 @@ BAD_FILES = {"fail": "stop the run", "quarantine": "are noted in the quarantine"
 OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
 """What the plan says of them."""
 
+COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
+"""The formats that the columnar engine reads, with the options of a reader under which it does."""
+
 LOOKED_AT = 1000
 """How many files of a local folder are looked at to tell its format from their names."""
 
@@ -84,13 +87,17 @@ class FilesSource(Source):
 
     @property
     def file_columns(self) -> tuple[str, ...] | str:
-        if self.format != "parquet":
+        options = COLUMNAR.get(self.format)
+        if options is None:
             return f"it reads {self.format}"
         if urlsplit(self.path).scheme not in ("", "file"):
             return f"its folder is on {urlsplit(self.path).scheme}"
         if self.rescued is not None:
             return "it rescues other columns"
-        return f"its reader has the option {self.options[0][0]}" if self.options else ()
+        if self.format == "json" and self.extra == "ignore":
+            return "it leaves out other fields of json"
+        other = next((name for name, _ in self.options if name not in options), None)
+        return f"its reader has the option {other}" if other is not None else ()
 
     @property
     def quarantining(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from helios.native import lines
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.newest import ROW
@@ -70,7 +71,8 @@ def frames(
         NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
     gone = list(deleted(file, store)) if file.deletes else []
-    for batch in (_scanned if is_local(file.path) else _streamed)(file, work, gone, store, numbered):
+    read = _lined if work.texts else _scanned if is_local(file.path) else _streamed
+    for batch in read(file, work, gone, store, numbered):
         if batch.get_column(FAILS).any():
             raise NotNative("Spark may fail on a value of the batch, and says then which")
         yield batch.drop(FAILS)
@@ -128,6 +130,20 @@ def _scanned(
     """The rows of a file on the local disk, as Polars reads it."""
     rows, columns, count = scanned(file, work, ROW if gone or numbered else None)
     yield from collected(_computed(rows, columns, gone, work, numbered), count, work)
+
+
+def _lined(
+    file: InputFile, work: Work, gone: Sequence[int], store: Mapping[str, str], numbered: bool
+) -> Iterator[pl.DataFrame]:
+    """The rows of a file of lines, some at a time."""
+    assert file.group is not None
+    names, start = work.groups[file.group], 0
+    owned = ((name, kind, names[name] or (None, kind)) for name, kind in work.program.read)
+    columns = [Found(name, kind, *own) for name, kind, own in owned]
+    for rows in lines.rows(file, work.texts[file.group]):
+        counted = rows.with_row_index(ROW, start)
+        start += len(rows)
+        yield _computed(counted.lazy(), columns, gone, work, numbered).collect()
 
 
 def collected(rows: pl.LazyFrame, count: int, work: Work) -> Iterator[pl.DataFrame]:

@@ -28,6 +28,8 @@ class InputFile:
         location: What position deletes call it.
         deletes: The files of its deleted rows: path, and of a deletion vector where it begins and how long it is.
         group: Of a file of no table: which of the work's groups says what it calls its columns.
+        begin: Where the part begins whose lines are read, of a file of lines.
+        whole: The bytes of the whole file, of which `size` are read; 0 where they are all.
     """
 
     path: str
@@ -36,6 +38,31 @@ class InputFile:
     location: str = ""
     deletes: tuple[tuple[str, int | None, int], ...] = ()
     group: int | None = None
+    begin: int = 0
+    whole: int = 0
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the lines of files are.
+
+    Attributes:
+        format: "csv" or "json".
+        columns: The columns of the files with their Spark types, of a csv in order.
+        separator: What stands between the fields of a csv.
+        header: The first line of a csv; empty without one.
+    """
+
+    format: str
+    columns: tuple[tuple[str, str], ...]
+    separator: str = ","
+    header: tuple[str, ...] = ()
+
+    @classmethod
+    def of_json(cls, value: Mapping[str, Any]) -> Text:
+        """The text of JSON values."""
+        columns = tuple((name, kind) for name, kind in value["columns"])
+        return cls(value["format"], columns, value["separator"], tuple(value["header"]))
 
 
 @dataclass(frozen=True)
@@ -132,6 +159,7 @@ class Work:
         absent: Those of them that are null in files that were written before they came.
         target: The table that is written.
         groups: What the files of each group call the columns, with their Spark types; None where they lack them.
+        texts: Of files of lines: what those of each group are.
     """
 
     name: str
@@ -140,6 +168,7 @@ class Work:
     target: Target
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, Sequence[str] | None], ...] = ()
+    texts: tuple[Text, ...] = ()
 
     def to_json(self) -> str:
         """The work as JSON."""
@@ -149,6 +178,7 @@ class Work:
             "absent": self.absent,
             "target": asdict(self.target),
             "groups": self.groups,
+            "texts": [asdict(text) for text in self.texts],
         }
         return json.dumps({**plain, "program": self.program.to_json()})
 
@@ -162,4 +192,5 @@ class Work:
         sort = tuple(Sort(**part) for part in target.pop("sort"))
         made = Target(columns=columns, partition=partition, sort=sort, **target)
         program, groups = Program.parse(found["program"]), tuple(found["groups"])
-        return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups)
+        texts = tuple(map(Text.of_json, found["texts"]))
+        return cls(found["name"], program, found["ids"], made, tuple(found["absent"]), groups, texts)

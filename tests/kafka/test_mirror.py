@@ -218,6 +218,31 @@ def test_tables_that_change_together(
     assert control(world)[1]["local.shop.a"] == first[1]["local.shop.a"]
 
 
+def test_a_control_table_that_is_dropped_is_made_anew(
+    world: Any, database: Database, forget_commit: Callable[[Path, int], None]
+) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world, atomic=True).exactly_once()
+    database.send("public.a", {"id": 1}, created(1, "a"))
+    world.run(pipeline)
+    for remake in ("", "CREATE TABLE local.shop.helios_mirror (id int) USING iceberg"):
+        world.sql("DROP TABLE IF EXISTS local.shop.helios_mirror")
+        world.sql(remake or "SELECT 1")
+        why = "is another one than before" if remake else "is gone"
+        with pytest.raises(
+            CheckpointError, match=rf"the control table local\.shop\.helios_mirror of local\.shop {why}"
+        ):
+            world.run(pipeline)
+    world.sql("DROP TABLE local.shop.helios_mirror")
+    known = world.checkpoint(pipeline) / "helios/tables.json"
+    known.write_text(json.dumps({"local.shop.a": json.loads(known.read_text())["local.shop.a"]}))
+    forget_commit(world.checkpoint(pipeline), 0)
+    world.run(pipeline)
+    database.send("public.a", {"id": 2}, created(2, "b"))
+    world.run(pipeline)
+    assert world.ids("shop.a") == [1, 2]
+    assert control(world) == (1, {"local.shop.a": world.load("shop.a").current_snapshot().id})
+
+
 @pytest.mark.slow
 def test_tables_that_are_not_the_mirrors_are_refused(world: Any, database: Database) -> None:
     database.send("public.a", {"id": 1}, created(1, "a"))

@@ -49,7 +49,8 @@ def ends(scene: Any, run: Any, batches: int) -> None:
 
 @pytest.mark.parametrize("way", ["kill", "pause"])
 def test_a_catalog_that_is_away_is_waited_for(scene: Any, way: str) -> None:
-    scene.through(scene.server.uri, rest_client_socket__timeout__ms="1000")
+    # A server that is held answers nobody; one that is slow, as this process begins, is not away.
+    scene.through(scene.server.uri, rest_client_socket__timeout__ms="3000" if way == "pause" else "20000")
     scene.fill("source", numbered(0, 100))
     run = scene.start(copy(scene))
     scene.wait_for("batch")

@@ -148,5 +148,5 @@ def test_columns_of_folders_and_other_formats_are_left_to_spark(world: Any) -> N
     world.run(Files.source(str(inbox.parent), "parquet", "id bigint, day int") >> world.sink("a.t"))
     assert told(world) == ["engine spark, because the folders have the column day"]
     assert world.rows("a.t") == {(1, 1): 1, (2, 1): 1}
-    plan = world.plan(Files.source(str(inbox), "csv", "id bigint") >> world.sink("a.u"))
-    assert str(plan.engine) == "spark, because it reads csv"
+    plan = world.plan(Files.source(str(inbox), "orc", "id bigint") >> world.sink("a.u"))
+    assert str(plan.engine) == "spark, because it reads orc"

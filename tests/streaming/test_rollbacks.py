@@ -370,6 +370,21 @@ def test_a_routed_table_that_was_made_again_with_its_record(world: Any) -> None:
     assert "tables.json" in str(told.value)
 
 
+def test_a_routed_table_that_is_gone_is_made_again_once_its_name_is_taken_out(world: Any) -> None:
+    world.fill("a.s", [0])
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").route(by="'x'")
+    world.run(pipeline)
+    world.sql("DROP TABLE local.a.t_x")
+    world.fill("a.s", [1])
+    with pytest.raises(CheckpointError, match=r"the routed table local\.a\.t_x is gone"):
+        world.run(pipeline)
+    (world.checkpoint(pipeline) / "helios" / "tables.json").write_text("{}")
+    world.run(pipeline)
+    world.fill("a.s", [2])
+    world.run(pipeline)
+    assert world.ids("a.t_x") == [1, 2]
+
+
 REJECTING = expect({"small": "id < 100"}, on_fail="quarantine")
 
 

@@ -72,6 +72,8 @@ def _check(plan: Plan) -> None:
 
     program = program_of(plan.stream, read.schema)
     if plan.write.mode.traits.upserts:
+        if read.table is None:
+            raise NotNative("it upserts the rows of Iceberg tables alone")
         check_upsert(plan.write, dict(program.columns))
     kinds = {name.lower(): kind.partition("(")[0] for name, kind in program.columns}
     for field in plan.write.partitioning or ():

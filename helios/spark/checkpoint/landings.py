@@ -55,6 +55,11 @@ class Landings:
             self._checkpoint.files.write(self._file, json.dumps(fields))
             self._last = landing
 
+    def forget(self) -> None:
+        """Forgets the last batch: the target is made anew."""
+        self._checkpoint.files.delete(self._file)
+        self._last, self._read = None, True
+
     def _parse(self, text: str) -> Landing | None:
         try:
             fields = json.loads(text)

@@ -69,6 +69,14 @@ INSTALL_MODULE = (
     "[spark.conf]; modules beside the script reach them by themselves."
 )
 
+FIXES = {
+    "Table UUID does not match": "a table was dropped, and another one made under its name, while the pipeline ran: "
+    "run again, and the start says which and how to go on.",
+    "NoSuchTableException": "a table was dropped or renamed while the pipeline ran: run again, and the start says "
+    "which and how to go on.",
+}
+"""What to do about Iceberg's exceptions, by what they say."""
+
 NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
 """An exception in the text of a stack trace."""
 
@@ -99,7 +107,8 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     elif isinstance(error, AnalysisException):
         return refusal(plan.pipeline, error, plan.origin)
     elif isinstance(error, Py4JJavaError):
-        wrapped = RunError(f"{plan.pipeline}: {java_class(error)}: {java_message(error)}", where=where)
+        what = f"{plan.pipeline}: {java_class(error)}: {java_message(error)}"
+        wrapped = RunError(what, where=where, fix=next((fix for said, fix in FIXES.items() if said in what), None))
     elif isinstance(error, (PySparkException, OSError)):
         wrapped = RunError(f"{plan.pipeline}: {first_line(error)}", where=where)
     elif isinstance(error, Exception):

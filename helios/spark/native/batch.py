@@ -97,7 +97,7 @@ class NativeBatch:
         """
         name = uuid.uuid4().hex
         found = self.files.inputs(self.program)
-        work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups).to_json()
+        work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups, found.texts).to_json()
         shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
         if self.guarded:
             refuse_many(shares, target, partitions)

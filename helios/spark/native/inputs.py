@@ -1,16 +1,16 @@
-"""What a batch reads: the data files of a table, or the parquet files of a folder."""
+"""What a batch reads: the data files of a table, or the files of a folder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyspark.sql.types import StructType
 
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
-from helios.native.work import InputFile
+from helios.native.work import InputFile, Text
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -20,6 +20,9 @@ from helios.spark.native.stores import Store, store_of
 
 MOST_FILES = 5_000
 """Files of a table above which Spark plans: each is told from the JVM by itself."""
+
+PART = 64 << 20
+"""Bytes of a file of lines above which it is read in parts."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Inputs:
         ids: The field ids of the columns that are read, by name; none of files whose columns are found by name.
         absent: Those of them that are null in files that were written before they came.
         groups: What the files of each group call the columns, with their Spark types; null where they lack them.
+        texts: Of files of lines: what those of each group are.
     """
 
     files: Sequence[InputFile]
@@ -39,6 +43,7 @@ class Inputs:
     ids: Mapping[str, int] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     groups: tuple[Mapping[str, tuple[str, str] | None], ...] = ()
+    texts: tuple[Text, ...] = ()
 
 
 class SourceFiles(Protocol):
@@ -144,16 +149,18 @@ def _delete(file: JavaDeleteFile, store: Store, whose: str) -> tuple[str, int | 
 
 @dataclass(frozen=True)
 class FolderFiles:
-    """Parquet files of a folder, whose columns are found by their names.
+    """Files of a folder, whose columns are found by their names.
 
     Attributes:
         columns: Their columns.
         groups: Files of equal columns with their sizes, and what they call each of the columns, with its Spark type;
             null where they lack it.
+        texts: Of files of lines: what those of each group are; none of parquet files.
     """
 
     columns: StructType
     groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
+    texts: tuple[Text, ...] = ()
 
     def inputs(self, program: Program) -> Inputs:
         """What tasks read for a program.
@@ -163,12 +170,21 @@ class FolderFiles:
         """
         store = Store()
         files = [
-            InputFile(store.path(path), size, group=number)
+            file
             for number, (paths, _) in enumerate(self.groups)
             for path, size in paths
+            for file in self._parts(InputFile(store.path(path), size, group=number))
         ]
         names = [name for name, _ in program.read]
-        return Inputs(files, store, groups=tuple({name: one[name] for name in names} for _, one in self.groups))
+        groups = tuple({name: one[name] for name in names} for _, one in self.groups)
+        return Inputs(files, store, groups=groups, texts=self.texts)
+
+    def _parts(self, file: InputFile) -> list[InputFile]:
+        """A file of lines in parts of which each may be another task's."""
+        if not self.texts or file.size <= PART:
+            return [file]
+        begins = range(0, file.size, PART)
+        return [replace(file, begin=at, size=min(PART, file.size - at), whole=file.size) for at in begins]
 
     def commits(self) -> Mapping[str, int]:
         return {}

@@ -127,6 +127,8 @@ class _Upserting:
         self._keyed = keyed
         self._written = Written(target.folder, uuid.uuid4().hex)
         self._source = native.files.inputs(native.program)
+        if self._source.groups:
+            raise NotNative("it upserts the rows of Iceberg tables alone")
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")
         self._upsert = Upsert(source, keyed.keys, keyed.order, rows)

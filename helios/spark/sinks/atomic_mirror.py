@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from helios.errors import InputError
+from helios.errors import CheckpointError, InputError
 from helios.model.mirror import MirrorSink as Declared
 from helios.plan.properties import METADATA_FILES
 from helios.spark.iceberg import freshness, moves, tables
@@ -27,7 +27,7 @@ from helios.spark.sinks.many_tables import combined
 from helios.spark.sinks.mirror import CONTROL, MirrorSink, StagedTable
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Outcome, Partial, Staged
-from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
+from helios.spark.sinks.routed_tables import foreign_error
 from helios.spark.sinks.table import TableSink
 from helios.table.ledger import Record
 from helios.table.positions import Batch
@@ -65,12 +65,14 @@ class AtomicMirrorSink(MirrorSink):
         known, table = context.checkpoint.tables(), tables.load_table(context.spark, name)
         if table is None:
             if name.text in known:
-                raise gone_error(context, name)
+                raise self._lost_error(name.text, "is gone")
             claim = Record(checkpoint=context.checkpoint_id, steps=plan.fingerprint)
+            context.landings(name).forget()  # of one whose name was taken out of what is known
             followed = METADATA_FILES if plan.streaming else {}
             properties = {"format-version": "2", **followed, context.ledger_key: claim.as_json()}
             table = tables.create_table(context.spark, name, _columns(context.spark), properties)
-        refuse_other(context, name, table)
+        if known.get(name.text) not in (None, str(table.uuid())):
+            raise self._lost_error(name.text, "is another one than before")
         self._refuse_others(name.text, table)
         sink = TableSink(self._each, name, table, None)
         record = sink.last()
@@ -79,6 +81,16 @@ class AtomicMirrorSink(MirrorSink):
         if name.text not in known:
             context.checkpoint.write_tables({**known, name.text: str(table.uuid())})
         return sink
+
+    def _lost_error(self, name: str, why: str) -> CheckpointError:
+        """The error for a control table that is not there any more."""
+        return CheckpointError(
+            f"the control table {name} of {self.context.plan.pipeline} {why}; the mirrored tables keep their rows and "
+            "their own records, and nothing was written.",
+            where=self._declared.origin,
+            fix=f"restore it; or drop what is there, and take its name out of {self.context.checkpoint.location}/"
+            "helios/tables.json: the next start makes a new one, whose row comes with the next batch.",
+        )
 
     def _refuse_others(self, name: str, table: JavaTable) -> None:
         """Raises if a table of the control table's name is somebody else's."""

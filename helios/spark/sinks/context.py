@@ -86,11 +86,14 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        target = f"{name.text}@{branch}" if branch else name.text
-        landings = Landings(self.checkpoint, self.checkpoint_id, target)
+        landings = self.landings(name, branch)
         if otherwise is None and self.plan.write.sink.many_tables:
             otherwise = self.other_tables  # they have no common position to resume at
         return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, otherwise=otherwise)
+
+    def landings(self, name: TableName, branch: str | None = None) -> Landings:
+        """What the checkpoint knows of the last batch in a table, or in a branch of it."""
+        return Landings(self.checkpoint, self.checkpoint_id, f"{name.text}@{branch}" if branch else name.text)
 
     def options(self) -> CommitOptions:
         """How a batch of the pipeline is committed."""

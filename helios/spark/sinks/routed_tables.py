@@ -42,6 +42,7 @@ def open_table(context: SinkContext, name: TableName, table: JavaTable | None, d
         if not sink.creates:
             raise InputError(f"table {name.text} does not exist.", where=sink.origin)
         claim = Record(checkpoint=context.checkpoint_id, steps=context.plan.fingerprint)
+        context.landings(name, sink.branch_name).forget()  # of a table whose name was taken out of what is known
         table = create(context.spark, context.plan, name, df, {context.ledger_key: claim.as_json()})
     else:
         _, problems = existing(replace(context.plan.write, table=name), columns_of(df.drop(POSITION).schema))

@@ -360,7 +360,7 @@ class FilesReader(SpanSource):
         read, reading = self._reading or (None, None)
         if read != span or reading is None:
             raise NotNative("the span was not looked at")
-        return as_they_are(reading)
+        return as_they_are(self._source, reading)
 
     def set_aside(self, named: str) -> bool:
         file = next((file for file in self._read if listing.as_uri(file.path) == named), None)

@@ -1,18 +1,21 @@
-"""Parquet files of a folder as the columnar engine reads them, where no row of theirs can be a bad one."""
+"""Files of a folder as the columnar engine reads them, where no row of theirs can be a bad one."""
 
 from __future__ import annotations
 
 from pyspark.sql.types import StructField
 
+from helios.model.files import FilesSource
+from helios.native import lines
 from helios.native.program import NotNative
 from helios.native.reader import widens
+from helios.native.work import Text
 from helios.spark.native.inputs import FolderFiles
 from helios.spark.sources.file_reading import Group, Reading
 from helios.spark.sources.file_types import by_name
 
 
-def as_they_are(reading: Reading) -> FolderFiles:
-    """Files whose columns become those of the reading by promotion alone.
+def as_they_are(source: FilesSource, reading: Reading) -> FolderFiles:
+    """Files whose columns become those of the reading by promotion alone, or whose lines may be plain.
 
     Raises:
         NotNative: A folder is a column, a file cannot be read, or a value may not fit.
@@ -25,14 +28,28 @@ def as_they_are(reading: Reading) -> FolderFiles:
         ([(file.path, file.size) for file in group.files], {f.name: _own(group, f) for f in reading.columns.fields})
         for group in reading.groups
     ]
-    return FolderFiles(reading.columns, groups)
+    texts = tuple(_text(source, group) for group in reading.groups) if source.format in ("csv", "json") else ()
+    return FolderFiles(reading.columns, groups, texts)
 
 
 def _own(group: Group, wanted: StructField) -> tuple[str, str] | None:
-    own = by_name(group.own).get(wanted.name.lower())
+    own = by_name(group.typed or group.own).get(wanted.name.lower())
     if own is None:
         return None
     kind = own.dataType.simpleString()
     if own.name in group.nanos or not widens(kind, wanted.dataType.simpleString()):
         raise NotNative(f"a file has the column {own.name} as {kind}, and not as {wanted.dataType.simpleString()}")
     return own.name, kind
+
+
+def _text(source: FilesSource, group: Group) -> Text:
+    """What the lines of a group of files are."""
+    if group.typed is None or not group.plain:
+        raise NotNative("by its options no line is plain")
+    columns = tuple((field.name, field.dataType.simpleString()) for field in group.typed.fields)
+    strange = next((f"{name} {kind}" for name, kind in columns if not lines.takes(kind)), None)
+    if strange is not None:
+        raise NotNative(f"lines with a column {strange} are Spark's")
+    options = source.reader_options()
+    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
+    return Text(source.format, columns, separator, tuple(group.typed.names) if source.flag("header") else ())
