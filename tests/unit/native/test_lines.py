@@ -163,7 +163,8 @@ def test_values_of_json_that_are_not_plain(tmp_path: Path, kind: str, value: str
     [
         "b,id\n1,a\n", '"id","b"\n1,a\n', "ID,b\n1,a\n", "\nid,b\n1,a\n", "id,b\n1\n", "id,b\n1,a,c\n",
         "id,b\n1,a\n\n2,b\n",
-        "id,b\n1,a,c\n2\n", "id,b\n,\n", "id,b\n1,a\r2,b\n", "\ufeffid,b\n1,a\n", "id,b\n1,a\n 2,b\n", "",
+        "id,b\n1,a,c\n2\n", "id,b\n1,a\n2,b,c\n3\n", "id,b\n,\n", "id,b\n1,a\r2,b\n",
+        "\ufeffid,b\n1,a\n", "id,b\n1,a\n 2,b\n", "",
     ],
 )  # fmt: skip
 def test_files_that_are_not_plain(tmp_path: Path, content: str) -> None:
