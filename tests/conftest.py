@@ -20,8 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is asked
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        short.mark(item)
+    short.mark_all(items)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,6 +8,7 @@ what a test costs, are set here and in no test's file.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -349,18 +350,36 @@ SAMPLED = {
     f"{STREAMING}/test_again.py": 2,
     f"{STREAMING}/test_evolve_api.py": 3,
     f"{STREAMING}/test_maintain.py": 3,
-    f"{STREAMING}/test_views.py": 2,
+    CONFORMANCE: 2,
+    STREAMING: 2,
+    "tests/kafka": 2,
+    "tests/served": 2,
 }
-"""Files and tests of many cases of one kind, each of seconds: CI takes one in so many, `make test-slow` the others."""
+"""Tests, files and folders with tests of many cases: CI takes one case in so many, and one of each test at least, and
+`make test-slow` the others. The first row that fits is meant.
+"""
 
 
-def left_to_the_slow_run(item: pytest.Item) -> bool:
-    """Whether a test is a case that CI does not take, by the places of its parameters among those of its test."""
-    every = next((every for name, every in SAMPLED.items() if within(item.nodeid, name)), 1)
-    if every == 1 or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        return False
-    # The name of the test shifts the choice: other cases of one list are taken by each test.
-    return (sum(item.callspec.indices.values()) + zlib.crc32(item.originalname.encode())) % every != 0
+def mark_all(items: Sequence[pytest.Item]) -> None:
+    """Marks tests, and as slow the cases that CI does not take."""
+    cases: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        mark(item)
+        marked = item.get_closest_marker("short") or item.get_closest_marker("slow")
+        if not marked and isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, found in cases.items():
+        for item in left_to_the_slow_run(name, found):
+            item.add_marker("slow")
+
+
+def left_to_the_slow_run(name: str, cases: Sequence[pytest.Function]) -> list[pytest.Function]:
+    """The cases of a test that CI does not take, by the places of their parameters among those of the test."""
+    every = min(len(cases), next((every for sampled, every in SAMPLED.items() if within(name, sampled)), 1))
+    # The name shifts the choice: other cases of one list are taken by each test.
+    shift = zlib.crc32(name.partition("::")[2].encode())
+    left = [case for case in cases if (sum(case.callspec.indices.values()) + shift) % every]
+    return left if len(left) < len(cases) else left[1:]
 
 
 def mark(item: pytest.Item) -> None:
@@ -377,5 +396,5 @@ def mark(item: pytest.Item) -> None:
     unit = item.get_closest_marker("unit") and not item.get_closest_marker("slow")
     if unit or any(promise.shows(item) for promise in PROMISES):
         item.add_marker("short")
-    elif any(within(item.nodeid, name) for name in LONG) or left_to_the_slow_run(item):
+    elif any(within(item.nodeid, name) for name in LONG):
         item.add_marker("slow")
