@@ -325,10 +325,10 @@ LONG = (
 """Tests of half a minute that would take CI over its hour: `make test-slow` alone runs them."""
 
 SAMPLED = {
-    f"{CONFORMANCE}/test_failures.py": 3,
-    f"{CONFORMANCE}/test_drivers.py": 3,
+    f"{CONFORMANCE}/test_failures.py": 5,
+    f"{CONFORMANCE}/test_drivers.py": 5,
     f"{CONFORMANCE}/test_bad_input.py": 4,
-    "tests/compat/test_compat.py": 3,
+    "tests/compat/test_compat.py": 6,
     "tests/outage/test_commits.py": 4,
     "tests/outage/test_outages.py": 2,
     **dict.fromkeys(of("tests/matrix/test_promises.py", "test_files", "test_tag", "test_expire", "test_snapshots"), 2),
@@ -350,9 +350,9 @@ SAMPLED = {
     f"{STREAMING}/test_again.py": 2,
     f"{STREAMING}/test_evolve_api.py": 3,
     f"{STREAMING}/test_maintain.py": 3,
-    CONFORMANCE: 2,
-    STREAMING: 2,
-    "tests/kafka": 2,
+    CONFORMANCE: 3,
+    STREAMING: 3,
+    "tests/kafka": 3,
     "tests/served": 2,
 }
 """Tests, files and folders with tests of many cases: CI takes one case in so many, and one of each test at least, and
