@@ -1,8 +1,9 @@
-"""What commits, looks and questions take as a table grows: in snapshots, in data files, in partitions."""
+"""What commits, looks and questions take as a table grows: in snapshots, data files, partitions, batches."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import time
 import uuid
@@ -17,7 +18,9 @@ from perf.harness.worker import Worker
 from perf.harness.workload import Workload
 
 SIZES = (10, 100, 1_000, 10_000)
-KINDS = ("snapshots", "data files", "partitions")
+KINDS = ("snapshots", "data files", "partitions", "batches")
+KEPT = 100
+"""Batches of which Spark keeps the logs (`spark.sql.streaming.minBatchesToRetain`)."""
 COMMITS = 20
 ASKED = 10
 SECOND = 1_000
@@ -32,7 +35,7 @@ class Growing(Workload):
     goal = "none"
 
     def grown(self, kind: str, size: int) -> dict[str, list[float]]:
-        """Seconds of each operation on a table of so many snapshots, data files or partitions."""
+        """Seconds of each operation on a table of so many snapshots, data files, partitions or batches."""
         name = f"{kind.replace(' ', '_')}_{size}"
         row = self.lake.spark.range(1).selectExpr("id", "CAST(id % 7 AS int) AS part", "'one row' AS text")
         self.lake.write(row, f"{name}_source")
@@ -41,7 +44,9 @@ class Growing(Workload):
         pipeline = self.lake.source(f"{name}_source").incremental(poll=0.1) >> sink
         self.lake.drained(pipeline)
         if kind == "snapshots":
-            with_snapshots(self.lake.folder, name, size)
+            with_metadata(self.lake.folder, name, size, _lengthened)
+        elif kind == "batches":
+            with_batches(self.lake.folder, name, size)
         else:
             self._with_files(name, size)
         return {
@@ -119,7 +124,7 @@ class Growth(Study):
     name = "growth"
     says = "a batch of one row, a run with nothing new, plan, status and snapshots, on tables that grow"
     rows = SIZES[-1]
-    size_says = "snapshots, data files or partitions at most"
+    size_says = "snapshots, data files, partitions or batches at most"
     goal = "p99 grows no more than Iceberg's own for the same work"
     columns = (
         "of", "", "batch of a row, p50", "p99", "an append by hand, p50", "p99", "nothing new", "plan", "status",
@@ -149,16 +154,40 @@ def timed(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def with_snapshots(folder: Path, name: str, size: int) -> None:
-    """Gives a table of one snapshot a history of so many: copies of it before it, each a second apart."""
+def with_metadata(folder: Path, name: str, size: int, changed: Callable[[dict[str, Any], int], dict[str, Any]]) -> None:
+    """Gives a table of one snapshot other metadata."""
     with closing(sqlite3.connect(folder / ".helios" / "catalog.db")) as catalog, catalog:
         query = "SELECT metadata_location FROM iceberg_tables WHERE table_name = ?"
         path = local(catalog.execute(query, (name,)).fetchone()[0])
         made = path.with_name(f"{size:05d}-{uuid.uuid4()}.metadata.json")
-        made.write_text(json.dumps(_lengthened(json.loads(path.read_text()), size)))
+        made.write_text(json.dumps(changed(json.loads(path.read_text()), size)))
         catalog.execute(
             "UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (f"file://{made}", name)
         )
+
+
+def with_batches(folder: Path, name: str, size: int) -> None:
+    """Gives the only batch of a pipeline the number `size - 1`, and its checkpoint what Spark keeps of earlier ones."""
+    (landed,) = (folder / ".helios").rglob(f"helios/landed/*.{name}.json")
+    landed.write_text(json.dumps(json.loads(landed.read_text()) | {"batch": size - 1}))
+    for log in (landed.parents[2] / "offsets", landed.parents[2] / "commits"):
+        for file in (log / "0", log / ".0.crc"):
+            for number in range(max(0, size - KEPT), size):
+                if number:
+                    shutil.copy(file, file.with_name(file.name.replace("0", str(number))))
+            if size > KEPT:
+                file.unlink()
+    with_metadata(folder, name, size, _renumbered)
+
+
+def _renumbered(metadata: dict[str, Any], size: int) -> dict[str, Any]:
+    (last,) = metadata["snapshots"]
+    (record,) = (key for key in metadata["properties"] if key.startswith("helios.ledger."))
+    claim = json.loads(metadata["properties"][record]) | {"batch": size - 1}
+    return metadata | {
+        "properties": metadata["properties"] | {record: json.dumps(claim)},
+        "snapshots": [last | {"summary": last["summary"] | {"helios.batch": str(size - 1)}}],
+    }
 
 
 def _lengthened(metadata: dict[str, Any], size: int) -> dict[str, Any]:

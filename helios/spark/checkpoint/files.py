@@ -30,6 +30,7 @@ from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.names import names_of
 from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
@@ -124,9 +125,8 @@ class HadoopFiles:
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
-        if not self._fs.exists(self._at(folder)):
-            return []
-        return [str(status.getPath().getName()) for status in self._fs.listStatus(self._at(folder))]
+        path = self._at(folder)
+        return names_of(self._fs.listStatus(path)) if self._fs.exists(path) else []
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from helios.environment.memory import driver_heap
 from helios.errors import EnvironmentProblem
 from helios.model.values import SECRETS, is_secret
 from helios.plan.nodes import Plan
+from helios.spark.jvm.answers import take_at_once
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
 from helios.spark.jvm.types.hadoop import JavaPath
@@ -42,6 +43,8 @@ STATE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The count of keys, which nothing here tells, costs a look-up before each write.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
 """How new checkpoints keep the state of streams: Spark notes the provider in the offset log, and keeps to that."""
 
@@ -103,6 +106,7 @@ def start(
     # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
     own = config.spark_conf.get(REDACTION)
     arguments = _conf(config.master, {key: value for key, value in conf.items() if not _hidden(key, value, own)})
+    take_at_once()
     with tempfile.TemporaryFile() as log:
         try:
             if SparkContext._gateway is None:
