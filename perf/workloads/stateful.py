@@ -20,7 +20,7 @@ class Windows(Workload):
     name = "windows"
     says = "sums of windows of an hour, a fifth as many keys as rows, appended behind a watermark"
     rows = 5_000_000
-    goal = "not slower than naive"
+    goal = "not slower than naive, whose state is in memory twice"
 
     def prepare(self) -> None:
         from pyspark.sql import functions as F
@@ -58,6 +58,14 @@ class Windows(Workload):
         summed = grouped.agg(F.sum("amount").alias("amount"), F.count("*").alias("n"))
         flat = summed.select("window.start", "window.end", "key", "amount", "n")
         self.lake.streamed(flat.toDF("window_start", "window_end", "key", "amount", "n"), target)
+
+    def tuned(self, target: str) -> None:
+        """The same with state outside of the heap, as Helios has it."""
+        from helios.spark.session.session import STATE
+
+        for key, value in STATE.items():
+            self.lake.spark.conf.set(key, value)
+        self.naive(target)
 
 
 class Dedupe(Workload):
