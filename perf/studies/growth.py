@@ -109,11 +109,15 @@ class Growing(Workload):
         def snapshots() -> None:
             assert opened().load(f"perf.{name}").snapshots()
 
+        def by_iceberg() -> Any:
+            return load_catalog("local", **pyiceberg_properties(opened())).load_table(f"perf.{name}")
+
         asked: dict[str, Callable[[], object]] = {
             "plan": plan,
             "status": status,
             "snapshots": snapshots,
-            "load": lambda: load_catalog("local", **pyiceberg_properties(opened())).load_table(f"perf.{name}"),
+            "load": by_iceberg,
+            "files": lambda: list(by_iceberg().scan().plan_files()),
         }
         return {what: [timed(ask) for _ in range(ASKED)] for what, ask in asked.items()}
 
@@ -128,7 +132,7 @@ class Growth(Study):
     goal = "p99 grows no more than Iceberg's own for the same work"
     columns = (
         "of", "", "batch of a row, p50", "p99", "an append by hand, p50", "p99", "nothing new", "plan", "status",
-        "snapshots", "PyIceberg loads the table",
+        "snapshots", "PyIceberg loads the table", "and plans its files",
     )  # fmt: skip
 
     def measure(self) -> list[tuple[str, ...]]:
@@ -144,7 +148,7 @@ class Growth(Study):
 
 def _line(kind: str, size: int, seconds: dict[str, list[float]]) -> tuple[str, ...]:
     both = [f"{quantile(seconds[what], share):.2f} s" for what in ("commit", "by hand") for share in (0.5, 0.99)]
-    asked = [quantile(seconds[what], 0.5) for what in ("nothing new", "plan", "status", "snapshots", "load")]
+    asked = [quantile(seconds[what], 0.5) for what in ("nothing new", "plan", "status", "snapshots", "load", "files")]
     return (kind, f"{size:,}", *both, f"{asked[0]:.2f} s", *(f"{value * SECOND:.0f} ms" for value in asked[1:]))
 
 
