@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from helios import Files, where
-from helios.native import lines
+from helios.native import json_lines, lines
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Text
 from helios.spark.native import inputs
@@ -55,7 +55,7 @@ def line_of(form: str, id: int, place: int, text: str) -> str:
         fields[place] = text
         return ",".join([str(id), *fields])
     kind = KINDS[place].partition("(")[0]
-    quoted = kind in lines.JSON_TEXTS or (kind == "decimal" and id % 3 == 0)
+    quoted = kind in json_lines.TEXTS or (kind == "decimal" and id % 3 == 0)
     value = json.dumps(text, ensure_ascii=id % 2 == 0) if quoted else text
     return f'{{"id": {id}, "c{place}":{value}}}' if id % 5 else f'{{"c{place}" : {value},"id":{id}}}'
 
