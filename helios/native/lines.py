@@ -2,59 +2,26 @@
 
 Nothing is judged here: a block of lines of which one is not plain is refused, and Spark reads the batch. Not plain are
 quotes and backslashes of a csv, control characters, empty lines, bytes that are no UTF-8, spaces at the ends of a csv's
-fields, other fields than the file's columns, and values that `PLAIN` does not know for their types.
+fields, other fields than the file's columns, and values that `helios.native.plain` does not know for their types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, BinaryIO
 
-from helios.native.engine import polars_type
+from helios.native import json_lines
+from helios.native.plain import any_of, fields, values
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Text
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
 BLOCK = 16 << 20
 """Bytes that are read at a time."""
 LONGEST = 1 << 20
 """Bytes of a line that is plain."""
-
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"
-DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-TIME = rf"{DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
-ZONE = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])"
-PLAIN: Mapping[str, str] = {
-    "boolean": r"^(true|false)$",
-    "int": WHOLE,
-    "bigint": WHOLE,
-    "double": r"^-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?$",
-    "decimal": r"^-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?$",
-    "date": rf"^{DAY}$",
-    "timestamp": rf"^{TIME}{ZONE}?$",
-    "timestamp_ntz": rf"^{TIME}$",
-    "string": "",
-}
-"""By type, the texts that are plain values; every text is one."""
-JSON_TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
-"""Types whose values are texts in JSON."""
-DIGITS = 18
-"""Of a decimal that is plain."""
-
-
-def takes(kind: str) -> bool:
-    """Whether values of a type may be plain.
-
-    Examples:
-        >>> takes("bigint"), takes("decimal(18,2)"), takes("decimal(19,2)"), takes("float")
-        (True, True, False, False)
-    """
-    if kind.startswith("decimal("):
-        return int(kind[len("decimal(") :].split(",", maxsplit=1)[0]) <= DIGITS
-    return kind in PLAIN
 
 
 def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
@@ -77,9 +44,8 @@ def rows(file: InputFile, text: Text) -> Iterator[pl.DataFrame]:
             lines = _behind_header(lines, text)
         first = False
         if lines:
-            _check(lines, text)
             try:
-                found = (_csv if text.format == "csv" else _json)(lines, text)
+                found = READ[text.format](lines, text, _check(lines, text))
             except (pl.exceptions.PolarsError, pa.ArrowException) as error:
                 raise NotNative(f"a line is not plain: {str(error).splitlines()[0]}") from error
             yield found
@@ -141,141 +107,48 @@ def _behind_header(lines: bytes, text: Text) -> bytes:
     return rest
 
 
-def _check(lines: bytes, text: Text) -> None:
-    """Raises `NotNative` where bytes are not plain, whatever the lines are."""
+def _check(lines: bytes, text: Text) -> int:
+    """How many lines there are.
+
+    Raises:
+        NotNative: Bytes are not plain, whatever the lines are.
+    """
     import numpy as np
 
-    values = np.frombuffer(lines, dtype=np.uint8)
-    signs = lines.count(b"\n") + (lines.count(b"\t") if text.separator == "\t" else 0)
-    if int(np.count_nonzero(values < ord(" "))) != signs:
+    found = np.frombuffer(lines, dtype=np.uint8)
+    count = int(np.count_nonzero(found == ord("\n")))
+    tabs = lines.count(b"\t") if text.separator == "\t" else 0
+    if int(np.count_nonzero(found < ord(" "))) != count + tabs:
         raise NotNative("a line has a control character")
-    if lines.startswith(b"\n") or b"\n\n" in lines:
-        raise NotNative("a line is empty")
-    if int(values.max()) > 127:
+    if not lines.isascii():
         try:
             lines.decode()
         except UnicodeDecodeError:
             raise NotNative("a line is no UTF-8") from None
         if lines.startswith(b"\xef\xbb\xbf"):
             raise NotNative("a file begins with a byte order mark")
+    return count
 
 
-def _csv(lines: bytes, text: Text) -> pl.DataFrame:
+def _csv(lines: bytes, text: Text, count: int) -> pl.DataFrame:
     import polars as pl
+    import pyarrow.compute as pc
 
-    separator = text.separator.encode()
     for sign in (b'"', b"\\"):
         if sign in lines:
             raise NotNative(f"a line has the sign {sign.decode()}")
-    for ends in (b" " + separator, separator + b" ", b" \n", b"\n "):
-        if ends in lines:
+    made = []
+    for (name, kind), texts in zip(text.columns, fields(lines, text.separator, len(text.columns), ""), strict=True):
+        if len(texts) != count:
+            raise NotNative("lines are not rows")
+        if kind == "string" and any(any_of(ends(texts, " ")) for ends in (pc.starts_with, pc.ends_with)):
             raise NotNative("a field begins or ends with a space")
-    if lines.startswith(b" "):
-        raise NotNative("a field begins or ends with a space")
-    # A line with more fields is refused by the reader, and one with fewer by the count.
-    if lines.count(separator) != lines.count(b"\n") * (len(text.columns) - 1):
-        raise NotNative("a line has another number of fields than the file has columns")
-    found = pl.read_csv(
-        lines,
-        has_header=False,
-        schema={str(place): pl.String() for place in range(len(text.columns))},
-        separator=text.separator,
-        quote_char=None,
-        truncate_ragged_lines=False,
-    )
-    if len(found) != lines.count(b"\n"):
-        raise NotNative("lines are not rows")
-    frame = pl.DataFrame([_value(found.to_series(i), *column) for i, column in enumerate(text.columns)])
-    if frame.select(pl.all_horizontal(pl.all().is_null()).any()).item():
-        raise NotNative("a line has nothing but separators")
+        made.append(values(texts, name, kind))
+    frame = pl.DataFrame(made)
+    if all(column.null_count() for column in made) and frame.select(pl.all_horizontal(pl.all().is_null()).any()).item():
+        raise NotNative("a line is empty, or has nothing but separators")
     return frame
 
 
-def _json(lines: bytes, text: Text) -> pl.DataFrame:
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.json
-
-    count = lines.count(b"\n")
-    # Fields are flat, so that each line which begins and ends so is one object or is refused.
-    if not lines.startswith(b"{") or lines.count(b"\n{") != count - 1 or lines.count(b"}\n") != count:
-        raise NotNative("a line is no object alone")
-    if b"\\u0000" in lines:
-        raise NotNative("a text has a NUL")
-    schema = pa.schema([(name, _json_type(kind)) for name, kind in text.columns])
-    found = pa.json.read_json(
-        pa.BufferReader(lines),
-        read_options=pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-        parse_options=pa.json.ParseOptions(
-            explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
-        ),
-    )
-    if found.num_rows != count:
-        raise NotNative("lines are not rows")
-    found.validate(full=True)  # Arrow compares the digits of a decimal with its precision before it scales it
-    series = {}
-    for name, kind in text.columns:
-        values = pl.Series(name, found.column(name))
-        series[name] = _value(values, name, kind) if kind in JSON_TEXTS else values
-        if kind == "double" and not values.is_finite().all():
-            raise NotNative(f"a value of {name} is no plain {kind}")
-    return pl.DataFrame(series)
-
-
-def _json_type(kind: str) -> pa.DataType:
-    """The Arrow type that a value is read as: its own, or a text of which it is made then."""
-    import pyarrow as pa
-
-    from helios.native.writer import arrow_type
-
-    return pa.string() if kind in JSON_TEXTS else arrow_type(kind)
-
-
-def _value(texts: pl.Series, name: str, kind: str) -> pl.Series:
-    """The values that texts are.
-
-    Raises:
-        NotNative: One of them is not plain.
-    """
-    plain = PLAIN[kind.partition("(")[0]]
-    if not plain:
-        return texts.alias(name)
-    if not texts.str.contains(plain).all():  # nulls are left out
-        raise NotNative(f"a value of {name} is no plain {kind}")
-    if kind == "boolean":
-        return (texts == "true").alias(name)
-    if kind in ("date", "timestamp", "timestamp_ntz"):
-        return _times(texts, name, kind)
-    found = texts.cast(polars_type(kind), strict=True).alias(name)
-    _check_numbers(texts, found, kind)
-    return found
-
-
-def _check_numbers(texts: pl.Series, found: pl.Series, kind: str) -> None:
-    """Raises `NotNative` for numbers that their type does not hold as they are written."""
-    fits = True
-    if kind == "double":
-        fits = found.is_finite().all()
-    elif kind.startswith("decimal("):
-        precision, scale = map(int, kind[len("decimal(") : -1].split(","))
-        before = f"[0-9]{{1,{precision - scale}}}" if precision > scale else "0"
-        behind = rf"(\.[0-9]{{1,{scale}}})?" if scale else ""
-        fits = texts.str.contains(f"^-?{before}{behind}$").all()
-    if not fits:
-        raise NotNative(f"a value of {found.name} is no plain {kind}")
-
-
-def _times(texts: pl.Series, name: str, kind: str) -> pl.Series:
-    """Days and times as Arrow reads ISO 8601; times without a zone are those of UTC, as the session's are."""
-    import polars as pl
-    import pyarrow as pa
-
-    wanted: Any = pa.date32() if kind == "date" else pa.timestamp("us")
-    if kind == "timestamp":
-        wanted = pa.timestamp("us", "UTC")
-        zoned = texts.str.contains(f"{ZONE}$")
-        if not zoned.all():
-            texts = pl.select(pl.when(zoned).then(texts).otherwise(texts + "Z")).to_series()
-    if texts.str.starts_with("0000").any():
-        raise NotNative(f"a value of {name} is no plain {kind}")
-    return pl.Series(name, texts.to_arrow().cast(wanted)).cast(polars_type(kind))
+READ: Mapping[str, Callable[[bytes, Text, int], pl.DataFrame]] = {"csv": _csv, "json": json_lines.read}
+"""By format: the rows of some lines, of which it is told how many they are."""

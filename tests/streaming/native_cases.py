@@ -1,4 +1,4 @@
-"""Tables and expressions that are drawn for the columnar engine, and its rows beside Spark's, bit by bit."""
+"""Tables and expressions that are drawn for the columnar engine, its rows beside Spark's, bit by bit, and its runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pytest
+
+from helios.errors import HeliosError
 
 KINDS = (
     "boolean", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp", "timestamp_ntz",
@@ -234,3 +237,28 @@ def fill(world: Any, name: str, rows: pa.Table, *, files: int = 1) -> None:
 def scanned(world: Any, name: str) -> pa.Table:
     """A table's rows as Spark reads them."""
     return world.spark.read.table(f"local.{name}").toArrow()
+
+
+# runs
+
+
+def set_engine(world: Any, setting: str) -> None:
+    """Chooses the engine of the next runs: "auto", "off" or "require"."""
+    (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
+
+
+def told(world: Any) -> list[str]:
+    """Why Spark did batches of pipelines whose engine is native."""
+    return [event.message for event in world.events if event.kind == "noted"]
+
+
+def failures(world: Any, source: Any) -> list[str]:
+    """What a run says by each engine; it writes nothing."""
+    found = []
+    for setting in ("off", "auto"):
+        set_engine(world, setting)
+        with pytest.raises(HeliosError) as raised:
+            world.run(source >> world.sink("a.t"))
+        found.append(str(raised.value))
+    assert not world.catalog.exists("a.t") or world.rows("a.t") == {}
+    return found

@@ -22,7 +22,7 @@ from helios.native.reader import frames
 from helios.native.work import InputFile, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_pyiceberg
-from tests.streaming.native_cases import KINDS, Expressions, fill, rows_of, scanned, table
+from tests.streaming.native_cases import KINDS, Expressions, fill, rows_of, scanned, set_engine, table
 
 CASES = int(os.environ.get("NATIVE_CASES", "0"))
 """Cases of a long form, whose first seed is NATIVE_SEED."""
@@ -180,7 +180,7 @@ def beside(world: Any, seed: int) -> int:
     said = f"{kinds} by {list(map(str, fields))} sorted by {order} where {condition} with {computed}"
     steps = with_columns(**{f"x{i}": text for i, text in enumerate(computed)}) if computed else where("true")
     for name, setting in (("native", "require"), ("spark", "off")):
-        (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
+        set_engine(world, setting)
         sink = world.sink(f"a.{name}{seed}")
         sink = sink.partition_by(*fields) if fields else sink
         sink = sink.overwrite_partitions() if overwrites else sink

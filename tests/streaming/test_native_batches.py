@@ -19,19 +19,15 @@ from helios.errors import CheckFailed, HeliosError
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.native import batch as native
 from helios.spark.native import spread
-from tests.streaming.native_cases import rows_of, scanned
+from tests.streaming.native_cases import rows_of, scanned, set_engine, told
 
 pytestmark = pytest.mark.usefixtures("native_workers")
 
 
 @pytest.fixture
 def required(world: Any) -> Any:
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "require"\n')
+    set_engine(world, "require")
     return world
-
-
-def told(world: Any) -> list[str]:
-    return [event.message for event in world.events if event.kind == "noted"]
 
 
 def data(world: Any, name: str) -> set[str]:
@@ -158,7 +154,7 @@ def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatc
     """At first when they are written, then as the last commit says how many partitions there are."""
     for name, value in (("FEW_FILES", 3), ("TIMES", 1), ("LARGEST_SHARE", 1)):
         monkeypatch.setattr(spread, name, value)
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
+    set_engine(world, "auto")
     world.fill("a.s", range(8), part="id % 4")
     world.fill("a.s", range(8, 16), part="id % 4")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").partition_by("part")
@@ -178,7 +174,7 @@ def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatc
 
 
 def test_rows_that_spark_spreads_by_their_order_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
+    set_engine(world, "auto")
     world.fill("a.s", range(8))
     world.run(world.source("a.s") >> world.sink("a.t").sort_by("id desc"))
     monkeypatch.setattr(spread, "SORTED_SHARE", 1)
@@ -200,7 +196,7 @@ def test_rows_that_spark_spreads_by_their_order_are_left_to_it(world: Any, monke
     ],
 )
 def test_spark_does_what_the_engine_does_not(world: Any, change: str, reason: str) -> None:
-    (world.folder / "helios.toml").write_text('[spark]\nnative = "auto"\n')
+    set_engine(world, "auto")
     world.fill("a.s", range(10), part="CAST(id % 2 AS INT)")
     world.sql(change)
     world.sql("INSERT INTO local.a.s VALUES (20, 1)")

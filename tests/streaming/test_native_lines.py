@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from helios import Files, where
-from helios.errors import HeliosError
-from helios.native import lines
+from helios.native import json_lines, lines
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Text
 from helios.spark.native import inputs
-from tests.streaming.native_cases import rows_of, scanned
+from tests.streaming.native_cases import failures, rows_of, scanned, set_engine, told
 
 pytestmark = pytest.mark.usefixtures("native_workers")
 
@@ -56,7 +55,7 @@ def line_of(form: str, id: int, place: int, text: str) -> str:
         fields[place] = text
         return ",".join([str(id), *fields])
     kind = KINDS[place].partition("(")[0]
-    quoted = kind in lines.JSON_TEXTS or (kind == "decimal" and id % 3 == 0)
+    quoted = kind in json_lines.TEXTS or (kind == "decimal" and id % 3 == 0)
     value = json.dumps(text, ensure_ascii=id % 2 == 0) if quoted else text
     return f'{{"id": {id}, "c{place}":{value}}}' if id % 5 else f'{{"c{place}" : {value},"id":{id}}}'
 
@@ -70,14 +69,6 @@ def taken(form: str, path: Path, found: Iterator[str]) -> Iterator[str]:
         except NotNative:
             continue
         yield line
-
-
-def set_engine(world: Any, setting: str) -> None:
-    (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{setting}"\n')
-
-
-def told(world: Any) -> list[str]:
-    return [event.message for event in world.events if event.kind == "noted"]
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
@@ -172,15 +163,8 @@ def test_rows_that_stop_the_run_are_told_as_by_spark(world: Any, name: str, cont
     inbox = world.folder / "in"
     inbox.mkdir()
     (inbox / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    source = Files.source(str(inbox), name.rpartition(".")[2], "id bigint, name string")
-    said = []
-    for setting in ("off", "auto"):
-        set_engine(world, setting)
-        with pytest.raises(HeliosError) as raised:
-            world.run(source >> world.sink("a.t"))
-        said.append(str(raised.value))
-    assert said[0] == said[1]
-    assert not world.catalog.exists("a.t") or world.rows("a.t") == {}
+    off, auto = failures(world, Files.source(str(inbox), name.rpartition(".")[2], "id bigint, name string"))
+    assert off == auto
 
 
 def test_what_the_plan_leaves_to_spark(world: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from helios.errors import HeliosError
 from helios.spark.iceberg.transaction import Transaction
-from tests.streaming.native_cases import ARROW, KINDS, fill, rows_of, value
+from tests.streaming.native_cases import ARROW, KINDS, fill, rows_of, set_engine, told, value
 
 pytestmark = pytest.mark.usefixtures("native_workers")
 
@@ -23,14 +23,6 @@ CASES = int(os.environ.get("NATIVE_CASES", "0"))
 """Cases of the long form, whose first seed is NATIVE_SEED."""
 KEYS = ("int", "bigint", "string", "date", "timestamp", "timestamp_ntz", "decimal(9,2)", "decimal(38,10)")
 ENGINES = {"native": "require", "spark": "off"}
-
-
-def told(world: Any) -> list[str]:
-    return [event.message for event in world.events if event.kind == "noted"]
-
-
-def use(world: Any, engine: str) -> None:
-    (world.folder / "helios.toml").write_text(f'[spark]\nnative = "{ENGINES.get(engine, engine)}"\n')
 
 
 # drawn upserts
@@ -127,7 +119,7 @@ class Case:
             if number:
                 world.spark.createDataFrame(batch).repartition(2).writeTo(f"local.a.s{self.seed}").append()
             for engine, name in names.items():
-                use(world, engine)
+                set_engine(world, ENGINES[engine])
                 before = self.ids(name)
                 sink = world.sink(f"a.{name}").upsert(*self.keys, order_by="o" if self.order else None)
                 pipeline = world.source(f"a.s{self.seed}").incremental(poll=1) >> sink
@@ -183,7 +175,7 @@ def test_hundreds_of_upserts_are_as_by_spark(world: Any) -> None:
 @pytest.fixture
 def kept(world: Any) -> Any:
     """A pipeline by the columnar engine, whose first batch has made a table of ids 0 to 9."""
-    use(world, "native")
+    set_engine(world, "require")
     world.fill("a.s", range(10), v="'old'", n="1")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by="n")
     world.run(pipeline)
@@ -218,7 +210,7 @@ def test_late_rows_lose_and_ids_stay(world: Any, kept: Any) -> None:
 @pytest.mark.parametrize("granularity", ["file", "partition"])
 def test_position_deletes_of_a_table_that_had_v2(world: Any, granularity: str) -> None:
     """Spark makes vectors of them."""
-    use(world, "auto")
+    set_engine(world, "auto")
     world.fill("a.t", range(10), v="'old'", n="1")
     world.fill("a.t", range(10, 20), v="'old'", n="1")
     world.sql(
@@ -296,7 +288,7 @@ def test_rows_that_another_writer_appends_meanwhile(
     ],
 )
 def test_spark_says_what_is_wrong(world: Any, rows: str, order: str | None, reason: str, error: str | None) -> None:
-    use(world, "auto")
+    set_engine(world, "auto")
     world.fill("a.s", range(3), v="'old'", n="1")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id", order_by=order)
     world.run(pipeline)
@@ -316,7 +308,7 @@ def test_spark_says_what_is_wrong(world: Any, rows: str, order: str | None, reas
 
 
 def test_a_batch_that_brings_a_column_is_sparks(world: Any) -> None:
-    use(world, "auto")
+    set_engine(world, "auto")
     world.fill("a.s", range(3), v="'old'")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id")
     world.run(pipeline)

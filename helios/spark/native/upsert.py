@@ -127,8 +127,6 @@ class _Upserting:
         self._keyed = keyed
         self._written = Written(target.folder, uuid.uuid4().hex)
         self._source = native.files.inputs(native.program)
-        if self._source.groups:
-            raise NotNative("it upserts the rows of Iceberg tables alone")
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")
         self._upsert = Upsert(source, keyed.keys, keyed.order, rows)
@@ -165,8 +163,6 @@ class _Upserting:
 
     def _reduced(self) -> Told:
         files, commits = list(self._source.files), self._native.files.commits()
-        if any(file.location not in commits for file in files):
-            raise NotNative("its rows are those of no table, and it does not know which of them is later")
         if sum(file.rows or 0 for file in files) > MOST_ROWS or sum(file.size for file in files) > MOST_BYTES:
             raise NotNative(f"the batch has more than {MOST_ROWS:,} rows, or {MOST_BYTES >> 20} MB of files")
         # As Spark orders them: by the commit, then by the file's name; a task of Iceberg's has no order of its own.

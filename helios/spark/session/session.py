@@ -35,6 +35,9 @@ from helios.spark.jvm.types.spark import JavaSparkSession
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
+CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+"""Whether pyspark tells the JVM of each column which line of Python made it, which takes ten calls; no message of ours
+has that line."""
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 STATE = {
@@ -100,7 +103,7 @@ def start(
     faster = class_archive.options(found, version) if java_options is None else java_options
     given = config.spark_conf.get(JAVA_OPTIONS, "")
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'
-    conf = _start_conf(config, paths, options.strip())
+    conf = {CALL_SITES: str(debug).lower(), **_start_conf(config, paths, options.strip())}
     _choose_python(config, conf)
     spark_conf = _conf(config.master, conf)
     # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.

@@ -92,7 +92,7 @@ def _plain(
     """The row of a line that is plain, or what the line is."""
     conf, settings = _settings(spark, source, len(columns.fields))
     judge = instance(spark, CSV_LINE, conf, *settings)
-    return plain_csv(spark, line, judge, [_separator(source), *_quoting(source)], columns)
+    return plain_csv(spark, line, judge, [separator_of(source), *_quoting(source)], columns)
 
 
 def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
@@ -114,12 +114,13 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
     flags += [options.get("unescapedQuoteHandling", "").upper() == "STOP_AT_CLOSING_QUOTE"]
     flags += [source.flag("ignoreTrailingWhiteSpace")]
     most = int(options.get("maxColumns", MOST_COLUMNS))
-    told = [encoding_of(options), options.get("lineSep", ""), _separator(source)]
+    told = [encoding_of(options), options.get("lineSep", ""), separator_of(source)]
     conf = jvm.org.apache.spark.util.SerializableConfiguration(spark._jsparkSession.sessionState().newHadoopConf())
     return conf, [*told, *texts, *flags, most, width == 1]
 
 
-def _separator(source: FilesSource) -> str:
+def separator_of(source: FilesSource) -> str:
+    """What stands between the fields, as Spark takes the option."""
     options = source.reader_options()
     utils = getattr(classes().org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
     return str(getattr(utils, "MODULE$").toDelimiterStr(options.get("sep", options.get("delimiter", ","))))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from helios.model.files import FilesSource
-from helios.native import lines
+from helios.native.plain import takes
 from helios.native.program import NotNative
 from helios.native.reader import widens
 from helios.native.work import Text
 from helios.spark.native.inputs import FolderFiles
+from helios.spark.sources.csv_lines import separator_of
 from helios.spark.sources.file_reading import Group, Reading
 from helios.spark.sources.file_types import by_name
 
@@ -28,7 +29,7 @@ def as_they_are(source: FilesSource, reading: Reading) -> FolderFiles:
         ([(file.path, file.size) for file in group.files], {f.name: _own(group, f) for f in reading.columns.fields})
         for group in reading.groups
     ]
-    texts = tuple(_text(source, group) for group in reading.groups) if source.format in ("csv", "json") else ()
+    texts = tuple(_text(source, group, group.typed) for group in reading.groups if group.typed is not None)
     return FolderFiles(reading.columns, groups, texts)
 
 
@@ -42,14 +43,12 @@ def _own(group: Group, wanted: StructField) -> tuple[str, str] | None:
     return own.name, kind
 
 
-def _text(source: FilesSource, group: Group) -> Text:
+def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
     """What the lines of a group of files are."""
-    if group.typed is None or not group.plain:
+    if not group.plain:
         raise NotNative("by its options no line is plain")
-    columns = tuple((field.name, field.dataType.simpleString()) for field in group.typed.fields)
-    strange = next((f"{name} {kind}" for name, kind in columns if not lines.takes(kind)), None)
+    columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)
+    strange = next((f"{name} {kind}" for name, kind in columns if not takes(kind)), None)
     if strange is not None:
         raise NotNative(f"lines with a column {strange} are Spark's")
-    options = source.reader_options()
-    separator = options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t")
-    return Text(source.format, columns, separator, tuple(group.typed.names) if source.flag("header") else ())
+    return Text(source.format, columns, separator_of(source), tuple(typed.names) if source.flag("header") else ())

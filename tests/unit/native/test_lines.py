@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from helios.native import lines
+from helios.native import lines, plain
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Text
 
@@ -101,6 +104,8 @@ def test_what_is_written_is_read(
         ("double", "1e-400", 0.0),
         ("decimal(3,3)", "0.125", Decimal("0.125")),
         ("decimal(4,0)", "9999", Decimal(9999)),
+        ("decimal(38,2)", "-" + "9" * 36 + ".25", Decimal("-" + "9" * 36 + ".25")),
+        ("bigint", "-9223372036854775808", -(2**63)),
         ("date", "1582-10-10", date(1582, 10, 10)),
         ("timestamp", "2024-02-29T23:59:59.5+05:30", datetime(2024, 2, 29, 18, 29, 59, 500000, UTC)),
         ("timestamp", "2024-02-29 23:59:59Z", datetime(2024, 2, 29, 23, 59, 59, 0, UTC)),
@@ -117,7 +122,7 @@ def test_values_of_csv(tmp_path: Path, kind: str, value: str, found: Any) -> Non
 UNSURE = {
     "boolean": ["True", "1", "t"],
     "int": ["2147483648", "+1", "01", "1.0", "1e2", "1_0", "0x1", "\u0661"],
-    "bigint": ["9223372036854775807", "1 2", "--1", "NULL"],
+    "bigint": ["9223372036854775808", "01", "1 2", "--1", "NULL"],
     "double": ["NaN", "Infinity", "1e400", ".5", "5.", "1d", "1f", "00.5", "0x1p3"],
     "decimal(4,2)": ["100", "1.255", "1e1", ".5", "12345678901234567890", "1,5"],
     "decimal(2,2)": ["1.00", "01.00"],
@@ -156,6 +161,61 @@ def test_values_of_csv_that_are_not_plain(tmp_path: Path, kind: str, value: str)
 def test_values_of_json_that_are_not_plain(tmp_path: Path, kind: str, value: str) -> None:
     with pytest.raises(NotNative):
         one(tmp_path, kind, value, "json")
+
+
+SEEDS = {
+    "int": "2147483647", "bigint": "-123456789012345678", "double": "-1.5e10", "decimal(9,2)": "1234567.89",
+    "boolean": "true", "date": "2024-02-29", "timestamp": "2024-02-29T23:59:59.123Z",
+    "timestamp_ntz": "2024-02-29 23:59:59.12",
+}  # fmt: skip
+letters = st.sampled_from("0123456789-+.:eETZz _x\u0663")
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(SEEDS)), st.lists(st.tuples(st.integers(0, 25), st.integers(0, 2), letters), max_size=3))
+def test_what_is_taken_is_written_plainly(kind: str, changes: list[tuple[int, int, str]]) -> None:
+    """Also where no pattern is asked, but what Arrow makes of a text."""
+    text = SEEDS[kind]
+    for at, gone, letter in changes:
+        text = text[:at] + letter + text[at + gone :]
+    try:
+        plain.values(pa.chunked_array([[text, None]], pa.string()), "a", kind)
+    except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
+        return
+    assert re.fullmatch(plain.pattern(kind), text)
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ('{"id":1,"a":"b"}', '{"a":"b","id":1}'),
+        ('{"id":1,"a":"b"}', '{"id":1,"a": "b"}'),
+        ('{"id":1,"a":"b"}', '{"id":1}'),
+        ('{"id":1,"a":"b"}', '{"id":null,"a":null}'),
+        ('{"id":1,"a":"b"}', '{"id":1,"a":"b\\n"}'),
+        ('{ "id" : 1 , "a" : "b" }', '{ "id" : 1, "a" : "b" }'),
+        ('{"a":"b"}', '{"id":1,"a":"b"}'),
+        ('{"a":"b","id":1}', '{"a":":1,","id":2}'),
+        ('{"id":1,"a":""}', '{"id":2,"a":"null"}'),
+        ('{}', '{"id":1,"a":"b"}'),
+    ],
+)  # fmt: skip
+def test_objects_are_written_alike_or_not(tmp_path: Path, first: str, other: str) -> None:
+    path = tmp_path / "in.json"
+    text = Text("json", (("id", "bigint"), ("a", "string")))
+    for found in ((first, first), (first, other), (other, first, other)):
+        path.write_text("".join(f"{line}\n" for line in found))
+        assert read(path, text) == [(row.get("id"), row.get("a")) for row in map(json.loads, found)]
+
+
+@pytest.mark.parametrize("line", ['{"id":1"a":"b"}', '{"id":1,"a":"b",}', '{"id":1,,"a":"b"}', '{"id":,"a":"b"}',
+                                  '"id":1,"a":"b"}', '{"id":1,"a":"b"', '{"id":1,"a" "b"}', '{"id":1,"id":"b"}',
+                                  '{"id":1,"a":"b"}}', '{"id":1,"b":"a"}', '{"id":1 2,"a":"b"}'])  # fmt: skip
+def test_lines_that_are_alike_and_no_objects(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "in.json"
+    path.write_text(f"{line}\n{line}\n")
+    with pytest.raises(NotNative):
+        read(path, Text("json", (("id", "bigint"), ("a", "string"))))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Lines of JSON objects as frames: those that are written alike are cut at their quotes, others are read by Arrow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helios.native.plain import any_of, fields, values
+from helios.native.program import NotNative
+from helios.native.work import Text
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
+"""Types whose values are texts in JSON."""
+BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
+BEHIND = re.compile(rb" *(, *|\})")
+OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
+"""What stands between quotes where the value is no text: the value, and what is around it."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """What stands between the quotes of lines that are written alike.
+
+    Attributes:
+        same: What is the same in each line, by its place.
+        texts: The places of values that are texts, by column.
+        others: The places of other values, by column, with what stands before and behind the value.
+    """
+
+    same: Mapping[int, str]
+    texts: Mapping[str, int]
+    others: Mapping[str, tuple[int, str, str]]
+
+    @property
+    def places(self) -> int:
+        return len(self.same) + len(self.texts) + len(self.others)
+
+    @classmethod
+    def of(cls, line: str, text: Text) -> Template | None:
+        """What an object is written as; None where it has not each column once, or a null for a text."""
+        parts, kinds = line.encode().split(b'"'), dict(text.columns)
+        same, texts, others = {0: line.partition('"')[0]}, {}, {}
+        at, behind = 1, b","
+        while at + 1 < len(parts) and not behind.endswith(b"}"):
+            name = parts[at].decode()
+            same[at] = name
+            kind = kinds.pop(name, None)
+            if kind in TEXTS and at + 3 < len(parts) and COLON.fullmatch(parts[at + 1]):
+                behind = parts[at + 3]
+                same |= {at + 1: parts[at + 1].decode(), at + 3: behind.decode()}
+                texts[name] = at + 2
+                at += 4
+            elif kind is not None and kind not in TEXTS and (found := OTHER.fullmatch(parts[at + 1])):
+                behind = found[2]
+                others[name] = at + 1, found[1].decode(), behind.decode()
+                at += 2
+            else:
+                return None
+            if not BEHIND.fullmatch(behind):
+                return None
+        whole = BEGIN.fullmatch(parts[0]) and behind.endswith(b"}") and at == len(parts) and not kinds
+        return cls(same, texts, others) if whole else None
+
+
+def read(lines: bytes, text: Text, count: int) -> pl.DataFrame:
+    """The rows of lines.
+
+    Args:
+        lines: The lines, of UTF-8 without control characters.
+        text: What they are.
+        count: How many there are.
+
+    Raises:
+        NotNative: A line is not plain.
+        pyarrow.ArrowException: A line is no object of these columns.
+    """
+    found = _alike(lines, text, count) if b"\\" not in lines else None
+    return found if found is not None else _any(lines, text, count)
+
+
+def _alike(lines: bytes, text: Text, count: int) -> pl.DataFrame | None:
+    """The rows of lines that are written as the first one is; None where they are not, or a value is not plain.
+
+    Without a backslash each quote begins or ends a text, so that two lines with the same between their quotes, but for
+    values, are the same objects but for these.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    template = Template.of(lines[: lines.index(b"\n")].decode(), text)
+    if template is None or lines.count(b'"') != count * (template.places - 1):
+        return None
+    try:
+        parts = fields(lines, '"', template.places)
+        if len(parts[0]) != count or any(any_of(pc.not_equal(parts[i], same)) for i, same in template.same.items()):
+            return None
+        found = {name: parts[place] for name, place in template.texts.items()}
+        for name, (place, before, behind) in template.others.items():
+            part = parts[place]
+            if not pc.all(pc.and_(pc.starts_with(part, before), pc.ends_with(part, behind))).as_py():
+                return None
+            value = pc.binary_slice(part.cast(pa.binary()), len(before), -len(behind)).cast(pa.string())
+            found[name] = pc.if_else(pc.equal(value, "null"), None, value)
+        return pl.DataFrame([values(found[name], name, kind) for name, kind in text.columns])
+    except (NotNative, pl.exceptions.PolarsError, pa.ArrowException):
+        return None
+
+
+def _any(lines: bytes, text: Text, count: int) -> pl.DataFrame:
+    """The rows of lines as Arrow reads them.
+
+    Fields are flat, so that each line which begins and ends so is one object or is refused.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.json
+
+    if not lines.startswith(b"{") or lines.count(b"\n{") != count - 1 or lines.count(b"}\n") != count:
+        raise NotNative("a line is no object alone")
+    if b"\\u0000" in lines:
+        raise NotNative("a text has a NUL")
+    schema = pa.schema([(name, _type(kind)) for name, kind in text.columns])
+    found = pa.json.read_json(
+        pa.BufferReader(lines),
+        read_options=pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        parse_options=pa.json.ParseOptions(
+            explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="error"
+        ),
+    )
+    if found.num_rows != count:
+        raise NotNative("lines are not rows")
+    found.validate(full=True)  # Arrow compares the digits of a decimal with its precision before it scales it
+    series = []
+    for name, kind in text.columns:
+        column = found.column(name)
+        series.append(values(column, name, kind) if kind in TEXTS else pl.Series(name, column))
+        if kind == "double" and not series[-1].is_finite().all():
+            raise NotNative(f"a value of {name} is no plain {kind}")
+    return pl.DataFrame(series)
+
+
+def _type(kind: str) -> pa.DataType:
+    """The Arrow type that a value is read as: its own, or a text of which it is made then."""
+    import pyarrow as pa
+
+    from helios.native.writer import arrow_type
+
+    return pa.string() if kind in TEXTS else arrow_type(kind)

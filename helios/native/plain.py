@@ -1,0 +1,194 @@
+"""Values that texts are, where they are plain: each means one thing alone, and the same to Spark's readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from helios.native.engine import polars_type
+from helios.native.program import NotNative
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+
+WHOLE = r"-?(0|[1-9][0-9]*)"
+DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+TIME = rf"{DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
+ZONE = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9])"
+PLAIN: Mapping[str, str] = {
+    "boolean": "(true|false)",
+    "int": WHOLE,
+    "bigint": WHOLE,
+    "double": r"-?(0|[1-9][0-9]{0,90})(\.[0-9]{1,90})?([eE][+-]?[0-9]{1,3})?",
+    "date": DAY,
+    "timestamp": f"{TIME}{ZONE}?",
+    "timestamp_ntz": TIME,
+}
+"""By type, the texts that are plain values; of decimals see `pattern`, and every text is a string."""
+DAY_BYTES = frozenset({10})
+TIME_BYTES = frozenset({19, *range(21, 27)})
+"""Bytes of a plain time without a zone: those of whole seconds, and of one to six digits behind them."""
+ZONED_BYTES = 25
+"""Bytes of a time of whole seconds with the hours of its zone, as long as one with five digits behind the seconds."""
+
+
+def takes(kind: str) -> bool:
+    """Whether values of a type may be plain.
+
+    Examples:
+        >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
+        (True, True, True, False)
+    """
+    return kind in PLAIN or kind == "string" or kind.startswith("decimal(")
+
+
+def pattern(kind: str) -> str:
+    """The texts that are plain values of a type; of a decimal, which holds all of their digits.
+
+    Examples:
+        >>> pattern("decimal(9,2)"), pattern("decimal(4,0)"), pattern("boolean")
+        ('-?(0|[1-9][0-9]{0,6})(\\\\.[0-9]{1,2})?', '-?(0|[1-9][0-9]{0,3})', '(true|false)')
+    """
+    if not kind.startswith("decimal("):
+        return PLAIN[kind]
+    precision, scale = map(int, kind[len("decimal(") : -1].split(","))
+    before = f"(0|[1-9][0-9]{{0,{precision - scale - 1}}})" if precision > scale else "0"
+    return f"-?{before}" + (rf"(\.[0-9]{{1,{scale}}})?" if scale else "")
+
+
+def fields(lines: bytes, separator: str, columns: int, null: str | None = None) -> list[pa.ChunkedArray]:
+    """The texts between separators, of which each line has the same number.
+
+    Args:
+        lines: The lines, of UTF-8 without a carriage return.
+        separator: The separator, of one byte.
+        columns: How many texts a line has.
+        null: The text that stands for null.
+
+    Raises:
+        pyarrow.ArrowInvalid: A line has another number.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    names = [str(place) for place in range(columns)]
+    found = pa.csv.read_csv(
+        pa.BufferReader(lines),
+        read_options=pa.csv.ReadOptions(use_threads=False, column_names=names, block_size=len(lines) + 1),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=separator, quote_char=False, double_quote=False, escape_char=False, ignore_empty_lines=False
+        ),
+        convert_options=pa.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            check_utf8=False,
+            strings_can_be_null=null is not None,
+            null_values=[] if null is None else [null],
+        ),
+    )
+    return list(found.columns)
+
+
+def values(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
+    """The values of a column that texts are; null for null.
+
+    Args:
+        texts: The texts.
+        name: The column's name.
+        kind: Its Spark type, which `takes`.
+
+    Raises:
+        NotNative: One of them is not plain.
+        pyarrow.ArrowException: One of them is no value of the type, such as a day that there is not.
+    """
+    import polars as pl
+
+    if kind == "string":
+        return pl.Series(name, texts)
+    if kind in ("int", "bigint"):
+        return _whole(texts, name, kind)
+    if kind in ("date", "timestamp", "timestamp_ntz"):
+        return _times(texts, name, kind)
+    found = _plain(texts, name, kind)
+    if kind == "boolean":
+        return found == "true"
+    made = found.cast(polars_type(kind), strict=True)
+    if kind == "double" and not made.is_finite().all():
+        raise _not_plain(name, kind)
+    return made
+
+
+def _not_plain(name: str, kind: str) -> NotNative:
+    return NotNative(f"a value of {name} is no plain {kind}")
+
+
+def _plain(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
+    """Texts that are plain values.
+
+    Raises:
+        NotNative: One of them is not.
+    """
+    import polars as pl
+
+    found = pl.Series(name, texts)
+    if not found.str.contains(f"^({pattern(kind)})$").all():  # nulls are left out
+        raise _not_plain(name, kind)
+    return found
+
+
+def _whole(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
+    """Whole numbers. Texts that a number is written as are plain without a look at their signs."""
+    import polars as pl
+    import pyarrow.compute as pc
+
+    from helios.native.writer import arrow_type
+
+    found = texts.cast(arrow_type(kind))
+    if not _all(pc.equal(found.cast(texts.type), texts)):
+        _plain(texts, name, kind)
+    return pl.Series(name, found)
+
+
+def _times(texts: pa.ChunkedArray, name: str, kind: str) -> pl.Series:
+    """Days and times as Arrow reads ISO 8601; times without a zone are those of UTC, as the session's are.
+
+    Of the forms that it reads, the plain ones alone have their numbers of bytes, where all have the same zone or none.
+    """
+    import polars as pl
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = {length for length in pc.unique(pc.binary_length(texts)).to_pylist() if length is not None}
+    wanted: Any = pa.date32() if kind == "date" else pa.timestamp("us")
+    plain = lengths <= (DAY_BYTES if kind == "date" else TIME_BYTES)
+    if kind == "timestamp":
+        ends = pc.ends_with(texts, "Z")
+        if _all(ends):
+            wanted, plain = pa.timestamp("us", "UTC"), {length - 1 for length in lengths} <= TIME_BYTES
+        elif ZONED_BYTES in lengths or not plain or any_of(ends):
+            texts, wanted, plain = _zoned(_plain(texts, name, kind)), pa.timestamp("us", "UTC"), True
+    if not plain or any_of(pc.starts_with(texts, "0000")):
+        raise _not_plain(name, kind)
+    return pl.Series(name, texts.cast(wanted)).cast(polars_type(kind))
+
+
+def _zoned(texts: pl.Series) -> pa.Array:
+    """Times with a zone each."""
+    import polars as pl
+
+    with_zone = texts.str.contains(f"{ZONE}$")
+    return pl.select(pl.when(with_zone).then(texts).otherwise(texts + "Z")).to_series().to_arrow()
+
+
+def _all(found: Any) -> bool:
+    """Whether all are true; nulls are left out."""
+    import pyarrow.compute as pc
+
+    return bool(pc.all(found, min_count=0).as_py())
+
+
+def any_of(found: Any) -> bool:
+    """Whether one is true."""
+    import pyarrow.compute as pc
+
+    return bool(pc.any(found, min_count=0).as_py())
