@@ -35,8 +35,8 @@ class Built:
         """The number of dropped rows, once the rows have been written."""
         if self.native is not None and self.native.dropped:
             return sum(self.native.dropped)  # Spark may have looked at some of the rows, and counted them, too
-        # `Observation.get` would block. Of a part that Spark did not compute, as its optimizer sees that no row of it is
-        # written, it reports a row without a column, on which `getOrEmpty` fails.
+        # `Observation.get` would block. Of a part that Spark does not compute, as its optimizer sees that no row of it
+        # is written, it reports a row without a column, on which `getOrEmpty` fails.
         found = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(one.get().getLong(0)) for one in found if one.isDefined() and one.get().size())
 
