@@ -240,6 +240,9 @@ def test_spark_says_which_row_stops_the_run(world: Any) -> None:
     assert told(world) == [
         "engine spark, because a row does not meet expect(small=part < 2, on_fail=fail), and Spark says which"
     ]
+    use(world, "require")
+    with pytest.raises(HeliosError, match=r"runs on Spark, because a row does not meet expect\(small=part < 2"):
+        world.run(pipeline)
     data = Path(world.load("a.t").iceberg.location().removeprefix("file://"), "data")
     assert list(data.rglob("*.parquet")) == []
 
