@@ -13,7 +13,7 @@ from decimal import Decimal
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from helios.native.program import Filter, Program, Term
+from helios.native.program import Operation, Project, Term
 
 if TYPE_CHECKING:
     import polars as pl
@@ -40,25 +40,25 @@ def polars_type(kind: str) -> Any:
     return plain.get(kind)
 
 
-def applied(program: Program, frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
-    """A program's rows, with `FAILS` as the last column.
+def applied(steps: Sequence[Operation], frame: pl.LazyFrame, kept: Sequence[str] = ()) -> pl.LazyFrame:
+    """The rows after some steps, with `FAILS` as the last column.
 
     Args:
-        program: The program.
-        frame: The rows that it reads.
+        steps: The steps.
+        frame: The rows before them.
         kept: Further columns of them, which no step sees, and every row keeps.
     """
     import polars as pl
 
     frame = frame.with_columns(pl.lit(False).alias(FAILS))
-    for step in program.steps:
+    for step in steps:
         builder = _Builder()
-        if isinstance(step, Filter):
+        if not isinstance(step, Project):
             meets = builder.build(step.condition)
             fails = builder.fails()
             if fails is not None:
                 frame = frame.with_columns((pl.col(FAILS) | fails).alias(FAILS))
-            marks = builder.failing or len(program.steps) > 1
+            marks = builder.failing or len(steps) > 1
             frame = frame.filter(meets | pl.col(FAILS) if marks else meets)
         else:
             columns = [builder.build(term).alias(name) for name, term in step.columns]

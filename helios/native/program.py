@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 
 class NotNative(Exception):
@@ -47,10 +47,27 @@ class Filter:
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """Keeps the rows for which a condition is true, and tells the others.
+
+    Attributes:
+        condition: The condition.
+        refusal: Why Spark must do a batch with a row that does not meet it; empty where such rows are left out and
+            counted.
+    """
+
+    condition: Term
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
 class Project:
     """Gives the rows these columns, in order."""
 
     columns: tuple[tuple[str, Term], ...]
+
+
+Operation: TypeAlias = Filter | Expectation | Project
 
 
 @dataclass(frozen=True)
@@ -69,28 +86,50 @@ class Program:
     """
 
     read: tuple[tuple[str, str], ...]
-    steps: tuple[Filter | Project, ...]
+    steps: tuple[Operation, ...]
     columns: tuple[tuple[str, str], ...]
 
     def to_json(self) -> str:
         """The program as JSON."""
-        steps = [
-            {"filter": step.condition.as_json()}
-            if isinstance(step, Filter)
-            else {"project": [[name, term.as_json()] for name, term in step.columns]}
-            for step in self.steps
-        ]
-        return json.dumps({"read": self.read, "steps": steps, "columns": self.columns})
+        return json.dumps({"read": self.read, "steps": list(map(_as_json, self.steps)), "columns": self.columns})
 
     @classmethod
     def parse(cls, text: str) -> Program:
         """The program of `to_json`."""
         found = json.loads(text)
-        steps: list[Filter | Project] = []
-        for step in found["steps"]:
-            if "filter" in step:
-                steps.append(Filter(Term.of_json(step["filter"])))
-            else:
-                steps.append(Project(tuple((name, Term.of_json(term)) for name, term in step["project"])))
         pairs = [tuple((name, kind) for name, kind in found[key]) for key in ("read", "columns")]
-        return cls(pairs[0], tuple(steps), pairs[1])
+        return cls(pairs[0], tuple(map(_of_json, found["steps"])), pairs[1])
+
+    def stages(self) -> list[tuple[Operation, ...]]:
+        """The steps, in groups that are computed one after the other; each expectation is a group of its own.
+
+        The first group, which may be empty, stands in front of all expectations.
+
+        Examples:
+            >>> keeps, tells = Filter(Term("col", "boolean", text="a")), Expectation(Term("col", "boolean", text="a"))
+            >>> [len(stage) for stage in Program((), (tells, keeps, keeps, tells), ()).stages()]
+            [0, 1, 2, 1]
+        """
+        found: list[list[Operation]] = [[]]
+        for step in self.steps:
+            if isinstance(step, Expectation):
+                found += [[step], []]
+            else:
+                found[-1].append(step)
+        return [tuple(stage) for place, stage in enumerate(found) if stage or not place]
+
+
+def _as_json(step: Operation) -> dict[str, Any]:
+    if isinstance(step, Filter):
+        return {"filter": step.condition.as_json()}
+    if isinstance(step, Expectation):
+        return {"expect": step.condition.as_json(), "refusal": step.refusal}
+    return {"project": [[name, term.as_json()] for name, term in step.columns]}
+
+
+def _of_json(step: Mapping[str, Any]) -> Operation:
+    if "filter" in step:
+        return Filter(Term.of_json(step["filter"]))
+    if "expect" in step:
+        return Expectation(Term.of_json(step["expect"]), step["refusal"])
+    return Project(tuple((name, Term.of_json(term)) for name, term in step["project"]))

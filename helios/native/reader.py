@@ -12,7 +12,7 @@ from helios.native import lines
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.newest import ROW
-from helios.native.program import NotNative
+from helios.native.program import Expectation, NotNative
 from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
 
@@ -56,8 +56,20 @@ class Found:
         return (column if self.made == self.kind else column.cast(polars_type(self.kind))).alias(self.name)
 
 
+@dataclass
+class Dropped:
+    """Counts the rows that expectations have left out."""
+
+    rows: int = 0
+
+
 def frames(
-    file: InputFile, work: Work, store: Mapping[str, str] = NOWHERE, *, numbered: bool = False
+    file: InputFile,
+    work: Work,
+    store: Mapping[str, str] = NOWHERE,
+    *,
+    numbered: bool = False,
+    dropped: Dropped | None = None,
 ) -> Iterator[pl.DataFrame]:
     """The rows of a file after the steps, some at a time.
 
@@ -66,16 +78,35 @@ def frames(
         work: What all tasks have in common.
         store: PyIceberg's properties of the store that it is on.
         numbered: Whether the rows have their number in the file as the column `ROW`.
+        dropped: Counts the rows that expectations leave out.
 
     Raises:
         NotNative: The file has not the table's columns, or Spark may fail on a row.
     """
+    counted = dropped if dropped is not None else Dropped()
     gone = list(deleted(file, store)) if file.deletes else []
     read = _lined if work.texts else _scanned if is_local(file.path) else _streamed
-    for batch in read(file, work, gone, store, numbered):
-        if batch.get_column(FAILS).any():
-            raise NotNative("Spark may fail on a value of the batch, and says then which")
-        yield batch.drop(FAILS)
+    later, kept = work.program.stages()[1:], [ROW] if numbered else []
+    for rows in read(file, work, gone, store, numbered):
+        found = _sure(rows)
+        for stage in later:
+            before, found = len(found), _sure(applied(stage, found.lazy(), kept).collect())
+            if isinstance(stage[0], Expectation) and len(found) < before:
+                if stage[0].refusal:
+                    raise NotNative(stage[0].refusal)
+                counted.rows += before - len(found)
+        yield found
+
+
+def _sure(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows, on none of which Spark fails.
+
+    Raises:
+        NotNative: It may fail on one.
+    """
+    if rows.get_column(FAILS).any():
+        raise NotNative("Spark may fail on a value of the batch, and says then which")
+    return rows.drop(FAILS)
 
 
 def _rows(work: Work) -> int:
@@ -86,7 +117,10 @@ def _rows(work: Work) -> int:
 def _computed(
     rows: pl.LazyFrame, columns: Sequence[Found], gone: Sequence[int], work: Work, numbered: bool
 ) -> pl.LazyFrame:
-    """The rows after the steps; they come with row numbers where some are deleted, or they are to keep them."""
+    """The rows after the steps in front of expectations.
+
+    They come with row numbers where some are deleted, or they are to keep them.
+    """
     import polars as pl
 
     if gone:
@@ -94,7 +128,7 @@ def _computed(
     read = [column.expression() for column in columns]
     # Without a column of the file nothing would tell how many rows there are.
     counted = [] if any(column.stored is not None for column in columns) and not numbered else [pl.col(ROW)]
-    return applied(work.program, rows.select(*read, *counted), [ROW] if numbered else [])
+    return applied(work.program.stages()[0], rows.select(*read, *counted), [ROW] if numbered else [])
 
 
 def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFrame, list[Found], int]:

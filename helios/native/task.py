@@ -53,18 +53,18 @@ def write(text: str, share: Share, name: str, stores: Stores) -> Told:
         stores: The stores of the source and of the target.
 
     Returns:
-        As `files`, what Iceberg's metadata says of each written file.
+        As `files`, what Iceberg's metadata says of each written file, and how many rows expectations have `dropped`.
     """
-    from helios.native.reader import frames
+    from helios.native.reader import Dropped, frames
     from helios.native.writer import TableWriter
 
     work = Work.parse(text)
-    writer = TableWriter(work.target, f"{work.name}-{name}", stores[1])
+    writer, dropped = TableWriter(work.target, f"{work.name}-{name}", stores[1]), Dropped()
     try:
         for file in share:
-            for frame in frames(InputFile(*file), work, stores[0]):
+            for frame in frames(InputFile(*file), work, stores[0], dropped=dropped):
                 writer.write(frame)
-        return {"files": writer.close()}
+        return {"files": writer.close(), "dropped": dropped.rows}
     except BaseException:
         writer.abort()
         raise

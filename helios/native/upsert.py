@@ -70,27 +70,27 @@ def reduce(text: str, share: Share, name: str, stores: Stores) -> Told:
         stores: The store of the source, and that of the target, which is the local disk.
 
     Returns:
-        How many `rows` there are, and the `bounds` of their keys.
+        How many `rows` there are, the `bounds` of their keys, and how many rows expectations have `dropped`.
     """
     import polars as pl
 
     from helios.native.engine import polars_type
     from helios.native.newest import FILE, ROW, bounds, newest
-    from helios.native.reader import frames
+    from helios.native.reader import Dropped, frames
 
-    upsert = Upsert.parse(text)
+    upsert, dropped = Upsert.parse(text), Dropped()
     columns = upsert.work.program.columns
     empty = pl.DataFrame(schema={**{name: polars_type(kind) for name, kind in columns}, ROW: pl.UInt32})
     parts = [empty.with_columns(pl.lit(0, pl.Int32).alias(FILE))]
     for place, file in enumerate(share):
-        for frame in frames(InputFile(*file), upsert.work, stores[0], numbered=True):
+        for frame in frames(InputFile(*file), upsert.work, stores[0], numbered=True, dropped=dropped):
             parts.append(frame.with_columns(pl.lit(place, pl.Int32).alias(FILE)))
     found = newest(pl.concat(parts), upsert.keys, upsert.order).drop(FILE, ROW)
     os.makedirs(os.path.dirname(upsert.rows), exist_ok=True)
     made = f"{os.path.splitext(upsert.rows)[0]}-{name}.rows"  # of another try it may still be read
     found.write_ipc(made, compression="uncompressed")
     os.replace(made, upsert.rows)
-    return {"rows": len(found), "bounds": bounds(found, upsert.keys, columns)}
+    return {"rows": len(found), "bounds": bounds(found, upsert.keys, columns), "dropped": dropped.rows}
 
 
 @dataclass(frozen=True)

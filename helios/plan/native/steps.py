@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from helios.model import steps as s
 from helios.model.flow import Step, Stream
-from helios.native.program import Filter, NotNative, Program, Project, Term
+from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term
 from helios.plan.native.rules import FLAT, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
 from helios.plan.typing.schema import Schema
@@ -48,11 +49,11 @@ def program_of(stream: Stream, schema: Schema) -> Program:
     return Program(used, tuple(compiler.steps), compiler.columns)
 
 
-def _used(steps: Iterable[Filter | Project], first: Columns) -> Columns:
+def _used(steps: Iterable[Operation], first: Columns) -> Columns:
     """The table's columns that the steps read before others take their place."""
     wanted: set[str] = set()
     for step in steps:
-        terms = [step.condition] if isinstance(step, Filter) else [one for _, one in step.columns]
+        terms = [one for _, one in step.columns] if isinstance(step, Project) else [step.condition]
         for one in terms:
             wanted |= _names(one)
         if isinstance(step, Project):
@@ -70,7 +71,7 @@ class _Compiler:
 
     def __init__(self, columns: Columns) -> None:
         self.first = self.columns = columns
-        self.steps: list[Filter | Project] = []
+        self.steps: list[Operation] = []
 
     @property
     def known(self) -> Mapping[str, tuple[str, str]]:
@@ -168,6 +169,16 @@ def _cast(compiler: _Compiler, step: s.Cast) -> None:
     _replaced(compiler, made)
 
 
+def _expect(compiler: _Compiler, step: s.Expect) -> None:
+    if step.on_fail == "quarantine":
+        raise NotNative(f"{step.text()} sets rows aside as JSON, which Spark writes")
+    # A null is not met, and a filter keeps what is true alone.
+    met = [condition(compiler.parsed(text), compiler.known) for _, text in step.conditions]
+    whole = reduce(lambda a, b: Term("and", "boolean", (a, b)), met)
+    failing = f"a row does not meet {step.text()}, and Spark says which" if step.on_fail == "fail" else ""
+    compiler.steps.append(Expectation(whole, failing))
+
+
 STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
     s.Where: _where,
     s.Select: _select,
@@ -175,5 +186,6 @@ STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
     s.Rename: _rename,
     s.Drop: _drop,
     s.Cast: _cast,
+    s.Expect: _expect,
 }
 """The steps that the engine knows."""

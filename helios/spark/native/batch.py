@@ -70,6 +70,7 @@ class NativeBatch:
         catalog: The catalog of the table that is written.
         guarded: Whether it stays with Spark where that writes far fewer files.
         told: Called with the reason where Spark does it after all.
+        dropped: How many rows expectations have left out, once it has written the batch; empty where Spark writes it.
     """
 
     files: SourceFiles
@@ -77,6 +78,16 @@ class NativeBatch:
     catalog: Catalog
     guarded: bool
     told: Callable[[str], None]
+    dropped: list[int] = field(default_factory=list, compare=False)
+
+    def leave(self, reason: NotNative) -> None:
+        """Leaves the batch to Spark, which counts the rows that it drops."""
+        self.dropped.clear()
+        self.told(str(reason))
+
+    def count(self, told: Iterable[Told]) -> None:
+        """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
+        self.dropped[:] = [sum(one["dropped"] for one in told)]
 
     def matches(self, schema: StructType) -> bool:
         """Whether the program gives the columns that Spark's analyzer gives the steps."""
@@ -103,6 +114,7 @@ class NativeBatch:
             refuse_many(shares, target, partitions)
         written = Written(target.folder, name, store=store)
         if not shares:
+            self.count(())
             return written
         stores = found.store.properties, store.properties
         try:
@@ -123,6 +135,7 @@ class NativeBatch:
                 written.delete()
             raise
         self.files.done()
+        self.count(told)
         return written
 
 

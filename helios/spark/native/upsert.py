@@ -81,7 +81,7 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
         check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in made.fields})
         _Upserting(pending, native, keyed, _target(pending, native, stored)).run()
     except NotNative as reason:
-        native.told(str(reason))
+        native.leave(reason)
         return False
     return True
 
@@ -149,6 +149,7 @@ class _Upserting:
         finally:
             self._delete(".rows", ".pairs")
         self._native.files.done()
+        self._native.count((told,))
 
     def _delete(self, *endings: str) -> None:
         """Deletes files of this try that lie right in the folder of the target's data."""

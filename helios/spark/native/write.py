@@ -40,7 +40,7 @@ def written(
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
         files = native.write(pending.spark, target, store, last_partitions(pending.table))
     except NotNative as reason:
-        native.told(str(reason))
+        native.leave(reason)
         return False
     try:
         add(data_files(pending.table, files.files))

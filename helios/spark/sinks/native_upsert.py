@@ -41,7 +41,7 @@ def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], boo
         if {(field.name, field.dataType) for field in made} != batch.stored_columns:
             raise NotNative("the columns of the batch are not those of the table")
     except NotNative as reason:
-        native.told(str(reason))
+        native.leave(reason)
         return None
     stored = batch.stored().schema
     keyed = Keyed(keys, order, lambda rows, ends: _scope(batch, keys, rows, ends))

@@ -33,9 +33,12 @@ class Built:
 
     def dropped(self) -> int:
         """The number of dropped rows, once the rows have been written."""
-        # `Observation.get` would block: Spark reports nothing for a part that it did not compute.
-        found = [observation._jo.getOrEmpty() for observation in self.counted if observation._jo is not None]
-        return sum(int(one.head()._2()) for one in found if one.nonEmpty())
+        if self.native is not None and self.native.dropped:
+            return sum(self.native.dropped)  # Spark may have looked at some of the rows, and counted them, too
+        # `Observation.get` would block. Of a part that Spark does not compute, as its optimizer sees that no row of it
+        # is written, it reports a row without a column, on which `getOrEmpty` fails.
+        found = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
+        return sum(int(one.get().getLong(0)) for one in found if one.isDefined() and one.get().size())
 
 
 def build(
