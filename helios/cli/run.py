@@ -268,14 +268,17 @@ class Launch:
 
     def _run(self) -> None:
         from helios.environment import class_archive, jars, java
-        from helios.spark.session import session
+        from helios.spark.session.launch import launch
 
         try:
             version, _ = jars.installed_spark()
             if jars.missing(self._components, spark_version=version):
                 jars.ensure(self._components, spark_version=version, progress=self._shown.note)
                 class_archive.ensure(java.find_java(), version, self._shown.note)
-            self._made = session.start(self._loaded.context.config, self._components, debug=self._debug)
+            jvm = launch(self._loaded.context.config, self._components, debug=self._debug)
+            from helios.spark.session import session  # pyspark loads while Java starts
+
+            self._made = session.connect(jvm)
         except BaseException as error:
             self._error = error
 

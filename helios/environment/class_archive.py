@@ -18,9 +18,14 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from helios.environment import jars
+from helios.environment import recipe as recipes
+from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 240
+FORMAT = 2
+"""Of the archive and its recipe; higher than before where an older one would do no more."""
+
 QUIET = "-Xlog:disable -Xlog:all=off"
 """Otherwise the JVM prints every class that it leaves out."""
 
@@ -29,8 +34,19 @@ def path(java: Java, spark_version: str) -> Path:
     """Where the archive for a Java and a Spark is kept; it fits only the very build that made it."""
     release = java.home / "release"
     build = release.read_text(errors="replace") if release.is_file() else str(java.path.resolve())
-    key = hashlib.sha256(f"{build}{spark_version}{jars.installed_spark()[1]}".encode()).hexdigest()[:12]
+    folder = jars.installed_spark()[1].resolve()
+    own = coordinates(spark_version, recipes.ARCHIVED)
+    key = hashlib.sha256(f"{FORMAT}{build}{spark_version}{folder}{own}".encode()).hexdigest()[:12]
     return jars.cache_folder(spark_version) / f"classes-{key}.jsa"
+
+
+def recipe(java: Java, spark_version: str) -> recipes.Recipe | None:
+    """The recipe that was made with the archive; None without one that fits."""
+    return recipes.load(_note(path(java, spark_version)))
+
+
+def _note(archive: Path) -> Path:
+    return archive.with_suffix(".json")
 
 
 def options(java: Java, spark_version: str) -> str:
@@ -57,6 +73,8 @@ def ensure(java: Java, spark_version: str, progress: Callable[[str], None] = lam
 
 
 def _train(archive: Path, java: Java) -> None:
+    version, _ = jars.installed_spark()
+    recipes.make(_note(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
         draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:

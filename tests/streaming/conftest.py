@@ -6,12 +6,14 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pytest_spark.config import SparkConfigBuilder
 
@@ -22,7 +24,8 @@ from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
 from helios.spark.run.run import Event, PipelineRun
 from helios.spark.run.scheduler import Runner
-from helios.spark.session import session
+from helios.spark.session import launch, session
+from helios.spark.session.ml import add_when_imported
 from helios.table.snapshots import Table
 from tests.suite import jvm
 
@@ -32,19 +35,16 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
     """The session of pytest-spark, with Iceberg's extensions and the jars of all tests that will use it."""
     version, _ = jars.installed_spark()
     marked = [c for item in request.session.items for mark in item.iter_markers("jars") for c in mark.args]
-    paths = jars.ensure(tuple(dict.fromkeys(("iceberg", "sqlite", *marked))), spark_version=version)
-    options = f"-Dlog4j2.configurationFile={session.LOG_CONFIG.as_uri()} {jvm.options(version)}"
-    conf = SparkConfigBuilder.get()
-    for key, value in {
-        **session.DEFAULTS,
-        **session.LOCAL_DEFAULTS,
-        session.DRIVER_MEMORY: "2g",
-        "spark.jars": ",".join(map(str, paths)),
-        "spark.sql.extensions": session.EXTENSIONS,
-        "spark.driver.extraJavaOptions": options,
-        **jvm.CONF,
-    }.items():
-        conf.set(key, value)
+    components = tuple(dict.fromkeys(("iceberg", "sqlite", *marked)))
+    config = replace(load(Path.cwd()), master="local[2]", spark_conf={launch.DRIVER_MEMORY: "2g", **jvm.CONF})
+    started = launch.launch(config, components, java_options=jvm.options(version))
+    if SparkContext._gateway is None:
+        SparkContext._ensure_initialized(gateway=session.gateway(started))  # pytest-spark's session finds it
+        add_when_imported()
+    if started.log is not None:
+        started.log.close()
+    for key, value in started.conf.items():
+        SparkConfigBuilder.get().set(key, value)
     spark: SparkSession = request.getfixturevalue("spark_session")
     return spark
 

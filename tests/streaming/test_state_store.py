@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from helios import aggregate, dedupe, watermark, window
 from helios.config import load
-from helios.spark.session import session
+from helios.spark.session import launch, session
 from tests.streaming.test_over_time import FAR, followed, write
 
-PROVIDER, CHANGELOG = session.STATE
+PROVIDER, CHANGELOG = launch.STATE
 SLOW = pytest.mark.slow
 SLOW = pytest.mark.slow
 OWN = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -70,7 +70,7 @@ def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: 
     world.run(pipeline)
     checkpoint = world.checkpoint(pipeline)
     assert provider(checkpoint) == OWN
-    world.spark.conf.set(PROVIDER, session.STATE[PROVIDER])
+    world.spark.conf.set(PROVIDER, launch.STATE[PROVIDER])
     write(world, "a.s", [(10 + k, k, 10 + k) for k in range(4)])
     world.run(pipeline)
     write(world, "a.s", [(-1, -1, FAR)])
@@ -80,15 +80,15 @@ def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: 
     world.run(world.source("a.s") >> steps >> sink(world.sink("a.whole")))
     rows = Counter({row: n for row, n in world.rows("a.t").items() if -1 not in row})
     assert rows == Counter({row: n for row, n in world.rows("a.whole").items() if -1 not in row})
-    assert world.spark.conf.get(PROVIDER) == session.STATE[PROVIDER]
+    assert world.spark.conf.get(PROVIDER) == launch.STATE[PROVIDER]
 
 
 def test_the_users_own_provider_wins(tmp_path: Path) -> None:
     (tmp_path / "helios.toml").write_text(f'[spark.conf]\n"{PROVIDER}" = "{OWN}"\n')
-    conf = session._start_conf(load(tmp_path), [], "")
+    conf = launch.start_conf(load(tmp_path), [], "")
     assert conf[PROVIDER] == OWN
     (tmp_path / "helios.toml").write_text("")
-    assert session._start_conf(load(tmp_path), [], "")[PROVIDER] == session.STATE[PROVIDER]
+    assert launch.start_conf(load(tmp_path), [], "")[PROVIDER] == launch.STATE[PROVIDER]
 
 
 def test_the_users_own_session_keeps_its_provider(shared_spark: SparkSession) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from contextlib import nullcontext
+from typing import IO
 from urllib.parse import urlsplit
 
+from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
@@ -21,56 +21,25 @@ from helios.catalog.conf import hadoop_conf, java_properties, shown_spark_conf, 
 from helios.catalog.connections import prepare
 from helios.catalog.spec import Catalog
 from helios.config import Config
-from helios.environment import class_archive, jars, java
-from helios.environment.memory import driver_heap
 from helios.errors import EnvironmentProblem
-from helios.model.values import SECRETS, is_secret
+from helios.model.values import SECRETS
 from helios.plan.nodes import Plan
 from helios.spark.jvm.answers import take_at_once
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
-
-EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-DRIVER_MEMORY = "spark.driver.memory"
-CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""Whether pyspark tells the JVM of each column which line of Python made it, which takes ten calls; no message of ours
-has that line."""
-LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
-
-STATE = {
-    # State outside the heap; a batch stores its changes, where Spark's own provider keeps two copies of all in memory.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # The count of keys, which nothing here tells, costs a look-up before each write.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-}
-"""How new checkpoints keep the state of streams: Spark notes the provider in the offset log, and keeps to that."""
-
-REDACTION = "spark.redaction.regex"
-OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
-
-DEFAULTS = {
-    "spark.sql.session.timeZone": "UTC",
-    # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
-    "spark.sql.variable.substitute": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
-    REDACTION: SECRETS,
-    **STATE,
-}
-LOCAL_DEFAULTS = {
-    # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
-    "spark.sql.shuffle.partitions": "4",
-}
+from helios.spark.session.launch import (
+    DEFAULTS,
+    EXTENSIONS,
+    OPTIONS_REDACTION,
+    REDACTION,
+    STATE,
+    Jvm,
+    hidden,
+    launch,
+)
+from helios.spark.session.ml import add_when_imported
 
 
 def components_of(plans: Iterable[Plan]) -> tuple[str, ...]:
@@ -92,40 +61,65 @@ def start(
     Raises:
         EnvironmentProblem: Java or a jar is missing, or Spark does not start.
     """
-    version, _ = jars.installed_spark()
-    paths = jars.ensure(components, spark_version=version)
-    if not debug:
+    running = SparkContext._gateway is not None
+    return connect(launch(config, components, debug=debug, java_options=java_options, running=running))
+
+
+def connect(jvm: Jvm) -> SparkSession:
+    """The session of a JVM that is on its way, or the running one.
+
+    Raises:
+        EnvironmentProblem: Spark does not start.
+    """
+    if jvm.log is not None:
         # pyspark writes every failed query's Java stack trace to stderr, as JSON.
         logging.getLogger("SQLQueryContextLogger").disabled = True
-    found = java.find_java()
-    os.environ.update(java.environment(found))
-    level = LOG_LEVELS["debug" if debug else "quiet"]
-    faster = class_archive.options(found, version) if java_options is None else java_options
-    given = config.spark_conf.get(JAVA_OPTIONS, "")
-    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'
-    conf = {CALL_SITES: str(debug).lower(), **_start_conf(config, paths, options.strip())}
-    _choose_python(config, conf)
-    spark_conf = _conf(config.master, conf)
-    # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
-    own = config.spark_conf.get(REDACTION)
-    arguments = _conf(config.master, {key: value for key, value in conf.items() if not _hidden(key, value, own)})
+    conf = _conf(jvm.config.master, jvm.conf)
     take_at_once()
-    with tempfile.TemporaryFile() as log:
+    with jvm.log or nullcontext():
         try:
             if SparkContext._gateway is None:
-                gateway = launch_gateway(arguments, None if debug else {"stderr": log})  # type: ignore[no-untyped-call]
-                SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
-            started = SparkSession.builder.config(conf=spark_conf).getOrCreate()
+                SparkContext._ensure_initialized(gateway=gateway(jvm), conf=conf)
+            started = SparkSession.builder.config(conf=conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
-            log.seek(0)
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
             raise EnvironmentProblem(
-                f"Spark {version} did not start on master {config.master}: {cause(error, lines)}",
+                f"Spark {jvm.version} did not start on master {jvm.config.master}: {cause(error, _lines(jvm.log))}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
-    if not debug:
+    if jvm.starting is not None:
+        add_when_imported()
+    if jvm.log is not None:
         quiet_death()
     return started
+
+
+def gateway(jvm: Jvm) -> JavaGateway:
+    """pyspark's gateway to a JVM."""
+    if jvm.starting is None:
+        # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
+        own = jvm.config.spark_conf.get(REDACTION)
+        open_ = {key: value for key, value in jvm.conf.items() if not hidden(key, value, own)}
+        arguments = _conf(jvm.config.master, open_)
+        return launch_gateway(arguments, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
+    port, secret = jvm.starting.connection()
+    # How pyspark learns of a JVM that is there already.
+    told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ.update(told)
+    try:
+        opened = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in told:
+            del os.environ[name]
+    opened.proc = jvm.starting.process
+    return opened
+
+
+def _lines(log: IO[bytes] | None) -> list[str]:
+    """What a JVM has written, but for empty lines."""
+    if log is None:
+        return []
+    log.seek(0)
+    return [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
 
 
 def stop(session: SparkSession) -> None:
@@ -137,47 +131,8 @@ def stop(session: SparkSession) -> None:
             raise
 
 
-def _start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
-    """The conf of a session that is started: the defaults, then the user's."""
-    conf = {
-        **DEFAULTS,
-        # Driver and executors are one process here; Spark's 1 GB is meant for a driver alone.
-        **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
-        "spark.jars": ",".join(str(path) for path in paths),
-        "spark.sql.extensions": EXTENSIONS,
-        **config.spark_conf,
-        JAVA_OPTIONS: java_options,
-    }
-    if (own := config.spark_conf.get(REDACTION)) is not None:
-        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take the user's instead
-    return conf
-
-
-def _choose_python(config: Config, conf: Mapping[str, str]) -> None:
-    """Sets the executors' Python.
-
-    pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
-    packages the user's steps import; a cluster's machines may have no such path.
-    """
-    python = conf.get("spark.pyspark.python") or (sys.executable if _is_local(config) else None)
-    if python is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", python)
-
-
-def _is_local(config: Config) -> bool:
-    return config.master.startswith("local")
-
-
 def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
     return SparkConf().setMaster(master).setAppName("helios").setAll(list(conf.items()))
-
-
-def _hidden(key: str, value: str, own: str | None) -> bool:
-    """Whether a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
-    try:
-        return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
-    except re.error:
-        return is_secret(key, value)
 
 
 def cause(error: Exception, log: Sequence[str]) -> str:
@@ -185,9 +140,6 @@ def cause(error: Exception, log: Sequence[str]) -> str:
     lines = [*log, *str(error).splitlines()]
     telling = [line for line in lines if "Exception" in line or "Error:" in line]
     return (telling or lines)[0].strip(" :")
-
-
-LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from helios.config import load
 from helios.environment import memory
 from helios.environment.memory import container_limit, driver_heap, local_heap, shown
-from helios.spark.session import session
+from helios.spark.session import launch
 
 GB = 1 << 30
 
@@ -57,7 +57,7 @@ def test_what_the_user_says_wins_and_a_cluster_keeps_sparks_default(
     def conf(toml: str) -> str | None:
         (tmp_path / "helios.toml").write_text(toml)
         config = load(tmp_path)
-        started = session._start_conf(config, [], "").get(session.DRIVER_MEMORY)
+        started = launch.start_conf(config, [], "").get(launch.DRIVER_MEMORY)
         assert started is None or started in shown(config.master, config.spark_conf) or started == "10240m"
         return started
 

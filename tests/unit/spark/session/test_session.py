@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from helios.spark.session import session
+from helios.spark.session import launch, session
 
 
 def test_the_jvms_log_configuration_lies_beside_the_session() -> None:
-    assert "rootLogger.level = ${sys:helios.log" in session.LOG_CONFIG.read_text()
+    assert "rootLogger.level = ${sys:helios.log" in launch.LOG_CONFIG.read_text()
 
 
 def test_a_failed_start_is_told_by_the_jvms_own_line() -> None:

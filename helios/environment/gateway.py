@@ -1,0 +1,125 @@
+"""A local JVM of Spark, started with a recipe: pyspark is connected to it once it is up.
+
+pyspark's own start runs Spark's scripts, and is used wherever their work is needed: on a cluster, with files of
+configuration, or with settings that the JVM cannot take any more once it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from helios.environment.java import Java, environment
+from helios.environment.recipe import Recipe
+
+MAIN = "org.apache.spark.api.python.PythonGatewayServer"
+CONNECTION = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""The variable that names the file in which the JVM leaves its port and secret."""
+
+SUBMITTED = (
+    "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.driver.extraClassPath",
+    "spark.driver.extraLibraryPath", "spark.driver.defaultJavaOptions", "spark.driver.userClassPathFirst",
+    "spark.kerberos.", "spark.yarn.",
+)  # fmt: skip
+"""Settings, by the beginnings of their names, that `spark-submit` carries out before the driver's own code runs."""
+
+READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS", "SPARK_PUBLIC_DNS", "SPARK_USER")
+READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+LONGEST_ARGUMENT = 120_000
+"""Linux takes no argument of more than 128 KiB, and the class path is one."""
+_POLL_SECONDS = 0.01
+
+
+def fits(recipe: Recipe, master: str, given: Mapping[str, str], jars: Sequence[Path]) -> bool:
+    """Whether a JVM may be started without Spark's scripts.
+
+    Args:
+        recipe: What it would be started with.
+        master: Spark's master.
+        given: The user's conf.
+        jars: The jars of the components.
+    """
+    scripted = [
+        name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
+    ]
+    return (
+        os.name == "posix"
+        and re.fullmatch(r"local(\[.*\])?", master) is not None
+        and not scripted
+        and not any(key.startswith(SUBMITTED) for key in given)
+        and "-Xmx" not in given.get("spark.driver.extraJavaOptions", "")
+        and len(_class_path(recipe, jars)) < LONGEST_ARGUMENT
+    )
+
+
+def _class_path(recipe: Recipe, jars: Sequence[Path]) -> str:
+    """The jars of the recipe first: the archive fits every class path that begins with its own."""
+    return os.pathsep.join(dict.fromkeys((*recipe.class_path, *map(str, jars))))
+
+
+class Starting:
+    """A JVM on its way, which ends with this process.
+
+    Args:
+        java: The Java that it runs on.
+        recipe: What it is started with.
+        jars: The jars beside those of the recipe.
+        memory: Its heap, as `spark.driver.memory` has it.
+        options: More options, as `spark.driver.extraJavaOptions` has them.
+        log: Where its error output goes; None for that of this process.
+    """
+
+    def __init__(
+        self, java: Java, recipe: Recipe, jars: Sequence[Path], *, memory: str, options: str, log: IO[bytes] | None
+    ) -> None:
+        self._folder = Path(tempfile.mkdtemp())
+        self._connection = self._folder / "connection"
+        own = {CONNECTION: str(self._connection), "PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13"}
+        home = {"SPARK_HOME": str(Path(recipe.folder).parent)}
+        path = _class_path(recipe, jars)
+        command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # the JVM ends when this pipe does
+                stderr=log,
+                env={**os.environ, **environment(java), **home, **own},
+                preexec_fn=_without_interrupts,  # noqa: PLW1509 - one call of the system, as in pyspark
+            )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def connection(self) -> tuple[int, str]:
+        """Waits until the JVM is up; its port and secret.
+
+        Raises:
+            RuntimeError: It has ended instead.
+        """
+        try:
+            while not self._connection.is_file():
+                if self.process.poll() is not None and not self._connection.is_file():
+                    assert self.process.stdin is not None
+                    self.process.stdin.close()
+                    raise RuntimeError(f"Java ended with the status {self.process.returncode}")
+                time.sleep(_POLL_SECONDS)
+            held = self._connection.read_bytes()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        port, length = struct.unpack(">ii", held[:8])
+        return port, held[8 : 8 + length].decode()
+
+
+def _without_interrupts() -> None:
+    """Ctrl-C is for this process, which stops its run in order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

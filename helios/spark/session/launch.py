@@ -1,0 +1,158 @@
+"""The conf that a session starts with, and its JVM on the way; nothing here imports pyspark, which loads meanwhile."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from helios.config import Config
+from helios.environment import class_archive, gateway, jars, java
+from helios.environment.memory import driver_heap
+from helios.model.values import SECRETS, is_secret
+
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_MEMORY = "spark.driver.memory"
+CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+"""Whether pyspark tells the JVM of each column which line of Python made it, which takes ten calls; no message of ours
+has that line."""
+JARS = "spark.jars"
+LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
+
+STATE = {
+    # State outside the heap; a batch stores its changes, where Spark's own provider keeps two copies of all in memory.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # The count of keys, which nothing here tells, costs a look-up before each write.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+}
+"""How new checkpoints keep the state of streams: Spark notes the provider in the offset log, and keeps to that."""
+
+REDACTION = "spark.redaction.regex"
+OPTIONS_REDACTION = "spark.sql.redaction.options.regex"
+
+DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    # ${env:X} in SQL text would be expanded by Spark, and could leak a secret into a plan.
+    "spark.sql.variable.substitute": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark's own pattern knows no access-key, account.key, connection-string, sas-token, credential or Authorization.
+    REDACTION: SECRETS,
+    **STATE,
+}
+LOCAL_DEFAULTS = {
+    # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # 200 state stores per batch is a cluster's number; a stream keeps the number it started with.
+    "spark.sql.shuffle.partitions": "4",
+}
+
+LOG_LEVELS = {"quiet": "OFF", "debug": "WARN"}
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM for a session.
+
+    Attributes:
+        config: Master and conf that the user gives.
+        conf: The conf that the session starts with.
+        version: The version of Spark.
+        log: What the JVM writes to its error output; None where the user sees it.
+        starting: The JVM that is on its way; None where Spark's own scripts start it.
+    """
+
+    config: Config
+    conf: Mapping[str, str]
+    version: str
+    log: IO[bytes] | None
+    starting: gateway.Starting | None
+
+
+def launch(
+    config: Config,
+    components: Sequence[str],
+    *,
+    debug: bool = False,
+    java_options: str | None = None,
+    running: bool = False,
+) -> Jvm:
+    """Starts the JVM of a session, without waiting for it.
+
+    Args:
+        config: Master and conf.
+        components: The jar components that the session needs.
+        debug: Whether Spark's own log is shown.
+        java_options: Options of the JVM; by default those that use the class archive, when there is one.
+        running: Whether this process has a JVM already, so that none is started.
+
+    Raises:
+        EnvironmentProblem: Java or a jar is missing.
+        OSError: Java does not start.
+    """
+    version, _ = jars.installed_spark()
+    paths = jars.ensure(components, spark_version=version)
+    found = java.find_java()
+    os.environ.update(java.environment(found))
+    level = LOG_LEVELS["debug" if debug else "quiet"]
+    faster = class_archive.options(found, version) if java_options is None else java_options
+    given = config.spark_conf.get(JAVA_OPTIONS, "")
+    options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'.strip()
+    conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
+    _choose_python(config, conf)
+    log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the JVM starts
+    recipe = class_archive.recipe(found, version)
+    if recipe is None or running or not gateway.fits(recipe, config.master, config.spark_conf, paths):
+        return Jvm(config, conf, version, log, None)
+    del conf[JARS]  # on the class path: Spark would copy them for its executor, which is the driver
+    starting = gateway.Starting(found, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
+    return Jvm(config, conf, version, log, starting)
+
+
+def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
+    """The conf of a session that is started: the defaults, then the user's."""
+    conf = {
+        **DEFAULTS,
+        # Driver and executors are one process here; Spark's 1 GB is meant for a driver alone.
+        **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
+        JARS: ",".join(str(path) for path in paths),
+        "spark.sql.extensions": EXTENSIONS,
+        **config.spark_conf,
+        JAVA_OPTIONS: java_options,
+    }
+    if (own := config.spark_conf.get(REDACTION)) is not None:
+        conf[REDACTION] = f"{SECRETS}|{own}"  # Spark would take the user's instead
+    return conf
+
+
+def _choose_python(config: Config, conf: Mapping[str, str]) -> None:
+    """Sets the executors' Python.
+
+    pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
+    packages the user's steps import; a cluster's machines may have no such path.
+    """
+    python = conf.get("spark.pyspark.python") or (sys.executable if _is_local(config) else None)
+    if python is not None:
+        os.environ.setdefault("PYSPARK_PYTHON", python)
+
+
+def _is_local(config: Config) -> bool:
+    return config.master.startswith("local")
+
+
+def hidden(key: str, value: str, own: str | None) -> bool:
+    """Whether a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
+    try:
+        return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
+    except re.error:
+        return is_secret(key, value)

@@ -1,0 +1,40 @@
+"""The functions of Spark ML, which a JVM that was started with a recipe has only when somebody can use them.
+
+Spark registers them in every session, by Scala's reflection: half a second of each start. They are internal ones that
+no SQL text reaches, only `pyspark.ml`.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from helios.spark.jvm.classes import classes
+
+PACKAGES = ("pyspark.ml", "pyspark.mllib")
+
+
+class _OnImport(importlib.abc.MetaPathFinder):
+    """Finds no module: it adds the functions when a package of Spark ML is about to be imported."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if fullname in PACKAGES:
+            add()
+
+
+_ON_IMPORT = _OnImport()
+
+
+def add_when_imported() -> None:
+    """Adds the functions now, if Spark ML is imported, else as soon as it is."""
+    if any(package in sys.modules for package in PACKAGES):
+        add()
+    if _ON_IMPORT not in sys.meta_path:
+        sys.meta_path.insert(0, _ON_IMPORT)
+
+
+def add() -> None:
+    """Registers the functions in the JVM of this process, as Spark's own extension does."""
+    classes().org.apache.spark.sql.ml.InternalFunctionRegistration().apply(None)

@@ -1,0 +1,126 @@
+"""The recipe of a JVM that is started without Spark's scripts: what it holds, and when it is not used."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from helios.environment import gateway, recipe
+from helios.environment.jars import installed_spark
+from helios.environment.java import find_java
+from helios.environment.recipe import ML_PROVIDER, PROVIDERS, Recipe
+
+
+@pytest.fixture
+def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of Spark with the real launcher, a signed jar, one of Spark ML and one of both."""
+    folder = tmp_path / "pyspark" / "jars"
+    folder.mkdir(parents=True)
+    _, real = installed_spark()
+    for jar in (*real.glob("spark-launcher_*.jar"), *real.glob("slf4j-api-*.jar")):
+        (folder / jar.name).symlink_to(jar)
+    _jar(folder / "a-signed.jar", {"META-INF/A.SF": "x", "META-INF/A.RSA": "x", "a/B.class": "bytes"})
+    _jar(folder / "ml.jar", {PROVIDERS: f"# licence\n{ML_PROVIDER}\n", "c/D.class": "bytes"})
+    _jar(folder / "own.jar", {PROVIDERS: "own.Extension\n"})
+    jar = tmp_path / "iceberg.jar"
+    _jar(jar, {})
+    monkeypatch.setattr(recipe.jars, "installed_spark", lambda: ("4.1.4", folder))
+    monkeypatch.setattr(recipe.jars, "ensure", lambda components, spark_version: [jar])
+    return folder
+
+
+def _jar(path: Path, entries: dict[str, str]) -> None:
+    with zipfile.ZipFile(path, "w") as made:
+        for name, text in entries.items():
+            made.writestr(name, text)
+
+
+def _made(tmp_path: Path) -> Recipe:
+    recipe.make(tmp_path / "note.json", tmp_path / "copies", find_java(), "4.1.4")
+    found = recipe.load(tmp_path / "note.json")
+    assert found is not None
+    return found
+
+
+def test_a_recipe_has_the_launchers_options_and_every_jar(spark: Path, tmp_path: Path) -> None:
+    made = _made(tmp_path)
+    assert "--add-opens=java.base/java.lang=ALL-UNNAMED" in made.options
+    assert not any(option.startswith(("-Xmx", "-cp")) for option in made.options)
+    first, *names = [Path(jar).name for jar in made.class_path]
+    assert first.startswith("slf4j-api-")
+    assert names[-1] == "iceberg.jar"
+    assert set(names) == {jar.name for jar in spark.iterdir()} - {first} | {"iceberg.jar"}
+
+
+def test_copies_are_without_signature_and_without_sparks_ml_extension(spark: Path, tmp_path: Path) -> None:
+    entries = {}
+    for jar in map(Path, _made(tmp_path).class_path):
+        with zipfile.ZipFile(jar) as held:
+            entries[jar.name] = (jar.parent.name, held.namelist())
+    assert entries["a-signed.jar"] == ("copies", ["a/B.class"])
+    assert entries["ml.jar"] == ("copies", ["c/D.class"])
+    assert entries["own.jar"] == ("jars", [PROVIDERS])
+
+
+@pytest.mark.parametrize("change", ["added", "replaced", "removed", "conf", "copy", "torn"])
+def test_a_spark_that_has_changed_has_no_recipe(spark: Path, tmp_path: Path, change: str) -> None:
+    made = _made(tmp_path)
+    note = tmp_path / "note.json"
+    match change:
+        case "added":
+            _jar(spark / "user.jar", {})
+        case "replaced":
+            _jar(spark / "own.jar", {"e/F.class": ""})
+        case "removed":
+            (spark / "own.jar").unlink()
+        case "conf":
+            (spark.parent / "conf").mkdir()
+        case "copy":
+            os.unlink(next(jar for jar in made.class_path if "copies" in jar))
+        case "torn":
+            note.write_text(note.read_text()[:100])
+    assert recipe.load(note) is None
+
+
+def test_no_recipe_was_made(tmp_path: Path) -> None:
+    assert recipe.load(tmp_path / "none.json") is None
+
+
+RECIPE = Recipe(folder="/spark/jars", files=(), options=(), class_path=("/spark/jars/a.jar", "/cache/iceberg.jar"))
+
+
+def test_what_only_sparks_scripts_carry_out_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(gateway.READ_BY_SCRIPTS)]:
+        monkeypatch.delenv(name)
+
+    def fits(master: str = "local[2]", given: dict[str, str] | None = None, jars: tuple[Path, ...] = ()) -> bool:
+        return gateway.fits(RECIPE, master, given or {}, jars)
+
+    assert fits()
+    assert fits("local")
+    assert fits(
+        given={"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-Da=b", "spark.ui.enabled": "true"}
+    )
+    assert not fits("spark://host:7077")
+    assert not fits("local-cluster[2,1,1024]")
+    for key in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath", "spark.kerberos.keytab"):
+        assert not fits(given={key: "x"}), key
+    assert not fits(given={"spark.driver.extraJavaOptions": "-Xmx3g"})  # Spark says that it may not be set there
+    assert not fits(jars=tuple(Path("/very/long", "x" * 200, f"{i}.jar") for i in range(600)))
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
+    assert fits()
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH"):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, "x")
+            assert not fits(), name
+
+
+def test_a_jvm_that_ends_at_once_is_told(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+b") as log:
+        starting = gateway.Starting(find_java(), RECIPE, (), memory="nonsense", options="", log=log)
+        with pytest.raises(RuntimeError, match="Java ended with the status 1"):
+            starting.connection()
+    assert "Invalid maximum heap size" in (tmp_path / "log").read_text()
