@@ -15,8 +15,7 @@ from helios.config import load
 from helios.spark.session import launch, session
 from tests.streaming.test_over_time import FAR, followed, write
 
-PROVIDER, CHANGELOG = launch.STATE
-SLOW = pytest.mark.slow
+PROVIDER, CHANGELOG, COUNTED = launch.STATE
 SLOW = pytest.mark.slow
 OWN = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -97,3 +96,4 @@ def test_the_users_own_session_keeps_its_provider(shared_spark: SparkSession) ->
     cloned = session.clone(given, [])
     assert cloned.conf.get(PROVIDER) == OWN
     assert cloned.conf.get(CHANGELOG) == "true"
+    assert cloned.conf.get(COUNTED) == "false"

@@ -51,16 +51,17 @@ def listed(collection: JavaCollection[T]) -> list[T]:
     return list(collection.toArray())
 
 
-def java_array(element: JavaClass, elements: Sequence[T] = ()) -> JavaArray[T]:
+def java_array(element: JavaClass, elements: Sequence[T] = (), *, size: int | None = None) -> JavaArray[T]:
     """A Java array.
 
     Args:
         element: The Java class of its elements, as `classes()` gives it.
         elements: What it holds.
+        size: How many elements it has room for; by default as many as it holds.
     """
     gateway = SparkContext._gateway
     assert gateway is not None
-    made = gateway.new_array(element, len(elements))
+    made = gateway.new_array(element, len(elements) if size is None else size)
     for index, one in enumerate(elements):
         made[index] = one
     array: JavaArray[T] = made

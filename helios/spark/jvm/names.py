@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.types.hadoop import JavaFileStatus
 from helios.spark.jvm.types.java import JavaArray
 
@@ -11,7 +11,11 @@ def names_of(statuses: JavaArray[JavaFileStatus]) -> list[str]:
     """The names of the files of one folder."""
     if not len(statuses):
         return []
-    paths = classes().org.apache.hadoop.fs.FileUtil.stat2Paths(statuses)
+    hadoop = classes().org.apache.hadoop.fs
+    # A store's array is one of its own class, by which py4j finds no method of FileStatus[].
+    plain: JavaArray[JavaFileStatus] = java_array(hadoop.FileStatus, size=len(statuses))
+    classes().java.lang.System.arraycopy(statuses, 0, plain, 0, len(statuses))
+    paths = hadoop.FileUtil.stat2Paths(plain)
     text = str(classes().scala.Predef.genericWrapArray(paths).mkString("\n"))
     folder = str(statuses[0].getPath().getParent().toString()).rstrip("/") + "/"
     return text.removeprefix(folder).split(f"\n{folder}")  # a name has no slash: this parts two paths alone
