@@ -100,16 +100,16 @@ def test_a_replayed_batch_adds_nothing(lake: Any, engine: Callable[[str], None])
 @pytest.mark.timeout(600)
 def test_a_killed_process_doubles_nothing(lake: Any, tmp_path: Path) -> None:
     """`kill -9` right after the commit."""
-    lake.feed("killed.source", [{"id": 1}, {"id": 2}], IDS)
-    native = 'native = "require"'
-    done = lake.command(tmp_path, KILLED, native, KILLED="yes")
+    lake.feed("dead.source", [{"id": 1}, {"id": 2}], IDS)
+    script, native = KILLED.replace("killed.", "dead."), 'native = "require"'
+    done = lake.command(tmp_path, script, native, KILLED="yes")
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
-    before = lake.snapshots("killed.target")
-    done = lake.command(tmp_path, KILLED, native)
+    before = lake.snapshots("dead.target")
+    done = lake.command(tmp_path, script, native)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert lake.ids("killed.target") == [1, 2]
-    assert lake.snapshots("killed.target") == before
-    assert stored(lake, "killed.target") == live(lake, "killed.target")
+    assert lake.ids("dead.target") == [1, 2]
+    assert lake.snapshots("dead.target") == before
+    assert stored(lake, "dead.target") == live(lake, "dead.target")
 
 
 def test_what_spark_does_after_all_leaves_no_files(
