@@ -22,7 +22,7 @@ from helios.model.values import Identifier
 
 DEFAULT_CATALOG = "local"
 DEFAULT_MASTER = "local[*]"
-DEFAULT_NATIVE = "off"
+DEFAULT_NATIVE = "auto"
 PROFILE_VARIABLE = "HELIOS_PROFILE"
 
 

@@ -346,7 +346,7 @@ class Plan:
             "steps": [s.text() for s in self.stream.steps],
             "path": self.path.value,
             "why": self.why,
-            "engine": {"native": self.engine.native, "why": self.engine.why or None},
+            "engine": self.engine.as_json(),
             "spill": asdict(self.spill) if self.spill else None,
             "schema": self.schema.as_json() if self.schema else None,
             "target": {

@@ -18,6 +18,7 @@ from helios.catalog.conf import pyiceberg_properties
 from helios.errors import CheckFailed
 from helios.model.values import Secret
 from helios.native.storage import listed
+from helios.plan.native import engine as choice
 from helios.spark.native import batch as native
 from helios.spark.native import spread, stores
 from tests.matrix.test_promises import KILLED
@@ -30,7 +31,8 @@ SCHEMA = ", ".join(f"c{i} {kind}" for i, kind in enumerate(KINDS))
 
 @pytest.fixture
 def engine(lake: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Sets which engine runs; Spark's workers run in the tests' Python, which has Polars."""
+    """Sets which engine runs, small batches too; Spark's workers run in the tests' Python, which has Polars."""
+    monkeypatch.setattr(choice, "SMALL", 0)
     monkeypatch.setattr(lake.spark.sparkContext, "pythonExec", sys.executable)
     lake.events.clear()
     config = lake.folder / "helios.toml"

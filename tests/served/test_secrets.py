@@ -232,6 +232,7 @@ sas_token = "sv=2022-11-02&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00:00:00Z&sig={m
 
 PIPELINE = """
 from helios import Iceberg, Catalog, Storage
+from helios.plan.native import engine
 from pyspark.sql import functions as F
 
 def peek(df):
@@ -251,6 +252,7 @@ orders = (
     >> peek
     >> Iceberg.sink("sec.shop.copy").upsert("id", order_by="id")
 )
+engine.SMALL = 0
 natively = Iceberg.source("sec.shop.orders").incremental(poll="1s") >> Iceberg.sink("sec.shop.natively")
 """
 

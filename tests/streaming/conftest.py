@@ -22,6 +22,7 @@ from helios.config import load
 from helios.engine import runnable
 from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
+from helios.plan.native import engine
 from helios.spark.run.run import Event, PipelineRun
 from helios.spark.run.scheduler import Runner
 from helios.spark.session import launch, session
@@ -172,5 +173,6 @@ def command() -> Callable[[str], ModuleType]:
 
 @pytest.fixture
 def native_workers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has Spark's workers run in the tests' Python: the columnar engine needs Polars."""
+    """Has Spark's workers run in the tests' Python, which has Polars, and the columnar engine do small batches too."""
+    monkeypatch.setattr(engine, "SMALL", 0)
     monkeypatch.setattr(world.spark.sparkContext, "pythonExec", sys.executable)

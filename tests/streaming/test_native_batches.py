@@ -16,9 +16,10 @@ import pytest
 
 from helios import rename, where, with_columns
 from helios.errors import CheckFailed, HeliosError
+from helios.plan.native import engine
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.native import batch as native
-from helios.spark.native import spread
+from helios.spark.native import spread, upsert
 from tests.streaming.native_cases import rows_of, scanned, set_engine, told
 
 pytestmark = pytest.mark.usefixtures("native_workers")
@@ -50,7 +51,7 @@ def test_a_followed_table_is_copied_once_with_its_stamps(required: Any) -> None:
         >> world.sink("a.t").partition_by("p").snapshot_properties({"team": "x"})
     )
     assert "\n  engine    native\n" in str(world.plan(pipeline))
-    assert json.loads(world.plan(pipeline).to_json())["engine"] == {"native": True, "why": None}
+    assert json.loads(world.plan(pipeline).to_json())["engine"] == {"native": True, "why": None, "from_bytes": 0}
     world.run(pipeline)
     world.fill("a.s", range(10, 20), part="id % 2")
     run = world.run(pipeline)
@@ -148,6 +149,27 @@ def test_partitions_are_overwritten(required: Any) -> None:
     summary: Mapping[str, str] = world.load("a.t").current_snapshot().summary
     assert (summary["helios.batch"], summary["replace-partitions"]) == ("0", "true")
     assert told(world) == []
+
+
+@pytest.mark.parametrize("upserts", [False, True])
+def test_small_batches_are_left_to_spark_without_a_word(
+    world: Any, upserts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of less than a number of bytes; of an upsert, those of the table that it changes count too."""
+    did: list[str] = []
+    for module in (native, upsert):
+        monkeypatch.setattr(module, "run", lambda *args, real=module.run: did.append(args[1]) or real(*args))
+    set_engine(world, "auto")
+    sink = world.sink("a.t").upsert("id", order_by="part") if upserts else world.sink("a.t")
+    pipeline = world.source("a.s").incremental(poll=1) >> where("id < 15") >> sink
+    sizes = (1 << 20, 1)
+    for number, size in enumerate(sizes):
+        monkeypatch.setattr(engine, "SMALL", size)
+        world.fill("a.s", range(10 * number, 10 * number + 10), part="id % 4")
+        world.run(pipeline)
+        assert bool(did) == (size == 1)
+    assert told(world) == []
+    assert world.ids("a.t") == list(range(15))
 
 
 def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

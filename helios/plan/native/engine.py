@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+SMALL = 8 << 20
+"""Bytes of files below which a batch is not worth the start of the columnar engine in Spark's Python workers."""
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -19,5 +22,16 @@ class Engine:
     why: str = 'native = "off"'
     setting: str = "off"
 
+    @property
+    def small(self) -> int:
+        """Bytes of files below which Spark does a batch all the same."""
+        return 0 if self.setting == "require" else SMALL
+
+    def as_json(self) -> dict[str, bool | str | int | None]:
+        """The engine as JSON values."""
+        return {"native": self.native, "why": self.why or None, "from_bytes": self.small if self.native else None}
+
     def __str__(self) -> str:
-        return "native" if self.native else f"spark, because {self.why}"
+        if not self.native:
+            return f"spark, because {self.why}"
+        return f"native, and spark for batches of less than {self.small >> 20} MB" if self.small else "native"

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
-from helios.native.work import Share, Stores, Target, Told, Work
+from helios.native.work import InputFile, Share, Stores, Target, Told, Work
+from helios.plan.native import engine
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaDataFile
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -24,6 +25,10 @@ from helios.spark.jvm.types.java import JavaObject
 from helios.spark.native.inputs import SourceFiles
 from helios.spark.native.spread import refuse_many, refuse_written, shares_of
 from helios.spark.native.stores import Store
+
+
+class SmallBatch(NotNative):
+    """A batch is not worth the start of the engine. The run does not tell it: the plan does."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class NativeBatch:
         files: Its files.
         program: Its steps.
         catalog: The catalog of the table that is written.
-        guarded: Whether it stays with Spark where that writes far fewer files.
+        guarded: Whether it stays with Spark where that takes less time, or writes far fewer files.
         told: Called with the reason where Spark does it after all.
         dropped: How many rows expectations have left out, once it has written the batch; empty where Spark writes it.
     """
@@ -83,7 +88,22 @@ class NativeBatch:
     def leave(self, reason: NotNative) -> None:
         """Leaves the batch to Spark, which counts the rows that it drops."""
         self.dropped.clear()
-        self.told(str(reason))
+        if not isinstance(reason, SmallBatch):
+            self.told(str(reason))
+
+    def refuse_small(self, files: Iterable[InputFile], others: int = 0) -> None:
+        """Leaves a small batch to Spark.
+
+        Args:
+            files: The files of the batch.
+            others: Bytes of other files that are looked at.
+
+        Raises:
+            SmallBatch: It is one.
+        """
+        size = others + sum(file.size for file in files)
+        if self.guarded and size < engine.SMALL:
+            raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
 
     def count(self, told: Iterable[Told]) -> None:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
@@ -108,6 +128,7 @@ class NativeBatch:
         """
         name = uuid.uuid4().hex
         found = self.files.inputs(self.program)
+        self.refuse_small(found.files)
         work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups, found.texts).to_json()
         shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
         if self.guarded:

@@ -127,6 +127,7 @@ class _Upserting:
         self._keyed = keyed
         self._written = Written(target.folder, uuid.uuid4().hex)
         self._source = native.files.inputs(native.program)
+        native.refuse_small(self._source.files, size_of(pending.table))
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")
         self._upsert = Upsert(source, keyed.keys, keyed.order, rows)
@@ -278,6 +279,12 @@ def _positions(vector: Vector) -> object:
     node = jvm.org.apache.iceberg.util.JsonUtil.mapper().readTree(json.dumps(of_file))
     file = jvm.org.apache.iceberg.ContentFileParser.fromJson(node, jvm.org.apache.iceberg.PartitionSpec.unpartitioned())
     return jvm.org.apache.iceberg.deletes.PositionDeleteIndex.deserialize(blob, file)
+
+
+def size_of(table: JavaTable) -> int:
+    """The bytes of a table's data files, as its newest commit tells them; 0 where it does not."""
+    snapshot = table.currentSnapshot()
+    return int(texts(snapshot.summary()).get("total-files-size", 0)) if snapshot is not None else 0
 
 
 class _NothingBefore:

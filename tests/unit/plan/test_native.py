@@ -36,18 +36,22 @@ FLAT = Iceberg.source("a.s").select("id", "name")
 SINK = Iceberg.sink("a.t")
 
 
-def test_a_simple_append_is_native_where_that_is_asked_for(catalog: Catalog) -> None:
+def test_a_simple_append_is_native_unless_that_is_switched_off(catalog: Catalog) -> None:
     sink = SINK.partition_by("name").sort_by("id desc")
     pipeline = FLAT.incremental(poll=1) >> where("name LIKE 'a%' AND id > 3") >> sink
     plan, problems = planned(catalog, pipeline)
     assert problems == []
     assert plan is not None
+    assert "\n  engine    native, and spark for batches of less than 8 MB\n" in str(plan)
+    assert plan.as_json()["engine"] == {"native": True, "why": None, "from_bytes": 8 << 20}
+    plan, _ = planned(catalog, pipeline, "require")
+    assert plan is not None
     assert "\n  engine    native\n" in str(plan)
-    assert plan.as_json()["engine"] == {"native": True, "why": None}
+    assert plan.as_json()["engine"] == {"native": True, "why": None, "from_bytes": 0}
     plan, _ = planned(catalog, pipeline, "off")
     assert plan is not None
     assert "engine" not in str(plan)
-    assert plan.as_json()["engine"] == {"native": False, "why": 'native = "off"'}
+    assert plan.as_json()["engine"] == {"native": False, "why": 'native = "off"', "from_bytes": None}
 
 
 def test_a_plain_upsert_is_native_too(catalog: Catalog) -> None:
@@ -102,8 +106,9 @@ def test_without_the_extra_it_is_spark(catalog: Catalog, monkeypatch: pytest.Mon
 
 def test_the_configuration_names_one_of_three(tmp_path: Path) -> None:
     file = tmp_path / "helios.toml"
-    file.write_text('[spark]\nnative = "auto"\n')
     assert load(tmp_path).native == "auto"
+    file.write_text('[spark]\nnative = "off"\n')
+    assert load(tmp_path).native == "off"
     file.write_text('[spark]\nnative = "on"\n')
     with pytest.raises(ConfigError, match="must be one of auto, off, require, not 'on'"):
         load(tmp_path)
