@@ -48,7 +48,7 @@ def list_() -> None:
 @click.argument("name", type=click.Choice([*WORKLOADS, *STUDIES]))
 @click.option("--rows", type=click.IntRange(1), help="The size; by default the workload's own.")
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Rounds that count.")
-@click.option("--warm-up", type=click.IntRange(0), default=1, show_default=True, help="Rounds before those.")
+@click.option("--warm-up", type=click.IntRange(0), default=3, show_default=True, help="Rounds before those.")
 @click.option("--contenders", help="Those that take part, by names with commas; by default all.")
 @click.option("--cores", type=click.IntRange(1), default=2, show_default=True, help="Of each engine.")
 @click.option("--heap", default="4g", show_default=True, help="Of each JVM.")
@@ -84,7 +84,8 @@ def run(  # noqa: PLR0917
     if folder is None:
         shutil.rmtree(made)
     result["machine"] = machine()
-    file = file or RESULTS / f"{name}.json"
+    result["name"] = name if rows is None else f"{name}-{rows}"
+    file = file or RESULTS / f"{result['name']}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n")
     if name in STUDIES:
@@ -102,7 +103,7 @@ def report(results: Path, docs: Path) -> None:
     if not found:
         raise click.ClickException(f"{results} has no results; `python -m perf run append` makes one.")
     order = [*WORKLOADS, *STUDIES]
-    found.sort(key=lambda result: order.index(result["workload"]) if result["workload"] in order else len(order))
+    found.sort(key=lambda one: (order.index(one["workload"]) if one["workload"] in order else len(order), one["rows"]))
     click.echo(write(found, docs))
 
 

@@ -51,6 +51,12 @@ def rate(rows: float) -> str:
     return f"{rows / 1e3:.1f} k" if rows >= 1e3 else f"{rows:.0f}"
 
 
+def label(result: dict[str, Any]) -> str:
+    """A result's name: its workload, with the size where that is not the workload's own."""
+    found: str = result.get("name", result["workload"])
+    return found
+
+
 def table(result: dict[str, Any]) -> str:
     """The contenders of a race, for a terminal."""
     return lines([COLUMNS, *(cells(name, told) for name, told in result["contenders"].items())])
@@ -69,7 +75,7 @@ def plot(result: dict[str, Any]) -> str:
     height = GAP + len(told) * (BAR + GAP)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'font-family="sans-serif" font-size="13"><title>{escape(result["workload"])}: rows per second</title>'
+        f'font-family="sans-serif" font-size="13"><title>{escape(label(result))}: rows per second</title>'
     ]
     for number, (name, rows) in enumerate(told.items()):
         top = GAP + number * (BAR + GAP)
@@ -89,7 +95,7 @@ def write(results: list[dict[str, Any]], docs: Path) -> str:
     pictures = docs / "benchmarks"
     pictures.mkdir(exist_ok=True)
     for result in (result for result in results if "contenders" in result):
-        (pictures / f"{result['workload']}.svg").write_text(plot(result))
+        (pictures / f"{label(result)}.svg").write_text(plot(result))
     (docs / "benchmarks.md").write_text(page(results))
     return f"{docs / 'benchmarks.md'}: {len(results)} workloads"
 
@@ -120,17 +126,17 @@ def page(results: list[dict[str, Any]]) -> str:
 def _raced(result: dict[str, Any]) -> list[str]:
     count = next(iter(result["contenders"].values()))["rounds"]
     return [
-        f"## {result['workload']}",
+        f"## {label(result)}",
         f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} rows, {count} rounds, "
         f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
-        f"![{result['workload']}](benchmarks/{result['workload']}.svg)",
+        f"![{label(result)}](benchmarks/{label(result)}.svg)",
         _markdown(COLUMNS, [cells(name, told) for name, told in result["contenders"].items()]),
     ]
 
 
 def _studied(result: dict[str, Any]) -> list[str]:
     return [
-        f"## {result['workload']}",
+        f"## {label(result)}",
         f"{result['says'][:1].upper()}{result['says'][1:]}: {result['rows']:,} {result['size']}, "
         f"{result['cores']} cores, a heap of {result['heap']}. Goal: {result['goal']}.",
         _markdown(result["columns"], result["lines"]),

@@ -105,6 +105,8 @@ def test_the_report_has_a_table_and_a_plot_of_each_result(tmp_path: Path) -> Non
     for part in ("## append", "![upsert](benchmarks/upsert.svg)", "| helios | 2.00 s |", "processor another."):
         assert part in text
     assert sorted(path.name for path in (tmp_path / "benchmarks").iterdir()) == ["append.svg", "upsert.svg"]
+    write([result(), result() | {"name": "append-9000000"}], tmp_path)
+    assert "![append-9000000](benchmarks/append-9000000.svg)" in (tmp_path / "benchmarks.md").read_text()
 
 
 def test_memory_of_a_process_that_has_ended_counts(tmp_path: Path) -> None:
