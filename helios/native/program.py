@@ -12,6 +12,23 @@ class NotNative(Exception):
     """Why the engine does not do a batch, which Spark then does; the text goes on after "because"."""
 
 
+def refuse_pattern(name: str) -> None:
+    """Refuses a column whose name Polars would take for a pattern of names.
+
+    Raises:
+        NotNative: It begins with ^ and ends with $, or is *.
+
+    Examples:
+        >>> refuse_pattern("price $")
+        >>> refuse_pattern("^x$")
+        Traceback (most recent call last):
+            ...
+        helios.native.program.NotNative: the name of the column ^x$ is a pattern of names
+    """
+    if name == "*" or (name.startswith("^") and name.endswith("$")):
+        raise NotNative(f"the name of the column {name} is a pattern of names")
+
+
 @dataclass(frozen=True)
 class Term:
     """An expression whose types are those of Spark's analyzed one: nothing is left to the engine's own coercion.

@@ -12,7 +12,7 @@ from helios.native import lines
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.newest import ROW
-from helios.native.program import Expectation, NotNative
+from helios.native.program import Expectation, NotNative, refuse_pattern
 from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
 
@@ -155,7 +155,30 @@ def scanned(file: InputFile, work: Work, numbers: str | None) -> tuple[pl.LazyFr
         low_memory=False,
         row_index_name=numbers,
     )
-    return rows, columns, count
+    noted = rows.collect_schema()
+    return (
+        rows.with_columns(_physical(column, noted) for column in columns if column.stored is not None),
+        columns,
+        count,
+    )
+
+
+def _physical(column: Found, noted: Mapping[str, Any]) -> pl.Expr:
+    """A stored column by its type in parquet: Polars reads by the schema of Arrow that a footer may have beside it.
+
+    Raises:
+        NotNative: That has another type, of which no value is certain.
+    """
+    import polars as pl
+
+    stored, kind = pl.col(str(column.stored)), noted[str(column.stored)]
+    if kind == polars_type(column.made):
+        return stored
+    if isinstance(kind, (pl.Categorical, pl.Enum)) and column.made == "string":
+        return stored.cast(pl.String)  # categories are compared by an order of their own
+    if isinstance(kind, pl.Datetime) and (kind.time_unit, column.made) == ("us", "timestamp") and kind.time_zone:
+        return stored.dt.convert_time_zone("UTC")  # years and months are taken in the zone
+    raise NotNative(f"a file notes the column {column.stored} as {kind}, and not as {column.made}")
 
 
 def _scanned(
@@ -261,6 +284,7 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
     for name, kind in work.program.read:
         stored = known.get(work.ids[name])
         if stored is not None:
+            refuse_pattern(stored)
             columns.append(Found(name, kind, stored, _made(flat.get(stored), stored, kind)))
         elif name in work.absent:
             columns.append(Found(name, kind, None, kind))
@@ -287,6 +311,7 @@ def _named(
             columns.append(Found(name, kind, None, kind))
             continue
         stored, made = own
+        refuse_pattern(stored)
         if _made(flat.get(stored), stored, kind) != made:
             raise NotNative(f"a file has the column {stored} in another form than {made}")
         columns.append(Found(name, kind, stored, made))

@@ -79,6 +79,10 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], Told]] = {
 """By name: the tasks that there are."""
 
 
+UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
+"""What a value raises that nobody has thought of."""
+
+
 def _refusal(error: BaseException) -> str | None:
     """Why Spark must do the batch after an error: it reads the same files, and says what is wrong in its own words."""
     import polars as pl
@@ -88,6 +92,8 @@ def _refusal(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, ImportError):
         return f"an executor cannot import {error.name}"
-    if isinstance(error, (pl.exceptions.PolarsError, pa.ArrowException)) or is_outside(error):
+    failed = (pl.exceptions.PolarsError, pa.ArrowException, *UNFORESEEN)
+    # What panics in Rust derives from nothing that could be imported.
+    if isinstance(error, failed) or type(error).__name__ == "PanicException" or is_outside(error):
         return f"the engine failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     return None

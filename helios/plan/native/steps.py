@@ -8,7 +8,7 @@ from typing import Any
 
 from helios.model import steps as s
 from helios.model.flow import Step, Stream
-from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term
+from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term, refuse_pattern
 from helios.plan.native.rules import FLAT, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
 from helios.plan.typing.schema import Schema
@@ -70,6 +70,8 @@ class _Compiler:
     """Goes through the steps with the columns that there are."""
 
     def __init__(self, columns: Columns) -> None:
+        for name, _ in columns:
+            refuse_pattern(name)
         self.first = self.columns = columns
         self.steps: list[Operation] = []
 
@@ -81,6 +83,8 @@ class _Compiler:
         return found
 
     def parsed(self, text: str) -> Node:
+        if "\\" in text:
+            raise NotNative(f"{text!r} has a backslash")  # the parsers of two versions make different characters of it
         try:
             return parse(text, text, None)
         except UnparsedExpression:
@@ -102,6 +106,8 @@ class _Compiler:
 
     def project(self, columns: Iterable[tuple[str, Term]]) -> None:
         made = tuple(columns)
+        for name, _ in made:
+            refuse_pattern(name)
         self.steps.append(Project(made))
         self.columns = tuple((name, one.kind) for name, one in made)
 

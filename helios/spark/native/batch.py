@@ -211,6 +211,9 @@ def data_files(table: JavaTable, texts: Iterable[str]) -> Iterator[JavaDataFile]
     """Iceberg's data files of what tasks have told of them."""
     jvm = classes()
     mapper = jvm.org.apache.iceberg.util.JsonUtil.mapper()
-    spec: JavaObject = table.spec()
+    specs: dict[int, JavaObject | None] = {}
     for text in texts:
-        yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), spec)
+        number = int(json.loads(text)["spec-id"])  # the table's may have changed since the tasks began
+        if number not in specs:
+            specs[number] = table.specs().get(number)
+        yield jvm.org.apache.iceberg.ContentFileParser.fromJson(mapper.readTree(text), specs[number])

@@ -93,6 +93,9 @@ def _refuse(spark: SparkSession, table: JavaTable, known: Mapping[str, str]) -> 
     for key in known:
         if key.startswith(PARQUET) and key not in KNOWN:
             raise NotNative(f"the table has the property {key}")
+    files = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
+    if not files.startswith("file:"):
+        raise NotNative(f"the default file system is {files}, where paths without a scheme lie")
     asked = next((key for key in REFUSED if known.get(key, "false") != "false"), None)
     if asked is not None:
         raise NotNative(f"the table has the property {asked}")
@@ -155,7 +158,19 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
     found = []
     for field in listed(table.spec().fields()):
         column, transform = by_id.get(int(field.sourceId())), str(field.transform().toString())
-        if column is None or column.kind.partition("(")[0] not in TAKES.get(parsed(transform)[0], ()):
+        takes = TAKES.get(parsed(transform)[0], ())
+        if column is None or column.kind.partition("(")[0] not in takes or _overflows(column.kind, transform):
             raise NotNative(f"the table is partitioned by {transform} of {column.kind if column else 'a field'}")
         found.append(Partition(str(field.name()), column.name, column.kind, transform))
     return tuple(found)
+
+
+def _overflows(kind: str, transform: str) -> bool:
+    """Whether Java computes a transform with numbers that do not fit, and wraps them around.
+
+    Examples:
+        >>> _overflows("int", "truncate[2000000000]"), _overflows("bigint", "truncate[2000000000]")
+        (True, False)
+    """
+    name, width = parsed(transform)
+    return name == "truncate" and kind == "int" and width > 1 << 30
