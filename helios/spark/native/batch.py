@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
-from helios.native.work import InputFile, Share, Stores, Target, Told, Work
+from helios.native.work import Share, Stores, Target, Told, Work
 from helios.plan.native import engine
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaDataFile
@@ -91,18 +91,16 @@ class NativeBatch:
         if not isinstance(reason, SmallBatch):
             self.told(str(reason))
 
-    def refuse_small(self, files: Iterable[InputFile], others: int = 0) -> None:
+    def refuse_small(self, others: int = 0) -> None:
         """Leaves a small batch to Spark.
 
         Args:
-            files: The files of the batch.
-            others: Bytes of other files that are looked at.
+            others: Bytes of files beside its own that are looked at.
 
         Raises:
             SmallBatch: It is one.
         """
-        size = others + sum(file.size for file in files)
-        if self.guarded and size < engine.SMALL:
+        if self.guarded and self.files.size + others < engine.SMALL:
             raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
 
     def count(self, told: Iterable[Told]) -> None:
@@ -127,8 +125,8 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
+        self.refuse_small()
         found = self.files.inputs(self.program)
-        self.refuse_small(found.files)
         work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups, found.texts).to_json()
         shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)
         if self.guarded:

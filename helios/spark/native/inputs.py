@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, cast
 
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from helios.catalog.spec import Catalog
 from helios.native.program import NotNative, Program
 from helios.native.work import InputFile, Text
-from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaFileTeller
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.spark.native.fields import absent, fields_of
 from helios.spark.native.stores import Store, store_of
 
-MOST_FILES = 5_000
-"""Files of a table above which Spark plans: each is told from the JVM by itself."""
+MOST_FILES = 50_000
+"""Files of a table above which Spark plans: the driver tells each task of its own."""
+
+FILES = Path(__file__).with_name("ScanFiles.java")
 
 PART = 64 << 20
 """Bytes of a file of lines above which it is read in parts."""
@@ -53,6 +60,10 @@ class SourceFiles(Protocol):
     def columns(self) -> StructType:
         """The columns of their rows."""
 
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+
     def inputs(self, program: Program) -> Inputs:
         """What tasks read for a program.
 
@@ -68,10 +79,74 @@ class SourceFiles(Protocol):
 
 
 @dataclass(frozen=True)
+class ScanFile:
+    """A data file of a scan task, as Iceberg tells it.
+
+    Attributes:
+        location: Where it is.
+        format: PARQUET, AVRO or ORC.
+        size: Its bytes.
+        rows: Its rows, deleted ones too.
+        first_row: The id of its first row; None before format v3.
+        sequence: The sequence number of its commit.
+        deletes: Its deletes: location, content, format, bytes, and of a deletion vector where it begins and how long it
+            is.
+    """
+
+    location: str
+    format: str
+    size: int
+    rows: int
+    first_row: int | None
+    sequence: int | None
+    deletes: Sequence[tuple[str, str, str, int, int | None, int | None]]
+
+    def input(self, store: Store, whose: str) -> InputFile:
+        """The file as the engine's tasks read it.
+
+        Args:
+            store: The store that it is on.
+            whose: Whose file it is, for the reason.
+
+        Raises:
+            NotNative: It is no parquet file that tasks can reach, or has deletes by equality.
+        """
+        if self.format != "PARQUET":
+            raise NotNative(f"files of the {whose} are {self.format.lower()}")
+        deletes = []
+        for location, content, form, size, offset, length in self.deletes:
+            if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
+                raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
+            at, long = (None, size) if form == "PARQUET" else (offset, length or 0)
+            deletes.append((store.path(location), at, long))
+        return InputFile(store.path(self.location), self.size, self.rows, self.location, tuple(deletes))
+
+
+def scan_files(spark: SparkSession, tasks: JavaList[JavaFileScanTask], whose: str, most: int) -> list[ScanFile]:
+    """The files of scan tasks, in one answer of the JVM.
+
+    Args:
+        spark: The session.
+        tasks: The scan tasks.
+        whose: Whose files they are, for the reason.
+        most: Files above which Spark plans.
+
+    Raises:
+        NotNative: They are too many.
+    """
+    if int(tasks.size()) > most:
+        raise NotNative(f"a batch has more than {most:,} files of the {whose}")
+    found = cast("JavaFileTeller", instance(spark, FILES)).call(tasks)
+    text = classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(found)
+    return [ScanFile(*values) for values in json.loads(str(text))]
+
+
+@dataclass(frozen=True)
 class TableFiles:
     """The data files of a table.
 
     Attributes:
+        spark: The session.
         table: The table that they are of.
         catalog: Its catalog.
         columns: Its columns.
@@ -79,11 +154,20 @@ class TableFiles:
         read: Called once they have been read.
     """
 
+    spark: SparkSession
     table: JavaTable
     catalog: Catalog
     columns: StructType
     tasks: JavaList[JavaFileScanTask]
     read: Callable[[], None] = field(default=lambda: None, compare=False)
+
+    @property
+    def size(self) -> int:
+        return int(classes().org.apache.iceberg.BaseCombinedScanTask(self.tasks).sizeBytes())
+
+    @cached_property
+    def _files(self) -> list[ScanFile]:
+        return scan_files(self.spark, self.tasks, "source", MOST_FILES)
 
     def inputs(self, program: Program) -> Inputs:
         """What tasks read for a program.
@@ -96,55 +180,14 @@ class TableFiles:
         known = {one["name"]: one["id"] for one in fields}
         ids = {column: known[column] for column, _ in program.read}
         missing = absent(self.table, fields)
-        files = table_files(self.tasks, store, "source")
+        files = [file.input(store, "source") for file in self._files]
         return Inputs(files, store, ids, tuple(column for column, id in ids.items() if id in missing))
 
     def commits(self) -> Mapping[str, int]:
-        files = [task.file() for task in self.tasks.toArray()]
-        return {str(file.location()): int(file.dataSequenceNumber() or 0) for file in files}
+        return {file.location: file.sequence or 0 for file in self._files}
 
     def done(self) -> None:
         self.read()
-
-
-def table_files(tasks: JavaList[JavaFileScanTask], store: Store, whose: str, most: int = MOST_FILES) -> list[InputFile]:
-    """The files of scan tasks, as the engine's tasks read them.
-
-    Args:
-        tasks: The scan tasks.
-        store: The store that they are on.
-        whose: Whose files they are, for the reason.
-        most: Files above which Spark plans.
-
-    Raises:
-        NotNative: They are not parquet files that tasks can reach, have deletes by equality, or are too many.
-    """
-    count = int(tasks.size())
-    if count > most:
-        raise NotNative(f"a batch has more than {most:,} files of the {whose}")
-    # It counts the deletes of each task as files, too.
-    plain = int(classes().org.apache.iceberg.BaseCombinedScanTask(tasks).filesCount()) == count
-    return [_input(task, plain, store, whose) for task in tasks.toArray()]
-
-
-def _input(task: JavaFileScanTask, plain: bool, store: Store, whose: str) -> InputFile:
-    file = task.file()
-    if str(file.format()) != "PARQUET":
-        raise NotNative(f"files of the {whose} are {str(file.format()).lower()}")
-    location = str(file.location())
-    size, rows = int(file.fileSizeInBytes()), int(file.recordCount())
-    deletes = () if plain else tuple(_delete(one, store, whose) for one in listed(task.deletes()))
-    return InputFile(store.path(location), size, rows, location, deletes)
-
-
-def _delete(file: JavaDeleteFile, store: Store, whose: str) -> tuple[str, int | None, int]:
-    content, form = str(file.content()), str(file.format())
-    if content != "POSITION_DELETES" or form not in ("PARQUET", "PUFFIN"):
-        raise NotNative(f"files of the {whose} have {content.lower().replace('_', ' ')} in {form.lower()}")
-    path = store.path(str(file.location()))
-    if form == "PARQUET":
-        return path, None, int(file.fileSizeInBytes())
-    return path, file.contentOffset(), int(file.contentSizeInBytes() or 0)
 
 
 @dataclass(frozen=True)
@@ -161,6 +204,10 @@ class FolderFiles:
     columns: StructType
     groups: Sequence[tuple[Sequence[tuple[str, int]], Mapping[str, tuple[str, str] | None]]]
     texts: tuple[Text, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(size for paths, _ in self.groups for _, size in paths)
 
     def inputs(self, program: Program) -> Inputs:
         """What tasks read for a program.

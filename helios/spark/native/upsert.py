@@ -30,7 +30,7 @@ from helios.spark.jvm.types.java import JavaIterable
 from helios.spark.jvm.types.updates import JavaRowDelta
 from helios.spark.native.batch import NativeBatch, Written, accepted, data_files, run
 from helios.spark.native.fields import absent, fields_of, texts
-from helios.spark.native.inputs import table_files
+from helios.spark.native.inputs import ScanFile, scan_files
 from helios.spark.native.spread import shared
 from helios.spark.native.stores import Store, store_of
 from helios.spark.native.target import target_of
@@ -126,8 +126,8 @@ class _Upserting:
         self._native = native
         self._keyed = keyed
         self._written = Written(target.folder, uuid.uuid4().hex)
+        native.refuse_small(size_of(pending.table))
         self._source = native.files.inputs(native.program)
-        native.refuse_small(self._source.files, size_of(pending.table))
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")
         self._upsert = Upsert(source, keyed.keys, keyed.order, rows)
@@ -178,11 +178,12 @@ class _Upserting:
         if not self._rows:
             return _Change(table, ())
         tasks = plan_tasks(self._pending.spark, scan)
-        found = table_files(tasks, Store(), "target", MOST_FILES)
+        scanned = scan_files(self._pending.spark, tasks, "target", MOST_FILES)
+        found = [file.input(Store(), "target") for file in scanned]
         if any(offset is None for file in found for _, offset, _ in file.deletes):
             raise NotNative("files of the table have position deletes of the time when it had format v2")
         planned = {file.location: task for file, task in zip(found, tasks.toArray(), strict=True)}
-        told = self._do("match", self._matching(table), self._shares(found, planned))
+        told = self._do("match", self._matching(table), self._shares(found, scanned))
         vectors = [Vector(**one) for share in told for one in share["vectors"]]
         pairs = [share["pairs"] for share in told if share["pairs"] is not None]
         files = self._written.of(self._do("store", self._upsert, self._slices(pairs))).files
@@ -199,12 +200,10 @@ class _Upserting:
         work = Work(self._written.name, Program(read, (), read), ids, self._upsert.work.target, lacking)
         return replace(self._upsert, work=work)
 
-    def _shares(self, files: list[InputFile], planned: Mapping[str, JavaFileScanTask]) -> list[Share]:
+    def _shares(self, files: list[InputFile], scanned: list[ScanFile]) -> list[Share]:
+        first = {file.location: file.first_row for file in scanned}
         cores = self._pending.spark.sparkContext.defaultParallelism
-        return [
-            [(astuple(file), planned[file.location].file().firstRowId()) for file in share]
-            for share in shared(files, cores)
-        ]
+        return [[(astuple(file), first[file.location]) for file in share] for share in shared(files, cores)]
 
     def _slices(self, pairs: list[str]) -> list[Share]:
         """Parts of the batch, one for each task that writes."""

@@ -297,7 +297,7 @@ class IcebergReader(SpanSource):
         # As the rows are declared: a whole state first, then files, which are counted there.
         whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
         if not whole:
-            return TableFiles(table, self._catalog, self.schema(), self._snapshots.tasks(table, found)[0])
+            return TableFiles(self._spark, table, self._catalog, self.schema(), self._snapshots.tasks(table, found)[0])
         state = self._state_files(table, found.state)
         state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
         return state
@@ -312,7 +312,9 @@ class IcebergReader(SpanSource):
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
-        return TableFiles(table, self._catalog, self.schema(), tasks, lambda: record(replace(seen, total=0, whole=())))
+        return TableFiles(
+            self._spark, table, self._catalog, self.schema(), tasks, lambda: record(replace(seen, total=0, whole=()))
+        )
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:

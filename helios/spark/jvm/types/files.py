@@ -104,6 +104,12 @@ class JavaFileScanTask(JavaObject, Protocol):
     def deletes(self) -> JavaList[JavaDeleteFile]: ...
 
 
+class JavaFileTeller(Protocol):
+    """Our `ScanFiles`."""
+
+    def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
+
+
 class JavaScan(JavaObject, Protocol):
     """An `org.apache.iceberg.Scan` of data files."""
 

@@ -1,0 +1,35 @@
+package helios.spark.engine;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.spark.sql.api.java.UDF1;
+
+/** The data files of scan tasks with their deletes, as plain values: Python asks for all of them in one call. */
+public class ScanFiles implements UDF1 {
+  private static final long serialVersionUID = 1L;
+
+  public Object call(Object tasks) {
+    List found = new ArrayList();
+    for (Iterator each = ((List) tasks).iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      List deletes = new ArrayList();
+      for (Iterator one = task.deletes().iterator(); one.hasNext();) {
+        DeleteFile delete = (DeleteFile) one.next();
+        deletes.add(new Object[] {
+          delete.location(), delete.content().name(), delete.format().name(),
+          Long.valueOf(delete.fileSizeInBytes()), delete.contentOffset(), delete.contentSizeInBytes()
+        });
+      }
+      found.add(new Object[] {
+        file.location(), file.format().name(), Long.valueOf(file.fileSizeInBytes()),
+        Long.valueOf(file.recordCount()), file.firstRowId(), file.dataSequenceNumber(), deletes
+      });
+    }
+    return found;
+  }
+}
