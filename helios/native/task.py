@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import zipimport
 from collections.abc import Callable, Mapping
 
 from helios.native import upsert
@@ -48,6 +50,19 @@ def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) ->
         if reason is None:
             raise
         return json.dumps({"refused": reason})
+    finally:
+        _forget_archives()
+
+
+def _forget_archives() -> None:
+    """Forgets which archives were looked into for modules.
+
+    Before each task Spark's worker has Python read the directories of these again (`importlib.invalidate_caches`), of
+    pyspark's for each of its packages: a tenth of a second. They are found again when a module is looked for.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
 
 
 def write(text: str, share: Share, name: str, stores: Stores) -> Told:
