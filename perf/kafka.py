@@ -9,8 +9,8 @@ broker is restarted, after a `kill -9` and after a stop in turns. A last run dra
 offset and id of every record of the topic are compared with the table's, as multisets. Exit status 1: they differ.
 
 Speed: Helios beside the job of Spark's and Iceberg's docs (`readStream` of kafka, `from_json`, `toTable`,
-availableNow), in one session and on one broker, interleaved as in `perf/append.py`. Every round each of them reads the
-whole topic into a new table; all of these must hold the same rows.
+availableNow), in one session and on one broker, interleaved as the workloads of `python -m perf` are. Every round each
+of them reads the whole topic into a new table; all of these must hold the same rows.
 
 The broker is that of `tests/services`: `python -m tests.services install kafka` fetches it.
 """

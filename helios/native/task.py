@@ -17,8 +17,9 @@ NONE: Stores = ({}, {})
 SETTINGS = {
     # One task has one core.
     "POLARS_MAX_THREADS": "1",
-    # Polars gives memory back after half a second: to get it again takes a task a sixth of its time.
-    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000",
+    # Polars gives memory back after half a second: to get it again takes a task a sixth of its time. Spark ends workers
+    # that are idle for a minute.
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:60000",
 }
 """What Polars reads from the environment when it is first imported."""
 
