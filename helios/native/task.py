@@ -19,7 +19,7 @@ SETTINGS = {
     "POLARS_MAX_THREADS": "1",
     # Polars gives memory back after half a second: to get it again takes a task a sixth of its time. Spark ends workers
     # that are idle for a minute.
-    "_RJEM_MALLOC_CONF": "dirty_decay_ms:60000",
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
 """What Polars reads from the environment when it is first imported."""
 
