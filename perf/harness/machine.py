@@ -23,7 +23,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": f"{cpu.group(1) if cpu else platform.machine()}, {os.cpu_count()} cores",
         "memory": f"{memory / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
         "java": str(java.find_java().version),
         "iceberg": iceberg.rpartition(":")[2],
