@@ -125,7 +125,6 @@ class NativeBatch:
             NotNative: Spark must do the batch; nothing is left of it.
         """
         name = uuid.uuid4().hex
-        self.refuse_small()
         found = self.files.inputs(self.program)
         work = Work(name, self.program, dict(found.ids), target, found.absent, found.groups, found.texts).to_json()
         shares = shares_of(found.files, target, spark.sparkContext.defaultParallelism)

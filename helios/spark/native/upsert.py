@@ -40,7 +40,7 @@ MOST_ROWS = 2_000_000
 MOST_BYTES = 256 << 20
 """Bytes of their files."""
 MOST_FILES = 1_000
-"""Files of the target that may hold a key of the batch: of each the JVM is asked ten times."""
+"""Files of the target that may hold a key of the batch: of each that holds one, the JVM is asked several times."""
 TASK_ROWS = 500_000
 """Rows that a task of its own is worth: each writes files of its own."""
 
@@ -74,6 +74,7 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
         keyed: Its keys and its order.
     """
     try:
+        native.refuse_small(size_of(pending.table))
         if not native.matches(made):
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
@@ -126,7 +127,6 @@ class _Upserting:
         self._native = native
         self._keyed = keyed
         self._written = Written(target.folder, uuid.uuid4().hex)
-        native.refuse_small(size_of(pending.table))
         self._source = native.files.inputs(native.program)
         source = Work(self._written.name, native.program, dict(self._source.ids), target, self._source.absent)
         rows = os.path.join(target.folder, f"{self._written.name}.rows")

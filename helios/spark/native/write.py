@@ -32,6 +32,7 @@ def written(
         add: Adds data files to the transaction.
     """
     try:
+        native.refuse_small()
         if not native.matches(made):
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
