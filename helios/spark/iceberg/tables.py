@@ -14,7 +14,7 @@ from helios.catalog.names import Namespace, TableName
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
-from helios.spark.jvm.classes import classes, java_array, listed
+from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class
 from helios.spark.jvm.types.iceberg import (
     JavaCatalog,
@@ -165,8 +165,8 @@ def catalog_of(spark: SparkSession, table: TableName) -> tuple[JavaCatalog, Java
     # The catalog manager reads the conf of the thread's active session, which only some calls set.
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     catalog = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, table.catalog.name)
-    namespace = jvm.org.apache.iceberg.catalog.Namespace.of(java_array(jvm.java.lang.String, table.namespace))
-    return catalog, jvm.org.apache.iceberg.catalog.TableIdentifier.of(namespace, table.table)
+    name = json.dumps({"namespace": table.namespace, "name": table.table})  # one call, whatever the names hold
+    return catalog, jvm.org.apache.iceberg.catalog.TableIdentifierParser.fromJson(name)
 
 
 def named_after(spark: SparkSession, table: TableName) -> list[TableName]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from py4j.java_gateway import GatewayClient, JavaClass
+from py4j.java_gateway import GatewayClient, JavaClass, JavaMember
+from py4j.protocol import STATIC_PREFIX
 from pyspark import SparkContext
 from pyspark.java_gateway import ensure_callback_server_started
 
@@ -40,7 +41,16 @@ class Package:
         if name.startswith("__"):
             raise AttributeError(name)
         full = f"{self._name}.{name}" if self._name else name
-        return (JavaClass if name[0].isupper() else Package)(full, self._client)
+        return (Class if name[0].isupper() else Package)(full, self._client)
+
+
+class Class(JavaClass):  # type: ignore[misc]
+    """A Java class. Where py4j asks the JVM what a static member is, its name says it: a method is in camelCase."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name[0].islower():
+            return JavaMember(name, None, STATIC_PREFIX + self._fqn, self._gateway_client)
+        return super().__getattr__(name)
 
 
 def listed(collection: JavaCollection[T]) -> list[T]:

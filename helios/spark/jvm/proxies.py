@@ -15,12 +15,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from py4j import protocol
-from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+from py4j import clientserver, protocol
 from py4j.java_collections import JavaArray, JavaIterator, JavaList, JavaMap, JavaSet
 from py4j.java_gateway import GatewayClient, JavaMember, JavaObject, is_magic_member
 from py4j.protocol import Py4JError, register_output_converter
-from pyspark import SparkContext
 
 _SENT = threading.local()
 
@@ -87,6 +85,9 @@ class ProxySet(Proxy, JavaSet):  # type: ignore[misc]
     _add, _clear, _remove = _method("add"), _method("clear"), _method("remove")
 
 
+LOOKS = 0.05
+"""Seconds between two looks of py4j's thread at what Python has freed; in its own second tables are loaded often."""
+
 PROXIES: dict[str, type[Proxy]] = {
     protocol.REFERENCE_TYPE: Proxy,
     protocol.ARRAY_TYPE: ProxyArray,
@@ -102,19 +103,4 @@ def free_with_last_reference() -> None:
     """Has py4j make these proxies from now on, for the whole process; objects that are there keep theirs."""
     for kind, proxy in PROXIES.items():
         register_output_converter(kind, proxy)
-
-
-def forget_freed() -> None:
-    """Has the JVM forget what Python has freed so far; a thread of py4j's would, once a second."""
-    gateway = SparkContext._gateway
-    waiting = getattr(gateway and gateway._gateway_client, "finalizer_deque", ())  # where threads are not pinned: none
-    while waiting:
-        try:
-            task = waiting.pop()
-        except IndexError:  # taken by that thread
-            return
-        if task == SHUTDOWN_FINALIZER_WORKER:
-            waiting.append(task)
-            return
-        client, target = task
-        client.garbage_collect_object(target, False)
+    clientserver.DEFAULT_WORKER_SLEEP_TIME = LOOKS

@@ -31,6 +31,19 @@ class SmallBatch(NotNative):
     """A batch is not worth the start of the engine. The run does not tell it: the plan does."""
 
 
+def refuse_small(size: int | None) -> None:
+    """Leaves a small batch to Spark.
+
+    Args:
+        size: Its bytes, with those of files beside its own that are looked at; None where they are unknown.
+
+    Raises:
+        SmallBatch: It is one.
+    """
+    if size is not None and size < engine.SMALL:
+        raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
+
+
 @dataclass(frozen=True)
 class Written:
     """The files that a batch has written.
@@ -75,6 +88,7 @@ class NativeBatch:
         catalog: The catalog of the table that is written.
         guarded: Whether it stays with Spark where that takes less time, or writes far fewer files.
         told: Called with the reason where Spark does it after all.
+        planned: Whether Spark has planned the same rows, and counted what that tells of their files.
         dropped: How many rows expectations have left out, once it has written the batch; empty where Spark writes it.
     """
 
@@ -83,6 +97,7 @@ class NativeBatch:
     catalog: Catalog
     guarded: bool
     told: Callable[[str], None]
+    planned: bool = True
     dropped: list[int] = field(default_factory=list, compare=False)
 
     def leave(self, reason: NotNative) -> None:
@@ -90,18 +105,6 @@ class NativeBatch:
         self.dropped.clear()
         if not isinstance(reason, SmallBatch):
             self.told(str(reason))
-
-    def refuse_small(self, others: int = 0) -> None:
-        """Leaves a small batch to Spark.
-
-        Args:
-            others: Bytes of files beside its own that are looked at.
-
-        Raises:
-            SmallBatch: It is one.
-        """
-        if self.guarded and self.files.size + others < engine.SMALL:
-            raise SmallBatch(f"a batch has less than {engine.SMALL >> 20} MB")
 
     def count(self, told: Iterable[Told]) -> None:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
@@ -152,7 +155,7 @@ class NativeBatch:
             if files or is_local(target.folder):
                 written.delete()
             raise
-        self.files.done()
+        self.files.done(self.planned)
         self.count(told)
         return written
 

@@ -74,8 +74,12 @@ class SourceFiles(Protocol):
     def commits(self) -> Mapping[str, int]:
         """The sequence number of the commit of each file, by its location; none of files of no table."""
 
-    def done(self) -> None:
-        """Is called once they have been read."""
+    def done(self, planned: bool) -> None:
+        """Is called once they have been read.
+
+        Args:
+            planned: Whether Spark has planned the same rows.
+        """
 
 
 @dataclass(frozen=True)
@@ -151,7 +155,7 @@ class TableFiles:
         catalog: Its catalog.
         columns: Its columns.
         tasks: A scan task for each.
-        read: Called once they have been read.
+        read: Called once they have been read, with whether Spark has planned the same rows.
     """
 
     spark: SparkSession
@@ -159,7 +163,7 @@ class TableFiles:
     catalog: Catalog
     columns: StructType
     tasks: JavaList[JavaFileScanTask]
-    read: Callable[[], None] = field(default=lambda: None, compare=False)
+    read: Callable[[bool], None] = field(default=lambda planned: None, compare=False)
 
     @property
     def size(self) -> int:
@@ -186,8 +190,8 @@ class TableFiles:
     def commits(self) -> Mapping[str, int]:
         return {file.location: file.sequence or 0 for file in self._files}
 
-    def done(self) -> None:
-        self.read()
+    def done(self, planned: bool) -> None:
+        self.read(planned)
 
 
 @dataclass(frozen=True)
@@ -236,5 +240,5 @@ class FolderFiles:
     def commits(self) -> Mapping[str, int]:
         return {}
 
-    def done(self) -> None:
+    def done(self, planned: bool) -> None:
         return None

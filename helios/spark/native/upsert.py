@@ -28,7 +28,7 @@ from helios.spark.jvm.types.files import JavaDeleteFile, JavaFileScanTask, JavaT
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaIterable
 from helios.spark.jvm.types.updates import JavaRowDelta
-from helios.spark.native.batch import NativeBatch, Written, accepted, data_files, run
+from helios.spark.native.batch import NativeBatch, Written, accepted, data_files, refuse_small, run
 from helios.spark.native.fields import absent, fields_of, texts
 from helios.spark.native.inputs import ScanFile, scan_files
 from helios.spark.native.spread import shared
@@ -74,7 +74,8 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
         keyed: Its keys and its order.
     """
     try:
-        native.refuse_small(size_of(pending.table))
+        if native.guarded:
+            refuse_small(native.files.size + size_of(pending.table))
         if not native.matches(made):
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
@@ -149,7 +150,7 @@ class _Upserting:
             raise
         finally:
             self._delete(".rows", ".pairs")
-        self._native.files.done()
+        self._native.files.done(self._native.planned)
         self._native.count((told,))
 
     def _delete(self, *endings: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from pyspark.sql.types import StructType
 
@@ -14,13 +15,16 @@ from helios.spark.native.spread import last_partitions
 from helios.spark.native.stores import store_of
 from helios.spark.native.target import target_of
 
+AddFiles: TypeAlias = "Callable[[Iterable[JavaDataFile]], None]"
+"""Adds data files to a transaction."""
+
 
 def written(
     pending: Transaction,
     native: NativeBatch,
     made: StructType,
     stored: StructType,
-    add: Callable[[Iterable[JavaDataFile]], None],
+    add: AddFiles,
 ) -> bool:
     """Writes a batch as the columnar engine does; False, with nothing written, where Spark must do it.
 
@@ -28,11 +32,10 @@ def written(
         pending: The transaction.
         native: The batch.
         made: The columns that Spark's analyzer gives the steps.
-        stored: Those of the rows as they are stored.
+        stored: Those of the table.
         add: Adds data files to the transaction.
     """
     try:
-        native.refuse_small()
         if not native.matches(made):
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:

@@ -19,7 +19,6 @@ from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
-from helios.spark.jvm.proxies import forget_freed
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
 from helios.spark.sinks.options import Commit
@@ -194,8 +193,6 @@ def _follow(job: Job, df: DataFrame) -> None:
         except BaseException as error:
             failure.append(error)
             raise
-        finally:
-            forget_freed()
 
     plan = job.plan
     assert plan.trigger is not None

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from helios.errors import HeliosError, LedgerError
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
@@ -20,6 +21,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.jvm.types.spark import JavaStreamingQuery
+from helios.spark.native.batch import NativeBatch
 from helios.spark.observer import Observer
 from helios.spark.run.native import native_batch
 from helios.spark.sinks.options import Commit
@@ -27,12 +29,15 @@ from helios.spark.sinks.protocol import Sink
 from helios.spark.sources.past import Past, past_of
 from helios.spark.sources.protocol import Source
 from helios.spark.steps import late, materialized_view
-from helios.spark.steps.build import Built, build
+from helios.spark.steps.build import Built, Unbuilt, build
 from helios.spark.steps.steps import POSITION_KEEPING
 from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded
 
 if TYPE_CHECKING:
     from helios.spark.run.late import LateRows
+
+
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -79,6 +84,7 @@ class Job:
         checkpoint: Its checkpoint.
         lease: Its lease on the checkpoint.
         sources: Its sources, by their number in the plan.
+        made: The columns of the rows, as Spark's analyzer gives them to the steps.
         sink: Its sink.
         planned: The last batch that an earlier process may have written; -1 for none.
         repeat: The batch of a batch pipeline that is appended again, if that was asked for.
@@ -91,6 +97,7 @@ class Job:
     checkpoint: Checkpoint
     lease: Lease
     sources: Mapping[int, Source]
+    made: StructType
     sink: Sink
     planned: int
     repeat: Repeat
@@ -203,6 +210,19 @@ class Job:
             emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, for a source
                 that Spark reads itself its rows, else a tick with the batch's session; None for a bounded pipeline.
         """
+        native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
+        if native is not None and emitted is not None and self._declared(native):
+            alone = replace(native, planned=False)
+            return Unbuilt(alone, self.made, emitted.sparkSession, lambda: _not_none(self._rows(batch, emitted)))
+        return self._rows(batch, emitted, native)
+
+    def _declared(self, native: NativeBatch) -> bool:
+        """Whether Spark has analyzed the steps over the columns of a batch, when the run began."""
+        [source] = self.sources.values()
+        whole = native.files.size > 0 and not self.plan.write.mode.traits.keyed
+        return whole and native.files.columns == source.stream_columns
+
+    def _rows(self, batch: Batch, emitted: DataFrame | None, native: NativeBatch | None = None) -> Built | None:
         for source in self.sources.values():
             source.context.aside.take()  # what an earlier look at the same rows kept out
         built = self._built(batch, emitted)
@@ -210,12 +230,8 @@ class Job:
             return None
         kept_out = [source.context.aside.take() for source in self.sources.values()]
         rejected = [df for some, _ in kept_out for df in some]
-        return replace(
-            built,
-            native=native_batch(self.plan, list(self.sources.values()), batch, self.run.noted),
-            rejected=[*built.rejected, *rejected],
-            counted=[*built.counted, *(o for _, c in kept_out for o in c)],
-        )
+        counted = [observation for _, some in kept_out for observation in some]
+        return Built(built.df, native, [*built.rejected, *rejected], [*built.counted, *counted])
 
     def _built(self, batch: Batch, emitted: DataFrame | None) -> Built | None:
         if emitted is None:
@@ -337,6 +353,6 @@ def _snapshot(pin: int | str | None) -> int | None:
     return pin
 
 
-def _not_none(rows: DataFrame | None) -> DataFrame:
-    assert rows is not None  # a state has columns, if no rows
+def _not_none(rows: T | None) -> T:
+    assert rows is not None  # a state has columns, if no rows; what has files has rows
     return rows

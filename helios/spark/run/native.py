@@ -12,7 +12,7 @@ from helios.plan.native.choice import required
 from helios.plan.native.steps import program_of
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
-from helios.spark.native.batch import NativeBatch
+from helios.spark.native.batch import NativeBatch, SmallBatch, refuse_small
 from helios.spark.sources.protocol import HasFiles, Source
 from helios.table.positions import Batch
 
@@ -43,12 +43,17 @@ def native_batch(
         ((source,), (span,)) = sources, batch.spans
         if not isinstance(source, HasFiles):
             raise NotNative(f"{source.read_plan.name} has no files of its own")
+        guarded, alone = plan.engine.setting == "auto", not plan.write.mode.traits.upserts
+        if guarded and alone:
+            refuse_small(source.size(span))  # an upsert's target counts, too
         files = source.files(span)
+        if guarded and alone:
+            refuse_small(files.size)
         fields = files.columns.fields
         schema = Schema(tuple(Column(f.name, f.dataType.simpleString(), f.nullable) for f in fields))
-        return NativeBatch(
-            files, _program(plan.stream, schema), plan.write.table.catalog, plan.engine.setting == "auto", told
-        )
+        return NativeBatch(files, _program(plan.stream, schema), plan.write.table.catalog, guarded, told)
+    except SmallBatch:
+        return None
     except NotNative as reason:
         told(str(reason))
         return None

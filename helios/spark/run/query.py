@@ -217,6 +217,7 @@ class PipelineQuery:
             checkpoint=self.checkpoint,
             lease=started.lease,
             sources=self.sources,
+            made=df.schema,
             sink=started.sink,
             planned=started.planned,
             repeat=repeat,

@@ -237,7 +237,7 @@ def clone(session: SparkSession, plans: Sequence[Plan]) -> SparkSession:
     declare_catalogs(cloned, plans)
     for key in ("spark.sql.session.timeZone", "spark.sql.variable.substitute"):
         cloned.conf.set(key, DEFAULTS[key])
-    given = cloned.conf.getAll
-    for key in (key for key in STATE if key not in given):
+    given = cloned._jsparkSession.sessionState().conf()
+    for key in (key for key in STATE if not given.contains(key)):
         cloned.conf.set(key, STATE[key])
     return cloned

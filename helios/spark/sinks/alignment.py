@@ -64,9 +64,17 @@ class SchemaAligner:
         Raises:
             CheckFailed: The rows do not fit; the table is unchanged.
         """
-        schema = df.drop(*helpers).schema
+        stored = self.evolved(df.drop(*helpers).schema)
+        extra = [field for field in df.schema.fields if field.name in helpers]
+        return evolving.align(df, StructType([*stored.fields, *extra]))
+
+    def evolved(self, schema: StructType) -> StructType:
+        """Evolves the table for rows of these columns, and returns its own.
+
+        Raises:
+            CheckFailed: The rows do not fit; the table is unchanged.
+        """
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
             evolving.apply_changes(self._spark, self._table, lambda: self.check(schema))
             self._known = (schema.json(), int(self._table.schema().schemaId()))
-        extra = [field for field in df.schema.fields if field.name in helpers]
-        return evolving.align(df, StructType([*spark_schema(self._spark, self._table).fields, *extra]))
+        return spark_schema(self._spark, self._table)

@@ -130,7 +130,7 @@ class AtomicMirrorSink(MirrorSink):
         commits = [part.found for part in parts if part.found is not None]
         begun = bool(commits) and self._found(self._control, staged.batch) is None
         if changes or begun:
-            spark, batch = staged.rows.df.sparkSession, staged.batch
+            spark, batch = staged.rows.session, staged.batch
             joint = JointCommit(spark, batch, self.context.options(), partial(self._last_change, spark, batch))
             with self._control.failures_observed():
                 commits += joint.commit(changes, begun=begun)

@@ -113,7 +113,7 @@ class AuditedSink(TableSink):
         self, staged: Staged, options: CommitOptions, retries: CommitRetries, seen: JavaSnapshot | None
     ) -> Commit | Conflict | None:
         """One try: stages the batch on the audit branch, audits it there and publishes it."""
-        batch, spark = staged.batch, staged.rows.df.sparkSession
+        batch, spark = staged.batch, staged.rows.session
         assert staged.write is not None
         own = self.ledger
         staging = Ledger(self.table, own.pipeline, own.checkpoint, own.steps, self._branch, guard=own.guard)

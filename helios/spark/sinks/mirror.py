@@ -120,7 +120,7 @@ class MirrorSink(ManyTables):
             if each:
                 manifest = self.context.checkpoint.write_routes
                 manifest(batch.number, batch.sources, self.context.plan.fingerprint, sorted(each))
-            yield Staged(batch, replace(rows, rejected=rejected, counted=aside.counted), parts=parts)
+            yield Staged(batch, Built(rows.df, rejected=rejected, counted=aside.counted), parts=parts)
 
     def _mode(self, value: str) -> Mode:
         return self._context_of(value).plan.write.mode

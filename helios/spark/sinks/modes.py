@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -32,9 +33,11 @@ from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.sql import quoted
 from helios.spark.native.batch import NativeBatch
-from helios.spark.native.write import written
+from helios.spark.native.write import AddFiles, written
 from helios.spark.sinks import merge, native_upsert
+from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.protocol import Write
+from helios.spark.steps.build import Built
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class ModeBatch:
     """One batch for one table.
 
     Attributes:
-        df: Its rows, with all columns of the steps.
+        rows: Its rows, with all columns of the steps.
         number: Its number.
         mode: The write mode.
         table: The table's name, for messages.
@@ -50,20 +53,27 @@ class ModeBatch:
         left_out: Columns that are not stored.
         upsert_state: The stored orders of the keys.
         fit: Aligns the table's schema and the rows; helper columns are kept.
-        native: The rows as the columnar engine makes them; None where Spark does.
         stored_columns: The names and the types of the table's columns.
     """
 
-    df: DataFrame
+    rows: Built
     number: int
     mode: Mode
     table: str
     where: Origin | None
     left_out: tuple[str, ...]
     upsert_state: UpsertState
-    fit: Callable[[DataFrame, tuple[str, ...]], DataFrame]
-    native: NativeBatch | None = None
+    fit: SchemaAligner
     stored_columns: frozenset[tuple[str, DataType]] = frozenset()
+
+    @property
+    def df(self) -> DataFrame:
+        return self.rows.df
+
+    @property
+    def native(self) -> NativeBatch | None:
+        """The rows as the columnar engine makes them; None where Spark does."""
+        return self.rows.native
 
     def stored(self) -> DataFrame:
         """The rows, aligned with the table's schema."""
@@ -93,14 +103,24 @@ def writer(batch: ModeBatch) -> Iterator[Write]:
 
 @contextmanager
 def _append(batch: ModeBatch) -> Iterator[Write]:
-    rows, native = batch.stored(), batch.native
+    native, stored = _native(batch)
 
     def write(pending: Transaction) -> None:
-        add = pending.append_files
-        if native is None or not written(pending, native, batch.df.schema, rows.schema, add):
-            pending.append(rows)
+        if not native(pending, pending.append_files):
+            pending.append(stored())
 
     yield write
+
+
+def _native(batch: ModeBatch) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
+    """What writes the batch by the columnar engine, False where Spark must; and the rows as Spark stores them."""
+    native = batch.native
+    if native is None:
+        stored = batch.stored()
+        return lambda pending, add: False, lambda: stored
+    made = batch.rows.schema
+    columns = batch.fit.evolved(StructType([field for field in made.fields if field.name != POSITION]))
+    return lambda pending, add: written(pending, native, made, columns, add), cache(batch.stored)
 
 
 def _isolation(pending: Transaction) -> dict[str, str]:
@@ -153,7 +173,7 @@ def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | No
 
 @contextmanager
 def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
-    rows, native = batch.stored(), batch.native
+    native, stored = _native(batch)
 
     def write(pending: Transaction) -> None:
         if pending.has_former_partitioning():
@@ -164,9 +184,8 @@ def _overwrite_partitions(batch: ModeBatch) -> Iterator[Write]:
                 fix="rewrite them first, with Spark's CALL system.rewrite_data_files(table => '...', options => "
                 "map('rewrite-all', 'true')), or name what is replaced by .overwrite(\"...\").",
             )
-        add = pending.replace_partitions
-        if native is None or not written(pending, native, batch.df.schema, rows.schema, add):
-            pending.overwrite_partitions(rows, _isolation(pending))
+        if not native(pending, pending.replace_partitions):
+            pending.overwrite_partitions(stored(), _isolation(pending))
 
     yield write
 

@@ -148,7 +148,7 @@ class QuarantineSink:
     def commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
         options = CommitOptions(verify=self._context.verify, retry=self._plan.write.sink.retrying, properties=COEXIST)
-        return self._open().commit(staged.rows.df.sparkSession, staged.write, staged.batch, options)
+        return self._open().commit(staged.rows.session, staged.write, staged.batch, options)
 
     def _replaced(self, batch: Batch) -> str | None:
         """The SQL condition for the rows that former steps rejected of a batch; None where there are none."""

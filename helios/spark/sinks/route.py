@@ -129,7 +129,7 @@ class RoutedSink(ManyTables):
         reasoned = routed.where(~F.coalesce(value.isin(list(routable)), F.lit(False))).withColumn(ROUTE, reason)
         row = payload(reasoned.drop(ROUTE)).alias("payload")
         unrouted = reasoned.select(row, F.col(ROUTE).alias("reason"), F.lit("").alias("step"))
-        return replace(rows, rejected=[*rows.rejected, unrouted])
+        return Built(rows.df, rejected=[*rows.rejected, unrouted], counted=rows.counted)
 
     # the tables
 

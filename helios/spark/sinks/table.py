@@ -100,19 +100,18 @@ class TableSink:
             yield Staged(batch, rows, write)
 
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
-        plan, df = self.context.plan, rows.df
+        plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
         before = has_written(plan, self.table)
         return modes.ModeBatch(
-            df=df,
+            rows=rows,
             number=batch.number,
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.sink, columns_of(df.schema), columns_of(stored), has_written=before),
+            left_out=left_out(plan.write.sink, columns_of(rows.schema), columns_of(stored), has_written=before),
             upsert_state=self.upsert_state,
             fit=self.fit,
-            native=rows.native,
             stored_columns=frozenset((field.name, field.dataType) for field in stored.fields),
         )
 
@@ -146,7 +145,7 @@ class TableSink:
 
     def _commit(self, staged: Staged) -> Commit | None:
         assert staged.write is not None
-        spark = staged.rows.df.sparkSession
+        spark = staged.rows.session
         with self.failures_observed():
             return self.ledger.commit(spark, staged.write, staged.batch, self.context.options())
 
@@ -172,7 +171,8 @@ def split_invalid(rows: Built, mode: Mode) -> Built:
         return rows
     reason = invalid_reason(mode)
     invalid = rejected(rows.df.where(reason.isNotNull()), reason, "")
-    return replace(rows, df=rows.df.where(reason.isNull()), rejected=[*rows.rejected, invalid])
+    valid = rows.df.where(reason.isNull())
+    return Built(valid, rows.native, [*rows.rejected, invalid], rows.counted)
 
 
 def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> JavaTable:

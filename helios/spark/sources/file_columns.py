@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -30,6 +31,9 @@ from helios.spark.jvm.errors import java_causes
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 from helios.spark.sources.file_types import nullable
+
+FEW = 100
+"""Local files of text up to which one thread is faster: others would wait for it at every step."""
 
 LOOKS = 16
 """How many files are looked at at the same time; a look is mostly waiting for the storage."""
@@ -76,7 +80,8 @@ class Found:
 def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[Found]:
     """Looks at the footer or header of each file, in parallel."""
     looker = _Looker(spark, source)
-    if len(files) < 2:
+    local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
+    if len(files) <= (FEW if local and not FORMATS[source.format].owns_types else 1):
         return [looker(file) for file in files]
     with ThreadPoolExecutor(min(LOOKS, len(files))) as pool:
         return list(pool.map(looker, files))
@@ -121,7 +126,7 @@ class _Looker:
             kind = nullable(found)
             assert isinstance(kind, StructType)
             return Found(file, kind)
-        return Found(file, self._text(path))
+        return Found(file, self._text(file, path))
 
     def _look_at_magic(self, file: File, path: JavaPath) -> None:
         """Compares the first bytes of a file with its format and its codec."""
@@ -154,28 +159,34 @@ class _Looker:
         fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
         return Found(file, StructType(fields), frozenset(nanos))
 
-    def _text(self, path: JavaPath) -> StructType | None:
-        """The header of a csv file; no columns for other text, whose first byte only is read."""
+    def _text(self, file: File, path: JavaPath) -> StructType | None:
+        """The header of a csv file; no columns for other text, which is opened where only that tells if it has any."""
+        has_header = self._source.format == "csv" and self._source.flag("header")
+        if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
+            return self._named([])
         stream = classes().org.apache.spark.sql.execution.datasources.CodecStreams.createInputStream(self._conf, path)
         names: list[str] | None = []
         try:
-            if self._source.format == "csv" and self._source.flag("header"):
+            if has_header:
                 names = self._header(stream)
             elif stream.read() < 0:
                 names = None
         finally:
             stream.close()
         self._read_through(path)
-        if names is None:
-            return None
+        return self._named(names) if names is not None else None
+
+    def _named(self, names: list[str]) -> StructType:
         if self._source.format == "text":
             return StructType([StructField("value", StringType())])
         return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
 
     def _read_through(self, path: JavaPath) -> None:
         """Reads a compressed file to its end, where damaged files are set aside: only its end says that it is whole."""
+        if self._source.bad_file != "quarantine":
+            return
         name = str(path.getName())
-        if self._source.bad_file == "quarantine" and name.rsplit(".", 1)[-1].lower() in CODECS:
+        if name.rsplit(".", 1)[-1].lower() in CODECS:
             text = self._spark.read.format("text").option("__globPaths__", "false").load(str(path.toString()))
             text.write.format("noop").mode("overwrite").save()
 

@@ -21,6 +21,9 @@ from helios.spark.sources.listing import loaded
 from helios.spark.sources.text_lines import SPARKS_OWN, refuse_encoding
 from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, has_plain_lines, refuse_decimals, texts
 
+MOST_KNOWN = 1_000
+"""Files of which it is kept what the last look has found."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -81,7 +84,7 @@ def reading_of(
     """
     refuse_encoding(source)
     damaged = damaged or {}
-    found = look(context.spark, source, [file for file in files if file not in damaged])
+    found = _looked(context, source, [file for file in files if file not in damaged])
     found += [Found(file, cause=damaged[file]) for file in files if file in damaged]
     bad = tuple(one for one in found if one.cause)
     if bad and source.bad_file == "fail":
@@ -98,6 +101,16 @@ def reading_of(
     groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
     groups = tuple(_as_texts(source, group, keys) for group in groups)
     return Reading(groups, columns, keys, bad)
+
+
+def _looked(context: SourceContext, source: FilesSource, files: Sequence[File]) -> list[Found]:
+    """What looks at files find; a good one that is as it was at the last look is not looked at again."""
+    looked = context.inferred.looked
+    known = looked.get(source, {})
+    new = {one.file: one for one in look(context.spark, source, [file for file in files if file not in known])}
+    found = [known.get(file) or new[file] for file in files]
+    looked[source] = {one.file: one for one in found if not one.cause} if len(found) <= MOST_KNOWN else {}
+    return found
 
 
 def _declared(source: FilesSource) -> StructType | None:

@@ -22,8 +22,8 @@ from helios.files.log import FileLog, Known, lines_of
 from helios.files.place import Place, same
 from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
-from helios.native.program import NotNative
 from helios.spark.checkpoint.files import HadoopFiles, StartEntry
+from helios.spark.native.batch import SmallBatch
 from helios.spark.native.inputs import SourceFiles
 from helios.spark.sources import file_rows, listing
 from helios.spark.sources.context import SourceContext
@@ -62,7 +62,7 @@ class FilesReader(SpanSource):
         self._current: tuple[str, list[File]] = "", []
         self._lag: Lag | None = None
         self._read: list[File] = []
-        self._reading: tuple[Span | None, Reading] | None = None
+        self._looked: tuple[Span | None, Reading | None] = None, None
         self._damaged: dict[File, str] = {}
         self._former: tuple[Position, Place] | None = None
 
@@ -326,6 +326,24 @@ class FilesReader(SpanSource):
         return self._columns
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        (looked, reading), self._looked = self._looked, (None, None)
+        if reading is None or looked != span:
+            reading = self._reading_of(span)
+        if reading is None:
+            return None
+        at = Place.of(span.end) if span is not None and span.end is not None else None
+        kept = len(self.context.aside.rejected)
+        df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
+        if at is not None and self.context.aside.unread:
+            if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
+                del self.context.aside.rejected[kept:]
+                return self.read(spark, span, positioned=positioned)
+            self._our_log.set_aside(at, self.context.aside.unread)
+            self._unread |= _known(self.context.aside.unread)
+        return df
+
+    def _reading_of(self, span: Span | None) -> Reading | None:
+        """How the files of a span are read; None if it has none."""
         if span is None:
             files = self._files()
         elif self._is_current(span):
@@ -338,28 +356,19 @@ class FilesReader(SpanSource):
         if at is not None and self._source.bad_file == "quarantine":
             self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
         self._read = files
-        kept = len(self.context.aside.rejected)
-        context = replace(self.context, spark=spark)
-        reading = reading_of(context, self._source, files, self._damaged)
-        self._reading = span, reading
-        df = file_rows.rows_of(context, self._source, reading, positioned=positioned)
-        if at is not None and self.context.aside.unread:
-            if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
-                del self.context.aside.rejected[kept:]
-                return self.read(spark, span, positioned=positioned)
-            self._our_log.set_aside(at, self.context.aside.unread)
-            self._unread |= _known(self.context.aside.unread)
-        return df
+        return reading_of(self.context, self._source, files, self._damaged)
 
     def files(self, span: Span) -> SourceFiles:
-        """The files of the span that was read last, which have passed every check of their columns.
+        """The files of a span, which have passed every check of their columns.
 
         Raises:
             NotNative: Their rows are not those of the files as they are.
+            RunError: A file is gone or has changed.
         """
-        read, reading = self._reading or (None, None)
-        if read != span or reading is None:
-            raise NotNative("the span was not looked at")
+        reading = self._reading_of(span)
+        self._looked = span, reading
+        if reading is None:
+            raise SmallBatch("a batch has no files")
         return as_they_are(self._source, reading)
 
     def set_aside(self, named: str) -> bool:

@@ -279,6 +279,14 @@ class IcebergReader(SpanSource):
             return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
+    @override
+    def size(self, span: Span) -> int | None:
+        """At most how many bytes the files of a span have, as the summaries of its snapshots say."""
+        if span.end is not None and SNAPSHOT in span.end:
+            return None
+        sizes = [delta.bytes for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
+        return sum(size for size in sizes if size is not None) if None not in sizes else None
+
     def files(self, span: Span) -> TableFiles:
         """The data files of a span, for who reads them without Spark.
 
@@ -296,11 +304,19 @@ class IcebergReader(SpanSource):
             raise NotNative("it reads the new rows of a state alone")
         # As the rows are declared: a whole state first, then files, which are counted there.
         whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
-        if not whole:
-            return TableFiles(self._spark, table, self._catalog, self.schema(), self._snapshots.tasks(table, found)[0])
-        state = self._state_files(table, found.state)
-        state.tasks.addAll(self._snapshots.tasks(table, replace(found, state=None))[0])
-        return state
+        state = self._state_files(table, found.state) if whole else None
+        tasks, seen = self._snapshots.tasks(table, replace(found, state=None) if whole else found)
+        if state is not None:
+            state.tasks.addAll(tasks)
+            tasks = state.tasks
+
+        def count(planned: bool) -> None:
+            if not planned:
+                record(seen)
+            if state is not None:
+                state.done(planned)
+
+        return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 
     @property
     def _catalog(self) -> Catalog:
@@ -308,13 +324,15 @@ class IcebergReader(SpanSource):
         return self.read_plan.table.catalog
 
     def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
-        """The data files of a state, which are counted once they are read."""
+        """The data files of a state; Spark's plan of it has counted all of them, and not those that are read."""
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
         tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
-        return TableFiles(
-            self._spark, table, self._catalog, self.schema(), tasks, lambda: record(replace(seen, total=0, whole=()))
-        )
+
+        def count(planned: bool) -> None:
+            record(replace(seen, total=0, whole=()) if planned else seen)
+
+        return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
 
     @override
     def nothing(self, spark: SparkSession) -> DataFrame:

@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 
 from helios.plan.nodes import ReadPlan
 from helios.spark.jvm.classes import allow_callbacks, classes, java_array
-from helios.spark.jvm.proxies import forget_freed
 from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
 from helios.spark.sources.context import SourceContext
@@ -37,6 +36,7 @@ class FollowedSource(Protocol):
     context: SourceContext
     read_plan: ReadPlan
     error: BaseException | None
+    stream_columns: StructType | None
 
     def start(self) -> Position: ...
 
@@ -64,7 +64,8 @@ class MicroBatchStream:
         allow_callbacks()
         self._jvm = classes()
         # A running stream keeps its columns; new ones need a new stream.
-        self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.schema().json())
+        source.stream_columns = source.stream_columns or source.schema()
+        self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.stream_columns.json())
         self._factory: JavaReaderFactory | None = None
         self._planned: tuple[str, JavaArray[JavaInputPartition]] | None = None
 
@@ -166,9 +167,7 @@ class MicroBatchStream:
 
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
         after = position_of(start) if start is not None else self.source.start()
-        latest = keeping_error(self.source, lambda: self.source.latest(after))
-        forget_freed()  # the table that was looked at
-        return offset_of(latest)
+        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
 
     def reportLatestOffset(self) -> None:
         return None

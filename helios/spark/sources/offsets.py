@@ -30,6 +30,7 @@ class SnapshotDelta:
         after: The parent snapshot.
         files: The number of data files.
         rows: The number of their rows, deleted ones included.
+        bytes: Their size; None where the commit does not say it.
         at: The commit time of the snapshot, in milliseconds since 1970.
     """
 
@@ -38,6 +39,7 @@ class SnapshotDelta:
     after: int | None
     files: int
     rows: int
+    bytes: int | None
     at: int
 
 
@@ -236,6 +238,7 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
     summary = snapshot.summary()
     files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED))
     rows = int(summary.get("total-records" if state else "added-records") or 0)
+    size = summary.get("total-files-size" if state else "added-files-size")
     parent = snapshot.parentId()
     return SnapshotDelta(
         snapshot=int(snapshot.snapshotId()),
@@ -243,6 +246,7 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
         after=int(parent) if parent is not None else None,
         files=files,
         rows=rows,
+        bytes=int(size) if size is not None else None,
         at=int(snapshot.timestampMillis()),
     )
 

@@ -35,6 +35,9 @@ class Source(Protocol):
     pinned: bool
     """Whether a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
 
+    stream_columns: StructType | None
+    """The columns of its stream, since the run began; None where it has none."""
+
     # followed sources
 
     def begin(self) -> StartEntry:
@@ -151,6 +154,9 @@ class CarriesOrder(Protocol):
 @runtime_checkable
 class HasFiles(Protocol):
     """A source whose spans are data files that can be read without Spark."""
+
+    def size(self, span: Span) -> int | None:
+        """At most how many bytes the files of a span have, where that is known before they are planned."""
 
     def files(self, span: Span) -> SourceFiles:
         """The data files of a span.

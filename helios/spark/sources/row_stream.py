@@ -69,7 +69,7 @@ class RowStream:
         allow_callbacks()
         self._spark = source.context.spark
         # A running stream keeps its columns; new ones need a new stream.
-        self._schema = source.schema()
+        self._schema = source.stream_columns = source.stream_columns or source.schema()
         self._columns: JavaStructType = self._spark._jsparkSession.parseDataType(self._schema.json())
         self._looked = False
 

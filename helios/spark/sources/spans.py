@@ -33,6 +33,7 @@ class SpanSource:
         self.index = index
         self.read_plan = context.plan.reads[index]
         self.error: BaseException | None = None
+        self.stream_columns: StructType | None = None
         self._start: Position | None = None
 
     @property
@@ -107,6 +108,10 @@ class SpanSource:
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         raise NotImplementedError
+
+    def size(self, span: Span) -> int | None:
+        """Of a source with files: at most how many bytes those of a span have; None where only they tell it."""
+        return None
 
     def nothing(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], self.schema())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql.types import StructType
 
 from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
@@ -15,21 +15,48 @@ from helios.spark.steps.joins import Dated
 from helios.spark.steps.steps import Scope, apply
 
 
-@dataclass(frozen=True)
 class Built:
     """A pipeline's rows, and the rows that its expectations rejected.
 
-    Attributes:
+    Args:
         df: The rows.
         native: The same rows, as the columnar engine makes them; None where Spark does.
         rejected: Rows for the quarantine.
         counted: Counts of dropped rows, available once the rows have been written.
     """
 
-    df: DataFrame
-    native: NativeBatch | None = None
-    rejected: list[DataFrame] = field(default_factory=list)
-    counted: list[Observation] = field(default_factory=list)
+    def __init__(
+        self,
+        df: DataFrame,
+        native: NativeBatch | None = None,
+        rejected: Sequence[DataFrame] = (),
+        counted: Sequence[Observation] = (),
+    ) -> None:
+        self._df = df
+        self.native = native
+        self._rejected, self._counted = rejected, counted
+
+    @property
+    def df(self) -> DataFrame:
+        return self._df
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the rows."""
+        return self.df.schema
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the batch."""
+        return self.df.sparkSession
+
+    @property
+    def rejected(self) -> Sequence[DataFrame]:
+        return self._rejected
+
+    @property
+    def counted(self) -> Sequence[Observation]:
+        return self._counted
 
     def dropped(self) -> int:
         """The number of dropped rows, once the rows have been written."""
@@ -39,6 +66,50 @@ class Built:
         # is written, it reports a row without a column, on which `getOrEmpty` fails.
         found = [observation._jo.getRowOrEmpty() for observation in self.counted if observation._jo is not None]
         return sum(int(one.get().getLong(0)) for one in found if one.isDefined() and one.get().size())
+
+
+class Unbuilt(Built):
+    """Rows that the columnar engine makes: Spark's DataFrame of them is built where it is asked for.
+
+    Args:
+        native: The rows, as the columnar engine makes them.
+        schema: The columns that Spark's analyzer has given the steps.
+        session: The session of the batch.
+        build: Builds the rows as Spark makes them.
+    """
+
+    def __init__(
+        self, native: NativeBatch, schema: StructType, session: SparkSession, build: Callable[[], Built]
+    ) -> None:
+        self.native = native
+        self._schema, self._session = schema, session
+        self._build = build
+        self._built: Built | None = None
+
+    def _asked(self) -> Built:
+        if self._built is None:
+            self._built = self._build()
+        return self._built
+
+    @property
+    def df(self) -> DataFrame:
+        return self._asked().df
+
+    @property
+    def schema(self) -> StructType:
+        return self._schema
+
+    @property
+    def session(self) -> SparkSession:
+        return self._session
+
+    @property
+    def rejected(self) -> Sequence[DataFrame]:
+        return self._asked().rejected
+
+    @property
+    def counted(self) -> Sequence[Observation]:
+        return self._built.counted if self._built is not None else ()
 
 
 def build(

@@ -30,6 +30,7 @@ def history(sizes: list[list[int]], *, state: bool) -> list[SnapshotDelta]:
             after=number if number else None,
             files=len(rows),
             rows=sum(rows),
+            bytes=None,
             at=number,
         )
         for number, rows in enumerate(sizes)
