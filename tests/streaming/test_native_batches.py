@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -20,6 +21,7 @@ from helios.plan.native import engine
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.native import batch as native
 from helios.spark.native import spread, upsert
+from helios.spark.sources.iceberg import IcebergReader
 from tests.streaming.native_cases import rows_of, scanned, set_engine, told
 
 pytestmark = pytest.mark.usefixtures("native_workers")
@@ -29,6 +31,13 @@ pytestmark = pytest.mark.usefixtures("native_workers")
 def required(world: Any) -> Any:
     set_engine(world, "require")
     return world
+
+
+def until(found: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def data(world: Any, name: str) -> set[str]:
@@ -149,6 +158,65 @@ def test_partitions_are_overwritten(required: Any) -> None:
     summary: Mapping[str, str] = world.load("a.t").current_snapshot().summary
     assert (summary["helios.batch"], summary["replace-partitions"]) == ("0", "true")
     assert told(world) == []
+
+
+def test_files_and_partitions_count_as_by_spark(world: Any) -> None:
+    """Also where Spark has no plan of the rows, which would have counted them."""
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint, day date) PARTITIONED BY (day)")
+    for _ in range(2):
+        world.sql("INSERT INTO local.a.s SELECT id, date_add(DATE '2026-01-01', CAST(id AS int)) FROM range(20)")
+    asked = "day = DATE '2026-01-03'"
+    first = world.load("a.s").snapshots()[0].id
+    sources = {
+        "batch": world.source("a.s").where(asked),
+        "state": world.source("a.s").incremental(poll=1).where(asked),
+        "steps": world.source("a.s").incremental(poll=1) >> where(asked),
+        "range": world.source("a.s").incremental(poll=1, start=first).where(asked),
+        "bounded": world.source("a.s").incremental(poll=1, max_files=7).where(asked),
+    }
+    for name, source in sources.items():
+        found = {}
+        for setting in ("off", "require"):
+            set_engine(world, setting)
+            found[setting] = world.run(source >> world.sink(f"a.{name}_{setting}")).metrics().snapshot()
+        assert found["require"].files_matched == (1 if name == "range" else 2), name
+        for figure in ("files_matched", "files_skipped", "partitions_matched", "partitions_skipped", "bytes_read"):
+            assert getattr(found["require"], figure) == getattr(found["off"], figure), (name, figure)
+        assert world.ids(f"a.{name}_require") == world.ids(f"a.{name}_off")
+    assert told(world) == []
+
+
+def test_columns_that_come_while_a_run_follows(required: Any) -> None:
+    """What Spark's analyzer has said at the start holds for the columns of that time alone."""
+    world = required
+    world.fill("a.s", [1])
+    run = world.start(world.source("a.s").incremental(poll=0.1) >> where("id > 0") >> world.sink("a.t"))
+    until(lambda: world.catalog.exists("a.t") and world.ids("a.t") == [1])
+    world.sql("ALTER TABLE local.a.s ADD COLUMN extra string")
+    world.sql("INSERT INTO local.a.s VALUES (2, 'x'), (-2, 'y')")
+    until(lambda: world.ids("a.t") == [1, 2])
+    run.stop()
+    assert run.await_termination(60)
+    assert world.rows("a.t", "id", "extra") == {(1, None): 1, (2, "x"): 1}
+    assert told(world) == []
+
+
+def test_spark_plans_no_rows_that_the_engine_writes(required: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = required
+    world.fill("a.s", range(3))
+    planned: list[object] = []
+    read = IcebergReader.read
+    monkeypatch.setattr(IcebergReader, "read", lambda *args, **more: planned.append(args) or read(*args, **more))
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    assert (world.ids("a.t"), planned) == ([0, 1, 2], [])
+    monkeypatch.setattr(native, "run", lambda *_: [{"refused": "a reason"}])
+    set_engine(world, "auto")
+    world.fill("a.s", [3])
+    world.run(pipeline)
+    assert (world.ids("a.t"), len(planned)) == ([0, 1, 2, 3], 1)
+    assert told(world) == ["engine spark, because a reason"]
 
 
 @pytest.mark.parametrize("upserts", [False, True])
