@@ -25,6 +25,7 @@ class SparkVersion:
         relation: Makes a relation of a connector table and read options.
         pins_scans: Whether scans of a table that Python implements have to be pinned to a snapshot.
         streams: The package of Spark's running streams, with their logical plans and the logs of their files.
+        plain_checkpoint: The class by which Spark writes a checkpoint through Hadoop's `FileSystem`.
     """
 
     connector_table: Callable[[object, str | None], JavaConnectorTable]
@@ -32,6 +33,7 @@ class SparkVersion:
     relation: Callable[[JavaConnectorTable, JavaObject], JavaRelation]
     pins_scans: bool
     streams: Callable[[], Any]
+    plain_checkpoint: str
 
 
 def spark_minor(spark: SparkSession) -> str:
@@ -88,6 +90,7 @@ VERSIONS: dict[str, SparkVersion] = {
         relation=_relation_40,
         pins_scans=False,  # Iceberg names the branch to any table's scan
         streams=lambda: classes().org.apache.spark.sql.execution.streaming,
+        plain_checkpoint="org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager",
     ),
     "4.1": SparkVersion(
         connector_table=_connector_table_41,
@@ -95,6 +98,7 @@ VERSIONS: dict[str, SparkVersion] = {
         relation=_relation_41,
         pins_scans=True,  # Iceberg pins the scans of its own table class alone
         streams=lambda: classes().org.apache.spark.sql.execution.streaming.runtime,
+        plain_checkpoint="org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
     ),
 }
 """By Spark's major.minor."""

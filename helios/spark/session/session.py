@@ -29,6 +29,7 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.death import NO_ANSWER, java_death, quiet_death
 from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
+from helios.spark.jvm.version import spark_version
 from helios.spark.session.launch import (
     DEFAULTS,
     EXTENSIONS,
@@ -156,7 +157,14 @@ def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:
                 _renew_client(session, location, conf)
             for key, value in conf.items():
                 session.conf.set(key, value)
+    checkpoints = [urlsplit(plan.checkpoint).scheme for plan in plans if plan.checkpoint]
+    if set(checkpoints) == {"file"} and session.conf.get(CHECKPOINT_FILES, None) is None:
+        session.conf.set(CHECKPOINT_FILES, spark_version(session).plain_checkpoint)
 
+
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+"""The class by which Spark writes a checkpoint. With its default Hadoop starts eight processes for each local file
+(`readlink`); the other, which Spark has for S3, does the same renames without."""
 
 _CHECKPOINT_CONF: dict[str, dict[str, str]] = {}
 """The conf that this process last used, by the root of a checkpoint's file system."""
