@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
+MEMORY = re.compile(r"^(PPid|VmPeak|VmSize|VmHWM):\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,7 @@ class Meter:
 
     def look(self) -> None:
         """Notes the peak of the processes that there are now."""
-        peaks = (re.search(r"^VmHWM:\s+(\d+) kB", _read(pid, "status"), re.MULTILINE) for pid in self._tree())
-        self._peak = max(self._peak, sum(int(found.group(1)) << 10 for found in peaks if found))
+        self._peak = max(self._peak, memory_of({pid: _read(pid, "status") for pid in self._tree()}))
 
     def _tree(self) -> list[int]:
         found, waiting = [], [self.pid]
@@ -72,6 +73,23 @@ class Meter:
             for task in _tasks(pid):
                 waiting += map(int, _read(pid, f"task/{task}/children").split())
         return found
+
+
+def memory_of(told: Mapping[int, str]) -> int:
+    """The peaks of the resident memory of processes together, in bytes.
+
+    Java starts a process by one that has Java's own memory until it is another program (`vfork(2)`): it counts once.
+
+    Args:
+        told: By its id what the system tells of each process (`proc(5)`, status).
+    """
+    found = {pid: {key: int(value) for key, value in MEMORY.findall(text)} for pid, text in told.items()}
+
+    def shared(memory: Mapping[str, int]) -> bool:
+        parent = found.get(memory.get("PPid", 0), {})
+        return all(memory.get(key) == parent.get(key) for key in ("VmPeak", "VmSize", "VmHWM"))
+
+    return sum(memory.get("VmHWM", 0) << 10 for memory in found.values() if not shared(memory))
 
 
 def _tasks(pid: int) -> list[str]:

@@ -15,7 +15,7 @@ from perf.harness.lake import Settings
 from perf.harness.race import Differ, Laps, Rounds, race
 from perf.harness.report import COLUMNS, lines, page, plot, rate, table, write
 from perf.harness.study import studied
-from perf.harness.usage import Usage
+from perf.harness.usage import Usage, memory_of
 from perf.harness.worker import WorkerError
 from perf.studies import STUDIES
 from perf.workloads import WORKLOADS
@@ -162,3 +162,13 @@ def test_wrong_arguments_are_told_before_anything_runs(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["report", "--results", str(tmp_path)])
     assert said.exit_code == 1
     assert "has no results" in said.output
+
+
+def status(parent: int, size: int, peak: int) -> str:
+    return f"Name:\tjava\nPPid:\t{parent}\nVmPeak:\t{size} kB\nVmSize:\t{size} kB\nVmHWM:\t  {peak} kB\n"
+
+
+def test_a_process_in_its_parents_memory_counts_once() -> None:
+    """Until it is another program; one that was forked has its own, and one that has ended none."""
+    java, starting, forked = status(1, 500, 300), status(7, 500, 300), status(7, 500, 20)
+    assert memory_of({7: java, 8: starting, 9: starting, 10: forked, 11: "PPid:\t7\n", 12: ""}) == 320 << 10
