@@ -240,6 +240,28 @@ def test_small_batches_are_left_to_spark_without_a_word(
     assert world.ids("a.t") == list(range(15))
 
 
+def test_commits_of_a_batch_are_small_together_or_not(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them is, and the last most of all."""
+    did: list[str] = []
+    monkeypatch.setattr(native, "run", lambda *args, real=native.run: did.append(args[1]) or real(*args))
+    set_engine(world, "auto")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.fill("a.s", [0])
+    world.run(pipeline)
+    did.clear()
+    world.fill("a.s", range(1, 50))
+    world.fill("a.s", [50])
+    sizes = [int(one.summary["added-files-size"]) for one in world.load("a.s").snapshots()[1:]]
+    for small, done in ((max(sizes) + 1, True), (sum(sizes) + 1, False)):
+        monkeypatch.setattr(engine, "SMALL", small)
+        world.run(pipeline)
+        assert bool(did) == done
+        did.clear()
+        world.fill("a.s", [99])
+    assert world.ids("a.t") == [*range(51), 99]
+    assert told(world) == []
+
+
 def test_many_more_files_than_spark_writes_are_left_to_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first when they are written, then as the last commit says how many partitions there are."""
     for name, value in (("FEW_FILES", 3), ("TIMES", 1), ("LARGEST_SHARE", 1)):

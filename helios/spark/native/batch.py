@@ -89,6 +89,7 @@ class NativeBatch:
         guarded: Whether it stays with Spark where that takes less time, or writes far fewer files.
         told: Called with the reason where Spark does it after all.
         planned: Whether Spark has planned the same rows, and counted what that tells of their files.
+        counted: Whether its files are: one that is done again, after a conflict, counts once.
         dropped: How many rows expectations have left out, once it has written the batch; empty where Spark writes it.
     """
 
@@ -98,6 +99,7 @@ class NativeBatch:
     guarded: bool
     told: Callable[[str], None]
     planned: bool = True
+    counted: list[bool] = field(default_factory=list, compare=False)
     dropped: list[int] = field(default_factory=list, compare=False)
 
     def leave(self, reason: NotNative) -> None:
@@ -105,6 +107,12 @@ class NativeBatch:
         self.dropped.clear()
         if not isinstance(reason, SmallBatch):
             self.told(str(reason))
+
+    def count_files(self) -> None:
+        """Counts its files as read, once."""
+        if not self.counted:
+            self.counted.append(True)
+            self.files.done(self.planned)
 
     def count(self, told: Iterable[Told]) -> None:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
@@ -155,7 +163,7 @@ class NativeBatch:
             if files or is_local(target.folder):
                 written.delete()
             raise
-        self.files.done(self.planned)
+        self.count_files()
         self.count(told)
         return written
 

@@ -150,7 +150,7 @@ class _Upserting:
             raise
         finally:
             self._delete(".rows", ".pairs")
-        self._native.files.done(self._native.planned)
+        self._native.count_files()
         self._native.count((told,))
 
     def _delete(self, *endings: str) -> None:

@@ -39,7 +39,7 @@ class Inferred:
 
     Attributes:
         columns: By the path of a source: later batches have them too, and types that were inferred stay.
-        looked: What the last looks at the files of each source have found.
+        looked: What looks at the files of each source have found.
         last: The files that were looked at last, and their columns.
     """
 

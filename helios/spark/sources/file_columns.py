@@ -80,8 +80,9 @@ class Found:
 def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[Found]:
     """Looks at the footer or header of each file, in parallel."""
     looker = _Looker(spark, source)
+    quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
     local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
-    if len(files) <= (FEW if local and not FORMATS[source.format].owns_types else 1):
+    if len(files) <= (FEW if local and quick else 1):
         return [looker(file) for file in files]
     with ThreadPoolExecutor(min(LOOKS, len(files))) as pool:
         return list(pool.map(looker, files))

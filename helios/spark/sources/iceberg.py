@@ -22,6 +22,7 @@ from helios.plan.nodes import ReadPath, ReadPlan
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics, record
 from helios.spark.iceberg.scan_tasks import plan_input_partitions
+from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaArray
 from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
@@ -284,8 +285,10 @@ class IcebergReader(SpanSource):
         """At most how many bytes the files of a span have, as the summaries of its snapshots say."""
         if span.end is not None and SNAPSHOT in span.end:
             return None
-        sizes = [delta.bytes for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
-        return sum(size for size in sizes if size is not None) if None not in sizes else None
+        deltas = [delta for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
+        # The size of a state is added up from commits, of which some may not say theirs.
+        sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
+        return sum(sizes) if len(sizes) == len(deltas) else None
 
     def files(self, span: Span) -> TableFiles:
         """The data files of a span, for who reads them without Spark.
@@ -307,8 +310,9 @@ class IcebergReader(SpanSource):
         state = self._state_files(table, found.state) if whole else None
         tasks, seen = self._snapshots.tasks(table, replace(found, state=None) if whole else found)
         if state is not None:
-            state.tasks.addAll(tasks)
-            tasks = state.tasks
+            whole_tasks = classes().java.util.ArrayList(state.tasks)  # those of the state alone are still to be counted
+            whole_tasks.addAll(tasks)
+            tasks = whole_tasks
 
         def count(planned: bool) -> None:
             if not planned:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 from helios.errors import LedgerError, RunError
@@ -248,6 +248,18 @@ def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
         rows=rows,
         bytes=int(size) if size is not None else None,
         at=int(snapshot.timestampMillis()),
+    )
+
+
+def together(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
+    """Deltas, newest first, as one of a scan behind a snapshot."""
+    sizes = [delta.bytes for delta in deltas if delta.bytes is not None]
+    return replace(
+        deltas[0],
+        after=after,
+        files=sum(delta.files for delta in deltas),
+        rows=sum(delta.rows for delta in deltas),
+        bytes=sum(sizes) if len(sizes) == len(deltas) else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
@@ -105,7 +105,7 @@ class SnapshotReader:
         """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""
         deltas = list(offsets.appends(table, self.read, span.after, span.to))
         if span.whole and span.state is None and deltas:  # one scan for all of them
-            return [(replace(deltas[0], after=span.after, files=sum(delta.files for delta in deltas)), 0, None)]
+            return [(offsets.together(deltas, span.after), 0, None)]
         if span.state is not None:
             deltas.append(offsets.state(table, self.read, span.state))
         deltas.reverse()

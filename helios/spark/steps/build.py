@@ -89,6 +89,8 @@ class Unbuilt(Built):
     def _asked(self) -> Built:
         if self._built is None:
             self._built = self._build()
+            if self.native is not None:
+                self.native.counted.append(True)  # Spark counts the files that it plans
         return self._built
 
     @property
