@@ -8,8 +8,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql.types import StructType
 
 from helios.files.entry import File
-from helios.model.files import FilesSource
-from helios.spark.sources.file_columns import Found
 
 
 @dataclass
@@ -39,10 +37,8 @@ class Inferred:
 
     Attributes:
         columns: By the path of a source: later batches have them too, and types that were inferred stay.
-        looked: What looks at the files of each source have found.
         last: The files that were looked at last, and their columns.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)
-    looked: dict[FilesSource, dict[File, Found]] = field(default_factory=dict)
     last: dict[tuple[File, ...], StructType] = field(default_factory=dict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +9,6 @@ from pyspark.sql.types import DataType, LongType, NullType, StringType, StructFi
 
 from helios.errors import InputError, NotFound, RunError, near_miss
 from helios.files.entry import File
-from helios.files.settling import YOUNG
 from helios.model.file_formats import FORMATS
 from helios.model.files import FilesSource
 from helios.spark.jvm.sql import struct_of
@@ -22,9 +20,6 @@ from helios.spark.sources.json_lines import infer_json
 from helios.spark.sources.listing import loaded
 from helios.spark.sources.text_lines import SPARKS_OWN, refuse_encoding
 from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, has_plain_lines, refuse_decimals, texts
-
-MOST_KNOWN = 1_000
-"""Files of which it is kept what a look has found."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,7 @@ def reading_of(
     """
     refuse_encoding(source)
     damaged = damaged or {}
-    found = _looked(context, source, [file for file in files if file not in damaged])
+    found = look(context.spark, source, [file for file in files if file not in damaged])
     found += [Found(file, cause=damaged[file]) for file in files if file in damaged]
     bad = tuple(one for one in found if one.cause)
     if bad and source.bad_file == "fail":
@@ -103,22 +98,6 @@ def reading_of(
     groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
     groups = tuple(_as_texts(source, group, keys) for group in groups)
     return Reading(groups, columns, keys, bad)
-
-
-def _looked(context: SourceContext, source: FilesSource, files: Sequence[File]) -> list[Found]:
-    """What looks at files find; a good one that is as it was at an earlier look is not looked at again.
-
-    One that was young then is: what is written in the same moment has the same time, and may have the same size.
-    """
-    known = context.inferred.looked.setdefault(source, {})
-    began = time.time()
-    new = {one.file: one for one in look(context.spark, source, [file for file in files if file not in known])}
-    found = [known.get(file) or new[file] for file in files]
-    if len(known) + len(new) > MOST_KNOWN:
-        known.clear()
-    if len(new) <= MOST_KNOWN:
-        known |= {file: one for file, one in new.items() if not one.cause and file.modified / 1000 < began - YOUNG}
-    return found
 
 
 def _declared(source: FilesSource) -> StructType | None:
