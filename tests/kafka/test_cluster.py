@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,17 +14,9 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.protocol import open_source
 from tests.kafka.conftest import Topics, numbered
 from tests.services.server import Port
+from tests.suite.waiting import until
 
 pytestmark = pytest.mark.jars("kafka")
-
-
-def until(found: Callable[[], Any], seconds: float = 60) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if answer := found():
-            return answer
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds:.0f} s")
 
 
 def test_a_login_over_tls_and_one_that_is_refused(world: Any, topics: Topics) -> None:

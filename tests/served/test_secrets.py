@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from tests.services.minio import Minio
 from tests.services.oauth import OAuthProxy
 from tests.services.rest import Rest
 from tests.services.server import Port
+from tests.suite.waiting import until
 
 HELIOS = (sys.executable, "-m", "helios")
 MARK = "MARKER"
@@ -335,13 +335,6 @@ def marked_catalog(proxy: OAuthProxy, minio: MarkedMinio) -> Catalog:
     return Catalog.rest("seed", uri=proxy.uri, warehouse="s3://lake/wh", credential=proxy.credential, storage=storage)
 
 
-def until(ready: Callable[[], bool], seconds: float = 150) -> None:
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.2)
-
-
 def test_commands_that_start_no_spark(place: Place) -> None:
     scripts = ("pipeline.py", "failing.py")
     fine = [(one, script) for one in ("plan", "check", "graph") for script in scripts]
@@ -376,7 +369,7 @@ def run(place: Place) -> Run:
             [*HELIOS, "run", "pipeline.py"], cwd=place.folder, env=place.environment, stdout=log, stderr=log
         )
         try:
-            until(lambda: out.read_bytes().count(b"  batch 0") == 2 or process.poll() is not None)
+            until(lambda: out.read_bytes().count(b"  batch 0") == 2 or process.poll() is not None, 150)
             assert process.poll() is None, out.read_text()
             application = json.loads(place.get("api/v1/applications"))[0]["id"]
             api = f"api/v1/applications/{application}"

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -23,6 +22,7 @@ from helios.spark.native import batch as native
 from helios.spark.native import spread, upsert
 from helios.spark.sources.iceberg import IcebergReader
 from tests.streaming.native_cases import rows_of, scanned, set_engine, told
+from tests.suite.waiting import until
 
 pytestmark = pytest.mark.usefixtures("native_workers")
 
@@ -31,13 +31,6 @@ pytestmark = pytest.mark.usefixtures("native_workers")
 def required(world: Any) -> Any:
     set_engine(world, "require")
     return world
-
-
-def until(found: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def data(world: Any, name: str) -> set[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,15 +10,9 @@ import pytest
 from helios import Console, Files, Memory, expect, watermark, where, window
 from helios.errors import CheckFailed, InputError, NotFound, RunError
 from helios.model.output import HELD
+from tests.suite.waiting import until
 
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(5)]
-
-
-def until(found: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < end, f"not within {seconds:.0f} s"
-        time.sleep(0.1)
 
 
 def ids(name: str) -> Counter[Any]:

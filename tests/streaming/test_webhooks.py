@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from helios.script import load_script
 from helios.webhooks import receiving
 from helios.webhooks.segments import Segments
 from tests.suite.deaths import dies_before_commit
+from tests.suite.waiting import until
 from tests.unit.webhooks.test_receiver import SECRET, post
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "webhooks.py"
@@ -36,13 +36,6 @@ def deliver(url: str, ids: range) -> None:
 
 def waiting(world: Any) -> list[Path]:
     return sorted(file for file in (world.folder / "segments").glob("*.json"))
-
-
-def until(condition: Any, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def test_a_run_receives_and_commits(world: Any) -> None:

@@ -100,7 +100,10 @@ PROXIES: dict[str, type[Proxy]] = {
 
 
 def free_with_last_reference() -> None:
-    """Has py4j make these proxies from now on, for the whole process; objects that are there keep theirs."""
+    """Has py4j make these proxies from now on, and free soon what they stand for, for the whole process.
+
+    Objects that are there keep theirs.
+    """
     for kind, proxy in PROXIES.items():
         register_output_converter(kind, proxy)
     clientserver.DEFAULT_WORKER_SLEEP_TIME = LOOKS

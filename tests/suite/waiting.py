@@ -1,0 +1,14 @@
+"""Waiting for something that another thread or process does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+def until(found: Callable[[], object], seconds: float = 60) -> None:
+    """Waits until something is found; fails where it is not in time."""
+    end = time.monotonic() + seconds
+    while not found():
+        assert time.monotonic() < end, f"not within {seconds:.0f} s"
+        time.sleep(0.1)
