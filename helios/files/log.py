@@ -38,7 +38,7 @@ Known = dict[str, tuple[int, int]]
 
 
 class Store(Protocol):
-    """Small text files under a folder; `helios.spark.checkpoint.files.HadoopFiles` is one."""
+    """Small text files under a folder; `helios.spark.checkpoint.small_files` has those of a checkpoint."""
 
     def read(self, name: str) -> str | None: ...
 

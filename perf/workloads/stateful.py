@@ -10,6 +10,8 @@ from perf.harness.workload import Workload
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from helios.model.flow import Transform
+
 START = 1_767_225_600
 HOURS = 6
 
@@ -23,9 +25,13 @@ class Windows(Workload):
     goal = "not slower than naive, whose state is in memory twice"
 
     def prepare(self) -> None:
+        self.make(8)
+
+    def make(self, files: int) -> None:
+        """Makes the source in so many files, in the order of time."""
         from pyspark.sql import functions as F
 
-        ids = self.lake.spark.range(0, self.size, 1, 8)
+        ids = self.lake.spark.range(0, self.size, 1, files)
         rows = ids.select(
             "id",
             F.pmod(F.xxhash64("id"), F.lit(max(1, self.size // 5))).alias("key"),
@@ -45,16 +51,23 @@ class Windows(Workload):
         )
         return flat.where(F.col("window_end") <= F.timestamp_seconds(F.lit(latest - 600)))
 
-    def helios(self, target: str) -> None:
-        steps = watermark("at", "10 minutes") >> window("at", "1 hour").group_by("key").agg(
+    def steps(self) -> Transform:
+        return watermark("at", "10 minutes") >> window("at", "1 hour").group_by("key").agg(
             amount="sum(amount)", n="count(*)"
         )
-        self.lake.drained(self.lake.source().incremental() >> steps >> self.lake.sink(target))
+
+    def helios(self, target: str) -> None:
+        self.lake.drained(self.lake.source().incremental() >> self.steps() >> self.lake.sink(target))
 
     def naive(self, target: str) -> None:
+        self.windowed(target)
+
+    def windowed(self, target: str, **options: str) -> None:
+        """The stream by hand, with options of its source."""
         from pyspark.sql import functions as F
 
-        grouped = self.lake.stream("source").withWatermark("at", "10 minutes").groupBy(F.window("at", "1 hour"), "key")
+        stream = self.lake.stream("source", **options).withWatermark("at", "10 minutes")
+        grouped = stream.groupBy(F.window("at", "1 hour"), "key")
         summed = grouped.agg(F.sum("amount").alias("amount"), F.count("*").alias("n"))
         flat = summed.select("window.start", "window.end", "key", "amount", "n")
         self.lake.streamed(flat.toDF("window_start", "window_end", "key", "amount", "n"), target)

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from helios import Catalog, Pipeline
 from helios.catalog.conf import pyiceberg_properties, warehouse
 from helios.model.values import Secret
-from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.checkpoint.small_files import SmallFiles, small_files
 from helios.table.snapshots import Table
 from tests.matrix import table
 from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination, Place
@@ -80,9 +80,9 @@ class Lake(World):
         """The readers that an expiry must be told of: none, where checkpoints are in the catalog's own warehouse."""
         return [] if warehouse(self.catalog) else [checkpoint]
 
-    def progress(self, pipeline: Pipeline) -> HadoopFiles:
+    def progress(self, pipeline: Pipeline) -> SmallFiles:
         """The files of its checkpoint, wherever that is."""
-        return HadoopFiles(self.spark, self.plan(pipeline).checkpoint)
+        return small_files(self.spark, self.plan(pipeline).checkpoint)
 
     # files beside the tables
 

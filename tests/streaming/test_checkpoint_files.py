@@ -5,23 +5,90 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.checkpoint.small_files import HadoopFiles, LocalFiles, SmallFiles, small_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.names import names_of
 from helios.spark.session.session import CHECKPOINT_FILES, declare_catalogs
 
 
-def test_names_of_a_folder_are_as_they_are(shared_spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture(params=[LocalFiles, HadoopFiles])
+def files(request: pytest.FixtureRequest, shared_spark: SparkSession, tmp_path: Path) -> SmallFiles:
+    """Files by Python, and the same by Hadoop."""
+    root = f"file:{tmp_path}/the root%20"
+    made: SmallFiles = LocalFiles(root) if request.param is LocalFiles else HadoopFiles(shared_spark, root)
+    return made
+
+
+def test_names_of_a_folder_are_as_they_are(files: SmallFiles) -> None:
     odd = {"0", ".0.crc", "a b", "a, b", "ä%20", "x" * 200, "Array(", "}"}
+    folder = Path(files.root.removeprefix("file:"))
+    (folder / "a, b").mkdir(parents=True)
+    (folder / "empty").mkdir()
     for name in odd:
-        (tmp_path / "a, b" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "a, b" / name).write_text("")
-    (tmp_path / "empty").mkdir()
-    files = HadoopFiles(shared_spark, str(tmp_path))
+        (folder / "a, b" / name).write_text("")
     assert set(files.names("a, b")) == odd
     assert files.names("empty") == files.names("missing") == []
+
+
+def test_a_file_is_replaced_as_a_whole(files: SmallFiles) -> None:
+    folder = Path(files.root.removeprefix("file:"))
+    assert files.read("helios/a.json") is None
+    for text in ('{"a": "ä"}\r\nline\n', "", "shorter"):
+        files.write("helios/a.json", text)
+        assert files.read("helios/a.json") == text
+        (folder / "helios/.a.json.crc").write_text("Spark's own")
+    files.write("helios/a.json", "the last")
+    assert [path.name for path in (folder / "helios").iterdir()] == ["a.json"], "no draft, no old checksum"
+    (folder / "helios/a.json").write_bytes(b"half a \xc3")
+    assert files.read("helios/a.json") == "half a \ufffd", "damaged, which whoever parses it says"
+    assert files.read("helios") is None, "a folder"
+
+
+def test_files_and_folders_are_deleted_and_renamed(files: SmallFiles) -> None:
+    folder = Path(files.root.removeprefix("file:"))
+    files.write("keys/base/3/part", "rows")
+    files.rename("keys/base/3", "keys/base/-1")
+    assert files.names("keys/base") == ["-1"]
+    (folder / "keys/.base.crc").write_text("")
+    files.delete("keys/base")
+    files.delete("keys/base")
+    assert files.names("keys") == []
+    files.write("offsets/0", "v1")
+    (folder / "offsets/.0.crc").write_text("")
+    files.delete("offsets/0")
+    assert files.names("offsets") == []
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("")
+    (folder / "link").symlink_to(elsewhere)
+    files.delete("link")
+    assert (elsewhere / "kept").exists(), "what a link leads to stays"
+
+
+def test_a_root_is_moved_to_an_empty_place_alone(files: SmallFiles, shared_spark: SparkSession) -> None:
+    files.write("helios/identity.json", "{}")
+    folder = Path(files.root.removeprefix("file:"))
+    to = small_files(shared_spark, f"file:{folder.parent}/new/place")
+    taken = small_files(shared_spark, f"file:{folder.parent}/taken")
+    taken.write("metadata", "another's")
+    with pytest.raises((OSError, Py4JJavaError)):
+        files.move(taken)
+    assert taken.read("metadata") == "another's"
+    Path(to.root.removeprefix("file:")).mkdir(parents=True)
+    files.move(to)
+    assert to.read("helios/identity.json") == "{}"
+    assert not folder.exists()
+
+
+def test_a_local_root_is_found_by_every_spelling(shared_spark: SparkSession, tmp_path: Path) -> None:
+    for location in (f"{tmp_path}/a", f"file:{tmp_path}/a", f"file://{tmp_path}/a/", f"file:{tmp_path}//a"):
+        files = small_files(shared_spark, location)
+        assert isinstance(files, LocalFiles)
+        assert files.root == HadoopFiles(shared_spark, location).root == f"file:{tmp_path}/a"
 
 
 def test_names_of_a_store_that_lists_in_an_array_of_its_own_class(shared_spark: SparkSession) -> None:

@@ -16,7 +16,7 @@ import pytest
 from helios.catalog.names import TableName
 from helios.errors import DeclarationError, EngineNeeded, InputError, RunError
 from helios.model.maintenance import Maintenance
-from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.checkpoint.small_files import small_files
 from helios.spark.maintenance import compact as compacting
 from helios.spark.maintenance import maintain
 from helios.spark.maintenance.compact import compact, off
@@ -451,7 +451,7 @@ def test_upkeep_between_batches(world: World) -> None:
 def test_upkeep_is_remembered_and_a_failure_does_not_stop_the_writer(world: World) -> None:
     table = make(world, "a.t")
     grow(world, "a.t", 3, rows=10)
-    notes = HadoopFiles(world.spark, str(world.folder / "checkpoint"))
+    notes = small_files(world.spark, str(world.folder / "checkpoint"))
     settings = Maintenance(expire=0.001, orphans=86400.0)
 
     def keeper(settings: Maintenance = settings) -> Maintainer:

@@ -18,115 +18,21 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypedDict
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
-from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import java_class
-from helios.spark.jvm.names import names_of
-from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
-from helios.spark.jvm.types.spark import JavaSparkSession
+from helios.spark.checkpoint.small_files import small_files
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 KEYS, FILES, AGAIN = "helios/keys", "helios/files", "helios/again.json"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", "helios/landed", "helios/lag", AGAIN)
-
-WHOLE_OBJECTS = ("s3a", "gs")
-"""Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
-
-
-class HadoopFiles:
-    """Small text files on any file system that Spark can write, through Hadoop.
-
-    Args:
-        spark: The session, whose conf has the file system's credentials.
-        root: The folder that all names are relative to.
-    """
-
-    def __init__(self, spark: SparkSession, root: str) -> None:
-        self._jvm = classes()
-        base = self._path(root)
-        session: JavaSparkSession = spark._jsparkSession
-        system = base.getFileSystem(session.sessionState().newHadoopConf())
-        # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
-        self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
-        self._whole_objects = system.getScheme() in WHOLE_OBJECTS
-        self.root = str(system.makeQualified(base).toString())
-
-    def _path(self, location: str) -> JavaPath:
-        path: JavaPath = self._jvm.org.apache.hadoop.fs.Path(location)
-        return path
-
-    def _at(self, name: str) -> JavaPath:
-        return self._path(f"{self.root}/{name}")
-
-    def read(self, name: str) -> str | None:
-        """The file's text; None when there is no such file."""
-        path = self._at(name)
-        if not self._fs.exists(path):  # asked first: an exception takes ten times as long to come here
-            return None
-        try:
-            stream = self._fs.open(path)
-        except Py4JJavaError as error:
-            if java_class(error) == "FileNotFoundException":
-                return None
-            raise
-        try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
-
-    def write(self, name: str, text: str) -> None:
-        """Replaces a file, so that no reader sees a half: a draft is written beside it, then renamed."""
-        target = self._at(name)
-        if self._whole_objects:
-            stream = self._fs.create(target, True)
-            stream.write(text.encode())
-            stream.close()
-            return
-        draft = self._at(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
-        stream = self._fs.create(draft, True)
-        stream.write(text.encode())
-        stream.close()
-        self._fs.delete(self._checksum(name), False)  # Spark's own, which would not fit any more
-        if not self._fs.rename(draft, target):
-            self._fs.delete(target, False)
-            self._fs.rename(draft, target)
-
-    def delete(self, name: str) -> None:
-        """Deletes a file or a folder, with the checksum that Spark may have left beside it."""
-        self._fs.delete(self._at(name), True)
-        self._fs.delete(self._checksum(name), False)
-
-    def rename(self, name: str, to: str) -> None:
-        """Renames a file or a folder; nothing may be at the new name."""
-        self._fs.rename(self._at(name), self._at(to))
-
-    def _checksum(self, name: str) -> JavaPath:
-        folder, _, base = name.rpartition("/")
-        return self._at(f"{folder}/.{base}.crc" if folder else f".{base}.crc")
-
-    def move(self, to: HadoopFiles) -> None:
-        """Renames the root to another one's, which must not exist or be empty."""
-        target = self._path(to.root)
-        self._fs.mkdirs(target.getParent())
-        self._fs.delete(target, False)
-        if not self._fs.rename(self._path(self.root), target):
-            raise CheckpointError(f"the checkpoint {self.root} cannot be moved to {to.root}.", fix="move it by hand.")
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder; none when it is missing."""
-        path = self._at(folder)
-        return names_of(self._fs.listStatus(path)) if self._fs.exists(path) else []
 
 
 @dataclass(frozen=True)
@@ -219,7 +125,7 @@ class Checkpoint:
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        self.files = HadoopFiles(spark, location)
+        self.files = small_files(spark, location)
         self.location = self.files.root
 
     # identity

@@ -10,10 +10,9 @@ import time
 import uuid
 from contextlib import suppress
 
-from py4j.protocol import Py4JError
-
 from helios.errors import LeaseError
 from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.jvm.death import NO_ANSWER
 from helios.table.lease import FILE, LEASE_SECONDS, RELEASED, Holder, alive, driven, parse, process_start
 
 
@@ -71,7 +70,7 @@ class Lease:
             self._thread.join()
             self._thread = None
         RELEASED.add(self.owner)
-        with suppress(Py4JError):
+        with suppress(*NO_ANSWER):
             holder = self._holder()
             if holder is not None and holder.get("owner") == self.owner:
                 self._files.delete(FILE)
@@ -83,7 +82,7 @@ class Lease:
                 if holder is None or holder.get("owner") != self.owner:
                     return  # the next batch's verify() says so
                 self._sign()
-            except Py4JError:
+            except NO_ANSWER:
                 continue  # the file system is away: the lease lasts for three more tries
 
     def _holder(self) -> Holder | None:

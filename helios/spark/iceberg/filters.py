@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.types.java import JavaObject, ScalaOption
 from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaSparkExpression
 
 
@@ -26,7 +27,9 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Ja
         predicates: Spark SQL, over the table's columns.
     """
     jvm = classes()
-    converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    converter, strategy = sources.SparkExpressionConverter, getattr(sources.v2, "DataSourceV2Strategy$")
+    translate = getattr(strategy, "MODULE$").translateFilterV2
     both = getattr(jvm.org.apache.iceberg.expressions.Expressions, "and")
     found: JavaExpression | None = None
     for predicate in predicates:
@@ -35,9 +38,15 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Ja
         except (AnalysisException, Py4JJavaError):
             continue  # it is refused where the rows are filtered, in the user's own words
         for conjunct in _conjuncts(resolved):
+            # As the converter's own convertToIcebergExpression, whose exceptions cost more than the rest.
+            translated: ScalaOption[JavaObject] = translate(conjunct)
+            if not translated.isDefined():
+                continue
             try:
-                converted = converter.convertToIcebergExpression(conjunct)
+                converted = jvm.org.apache.iceberg.spark.SparkV2Filters.convert(translated.get())
             except (IllegalArgumentException, Py4JJavaError):
+                continue
+            if converted is None:
                 continue
             found = converted if found is None else both(found, converted)
     return found

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
-from helios.spark.checkpoint.files import Checkpoint, HadoopFiles
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.small_files import small_files
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.spark.sinks.table import TableSink
 
@@ -43,5 +44,5 @@ class ReplayedUpsertState(UpsertState):
             base = last
         if base == last:
             self.files.delete(f"{self.folder}/base/{last - 1}")
-            from_, to = (HadoopFiles(spark, self.path(f"base/{n}")) for n in (last, last - 1))
+            from_, to = (small_files(spark, self.path(f"base/{n}")) for n in (last, last - 1))
             from_.move(to)

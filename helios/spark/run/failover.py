@@ -14,7 +14,7 @@ from helios.catalog.conf import replicas
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.plan.nodes import Plan
-from helios.spark.checkpoint.files import HadoopFiles
+from helios.spark.checkpoint.small_files import SmallFiles
 from helios.spark.iceberg import freshness
 from helios.spark.session import session as sessions
 
@@ -65,14 +65,14 @@ class Choice:
 
     # freshness marks in the checkpoint
 
-    def recall(self, files: HadoopFiles) -> None:
+    def recall(self, files: SmallFiles) -> None:
         """Restores the marks of earlier processes."""
         text = files.read(SEEN) if len(self) > 1 else None
         marks = json.loads(text) if text else {}
         for catalog in self._combinations[0]:
             freshness.FRESHNESS[catalog].restore(marks.get(catalog.name, {}))
 
-    def keep(self, files: HadoopFiles) -> None:
+    def keep(self, files: SmallFiles) -> None:
         """Stores the marks for later processes, if they changed."""
         if len(self) == 1:
             return

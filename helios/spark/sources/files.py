@@ -22,7 +22,8 @@ from helios.files.log import FileLog, Known, lines_of
 from helios.files.place import Place, same
 from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
-from helios.spark.checkpoint.files import HadoopFiles, StartEntry
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.checkpoint.small_files import small_files
 from helios.spark.native.batch import SmallBatch
 from helios.spark.native.inputs import SourceFiles
 from helios.spark.sources import file_rows, listing
@@ -204,7 +205,7 @@ class FilesReader(SpanSource):
         root, _, number = at.log.partition("/helios/files/")
         if at.log == self._our_log.location or not number.isdigit():
             return None
-        return FileLog(HadoopFiles(self.context.spark, root), root, int(number))
+        return FileLog(small_files(self.context.spark, root), root, int(number))
 
     def latest(self, after: Position) -> Position:
         """The end of the batch after a position; its files are in the log before Spark's log names it."""

@@ -144,7 +144,7 @@ class IcebergReader(SpanSource):
                 raise
             offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
             deltas = offsets.ahead(table, read, offset, newest)
-        self._observe(offset, deltas)
+        self._observe(table, offset, deltas)
         if self._rows_only and not any(delta.files for delta in deltas):
             return offset
         end = self._end(table, offset, deltas, newest)
@@ -202,19 +202,21 @@ class IcebergReader(SpanSource):
 
     # lag
 
-    def _observe(self, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
+    def _observe(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
         """Reports the lag at a look; a run that ends at what it found at its start lags behind what came since, too."""
         if self._until is None:
             self.context.observer.lagging(self.index, offsets.lag(deltas))
             return
         with suppress(HeliosError):  # what came since may be unreadable, which the next run says
-            self.context.observer.lagging(self.index, self.lag(offset.as_json()))
+            self.context.observer.lagging(self.index, self._lag(table, offset))
 
     @override
     def lag(self, at: Position) -> Lag:
-        table, read = self._table(), self.read_plan
-        newest = offsets.head(table, read.branch)
-        return offsets.lag(offsets.ahead(table, read, IcebergOffset.parse(at), newest) if newest is not None else [])
+        return self._lag(self._table(), IcebergOffset.parse(at))
+
+    def _lag(self, table: JavaTable, offset: IcebergOffset) -> Lag:
+        newest = offsets.head(table, self.read_plan.branch)
+        return offsets.lag(offsets.ahead(table, self.read_plan, offset, newest) if newest is not None else [])
 
     # spans
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 from pyspark.sql import DataFrame
@@ -118,6 +119,10 @@ class MicroBatchStream:
         return properties
 
     def capabilities(self) -> JavaSet[JavaObject]:
+        return self._capabilities
+
+    @cached_property
+    def _capabilities(self) -> JavaSet[JavaObject]:  # Spark asks six times in a run, and nine times for the mode
         found: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
         found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
         return found
@@ -146,6 +151,10 @@ class MicroBatchStream:
         return self._empty_array("metric.CustomTaskMetric")
 
     def columnarSupportMode(self) -> JavaObject:
+        return self._columnar_mode
+
+    @cached_property
+    def _columnar_mode(self) -> JavaObject:
         modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
         mode: JavaObject = modes.PARTITION_DEFINED if self._planner is not None else modes.UNSUPPORTED
         return mode

@@ -1,0 +1,220 @@
+"""Small text files of a checkpoint, each replaced as a whole: on a local disk by Python, on all else by Hadoop."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from typing_extensions import override
+
+from helios.errors import CheckpointError
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import java_class
+from helios.spark.jvm.names import names_of
+from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
+from helios.spark.jvm.types.spark import JavaSparkSession
+
+LOCAL = "file:/"
+WHOLE_OBJECTS = ("s3a", "gs")
+"""Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
+
+
+class SmallFiles(Protocol):
+    """Small text files under a folder.
+
+    Attributes:
+        root: The folder, as a URI.
+    """
+
+    root: str
+
+    def read(self, name: str) -> str | None:
+        """The file's text; None when there is no such file."""
+        ...
+
+    def write(self, name: str, text: str) -> None:
+        """Replaces a file, so that no reader sees a half."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Deletes a file or a folder, with the checksum that Spark may have left beside it."""
+        ...
+
+    def rename(self, name: str, to: str) -> None:
+        """Renames a file or a folder; nothing may be at the new name."""
+        ...
+
+    def move(self, to: SmallFiles) -> None:
+        """Renames the root to another one's, which must not exist or be empty."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none when it is missing."""
+        ...
+
+
+def small_files(spark: SparkSession, location: str) -> SmallFiles:
+    """The files under a location: a path of Hadoop's, in its default file system where it names none."""
+    if os.name == "posix" and location.startswith(LOCAL):
+        return LocalFiles(location)
+    found = HadoopFiles(spark, location)
+    return LocalFiles(found.root) if os.name == "posix" and found.root.startswith(LOCAL) else found
+
+
+def checksum(name: str) -> str:
+    """Where Hadoop's local file system has the checksum of a file."""
+    folder, _, base = name.rpartition("/")
+    return f"{folder}/.{base}.crc" if folder else f".{base}.crc"
+
+
+def immovable(files: SmallFiles, to: SmallFiles) -> CheckpointError:
+    return CheckpointError(f"the checkpoint {files.root} cannot be moved to {to.root}.", fix="move it by hand.")
+
+
+class LocalFiles(SmallFiles):
+    """Small text files on a local disk, where Hadoop would start a process for the permissions of each.
+
+    Args:
+        root: The folder, as a URI: as in a path of Hadoop's, nothing in it is escaped.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._folder = Path("/" + root.removeprefix(LOCAL).lstrip("/"))
+        self.root = f"file:{self._folder}"
+
+    @override
+    def read(self, name: str) -> str | None:
+        try:
+            return (self._folder / name).read_bytes().decode(errors="replace")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+
+    @override
+    def write(self, name: str, text: str) -> None:
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            draft.write_bytes(text.encode())
+            # Spark's own, which would not fit any more.
+            (self._folder / checksum(name)).unlink(missing_ok=True)
+            draft.replace(target)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    @override
+    def delete(self, name: str) -> None:
+        path = self._folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        (self._folder / checksum(name)).unlink(missing_ok=True)
+
+    @override
+    def rename(self, name: str, to: str) -> None:
+        (self._folder / name).rename(self._folder / to)
+
+    @override
+    def move(self, to: SmallFiles) -> None:
+        if not isinstance(to, LocalFiles):
+            raise immovable(self, to)
+        target = to._folder
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rmdir()
+        shutil.move(self._folder, target)
+
+    @override
+    def names(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._folder / folder)
+        except FileNotFoundError:
+            return []
+
+
+class HadoopFiles(SmallFiles):
+    """Small text files on any file system that Spark can write, through Hadoop.
+
+    Args:
+        spark: The session, whose conf has the file system's credentials.
+        root: The folder that all names are relative to.
+    """
+
+    def __init__(self, spark: SparkSession, root: str) -> None:
+        self._jvm = classes()
+        base = self._path(root)
+        session: JavaSparkSession = spark._jsparkSession
+        system = base.getFileSystem(session.sessionState().newHadoopConf())
+        # A local file and its checksum are two renames; a kill between them makes it unreadable: no checksums here.
+        self._fs: JavaFileSystem = system.getRawFileSystem() if system.getScheme() == "file" else system
+        self._whole_objects = system.getScheme() in WHOLE_OBJECTS
+        self.root = str(self._fs.makeQualified(base).toString())
+
+    def _path(self, location: str) -> JavaPath:
+        path: JavaPath = self._jvm.org.apache.hadoop.fs.Path(location)
+        return path
+
+    def _at(self, name: str) -> JavaPath:
+        return self._path(f"{self.root}/{name}")
+
+    @override
+    def read(self, name: str) -> str | None:
+        path = self._at(name)
+        if not self._fs.exists(path):  # asked first: an exception takes ten times as long to come here
+            return None
+        try:
+            stream = self._fs.open(path)
+        except Py4JJavaError as error:
+            if java_class(error) == "FileNotFoundException":
+                return None
+            raise
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    @override
+    def write(self, name: str, text: str) -> None:
+        target = self._at(name)
+        if self._whole_objects:
+            stream = self._fs.create(target, True)
+            stream.write(text.encode())
+            stream.close()
+            return
+        draft = self._at(f"{name}.{uuid.uuid4().hex[:8]}.tmp")
+        stream = self._fs.create(draft, True)
+        stream.write(text.encode())
+        stream.close()
+        self._fs.delete(self._at(checksum(name)), False)  # Spark's own, which would not fit any more
+        if not self._fs.rename(draft, target):
+            self._fs.delete(target, False)
+            self._fs.rename(draft, target)
+
+    @override
+    def delete(self, name: str) -> None:
+        self._fs.delete(self._at(name), True)
+        self._fs.delete(self._at(checksum(name)), False)
+
+    @override
+    def rename(self, name: str, to: str) -> None:
+        self._fs.rename(self._at(name), self._at(to))
+
+    @override
+    def move(self, to: SmallFiles) -> None:
+        target = self._path(to.root)
+        self._fs.mkdirs(target.getParent())
+        self._fs.delete(target, False)
+        if not self._fs.rename(self._path(self.root), target):
+            raise immovable(self, to)
+
+    @override
+    def names(self, folder: str) -> list[str]:
+        path = self._at(folder)
+        return names_of(self._fs.listStatus(path)) if self._fs.exists(path) else []
