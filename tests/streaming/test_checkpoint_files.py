@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from helios.errors import LeaseError
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.small_files import HadoopFiles, LocalFiles, SmallFiles, small_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.names import names_of
@@ -89,6 +94,38 @@ def test_a_local_root_is_found_by_every_spelling(shared_spark: SparkSession, tmp
         files = small_files(shared_spark, location)
         assert isinstance(files, LocalFiles)
         assert files.root == HadoopFiles(shared_spark, location).root == f"file:{tmp_path}/a"
+
+
+def test_one_of_several_drivers_that_start_at_once_has_the_lease(shared_spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(10):
+        leases = [Lease(Checkpoint(shared_spark, f"file:{tmp_path}/{number}")) for _ in range(4)]
+        start = Barrier(len(leases))
+
+        def take(lease: Lease, start: Barrier = start) -> Lease | None:
+            start.wait()
+            try:
+                lease.acquire()
+            except LeaseError:
+                return None
+            return lease
+
+        with ThreadPoolExecutor(len(leases)) as threads:
+            held = [lease for lease in threads.map(take, leases) if lease is not None]
+        assert len(held) == 1
+        held[0].verify()
+        held[0].release()
+        leases[0].acquire()
+        leases[0].release()
+
+
+def test_a_folder_that_somebody_has_locked_is_waited_for_and_then_not(tmp_path: Path) -> None:
+    files = LocalFiles(f"file:{tmp_path}")
+    with files.locked() as first:
+        assert first
+        with files.locked() as second:
+            assert not second
+    with files.locked() as third:
+        assert third
 
 
 def test_names_of_a_store_that_lists_in_an_array_of_its_own_class(shared_spark: SparkSession) -> None:

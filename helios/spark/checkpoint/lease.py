@@ -42,12 +42,14 @@ class Lease:
         Raises:
             LeaseError: Another driver is alive on the checkpoint.
         """
-        holder = self._holder()
-        if holder is not None and alive(holder):
-            raise driven(self._location, holder)
-        self._sign()
-        # Two drivers that start at once both sign; the one whose signature stays is the holder.
-        time.sleep(0.05)
+        with self._files.locked() as alone:
+            holder = self._holder()
+            if holder is not None and alive(holder):
+                raise driven(self._location, holder)
+            self._sign()
+        if not alone:
+            # Two drivers that start at once both sign; the one whose signature stays is the holder.
+            time.sleep(0.05)
         self.verify()
         self._thread = threading.Thread(target=self._renew, name="helios-lease", daemon=True)
         self._thread.start()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import time
 import uuid
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -19,9 +23,13 @@ from helios.spark.jvm.names import names_of
 from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 
-LOCAL = "file:/"
+LOCAL = re.compile(r"file:(?=/(?!/)|///)")
+"""How a URI of the local file system begins; one with a host is Hadoop's."""
 WHOLE_OBJECTS = ("s3a", "gs")
 """Stores where a file appears when it is closed, whole and in the place of an older one; their renames copy."""
+
+LOCK_SECONDS = 1.0
+"""How long a process that is stopped with the lock keeps others waiting."""
 
 
 class SmallFiles(Protocol):
@@ -57,13 +65,21 @@ class SmallFiles(Protocol):
         """The names in a folder; none when it is missing."""
         ...
 
+    def locked(self) -> AbstractContextManager[bool]:
+        """Keeps other processes out of the same block, where the file system can; tells whether it does."""
+        ...
+
 
 def small_files(spark: SparkSession, location: str) -> SmallFiles:
     """The files under a location: a path of Hadoop's, in its default file system where it names none."""
-    if os.name == "posix" and location.startswith(LOCAL):
+    if _is_local(location):
         return LocalFiles(location)
     found = HadoopFiles(spark, location)
-    return LocalFiles(found.root) if os.name == "posix" and found.root.startswith(LOCAL) else found
+    return LocalFiles(found.root) if _is_local(found.root) else found
+
+
+def _is_local(location: str) -> bool:
+    return os.name == "posix" and LOCAL.match(location) is not None
 
 
 def checksum(name: str) -> str:
@@ -84,7 +100,7 @@ class LocalFiles(SmallFiles):
     """
 
     def __init__(self, root: str) -> None:
-        self._folder = Path("/" + root.removeprefix(LOCAL).lstrip("/"))
+        self._folder = Path("/" + root.removeprefix("file:").lstrip("/"))
         self.root = f"file:{self._folder}"
 
     @override
@@ -137,6 +153,34 @@ class LocalFiles(SmallFiles):
             return os.listdir(self._folder / folder)
         except FileNotFoundError:
             return []
+
+    @override
+    @contextmanager
+    def locked(self) -> Generator[bool, None, None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        held = os.open(self._folder, os.O_RDONLY)
+        try:
+            yield _lock(held)
+        finally:
+            os.close(held)  # which unlocks it
+
+
+def _lock(folder: int) -> bool:
+    """Locks an open folder; False where its file system locks none, or where somebody holds it for too long."""
+    import fcntl  # which is not on Windows
+
+    limit = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > limit:
+                return False
+            time.sleep(0.005)
+        except OSError:  # NFS locks no folder
+            return False
+        else:
+            return True
 
 
 class HadoopFiles(SmallFiles):
@@ -218,3 +262,8 @@ class HadoopFiles(SmallFiles):
     def names(self, folder: str) -> list[str]:
         path = self._at(folder)
         return names_of(self._fs.listStatus(path)) if self._fs.exists(path) else []
+
+    @override
+    @contextmanager
+    def locked(self) -> Generator[bool, None, None]:
+        yield False

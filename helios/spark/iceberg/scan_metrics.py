@@ -15,7 +15,7 @@ from helios.spark.iceberg import partitions
 from helios.spark.jvm.types.spark import (
     JavaAdaptiveSparkPlanExec,
     JavaBatchScanExec,
-    JavaCommandResultExec,
+    JavaCommandResult,
     JavaDataset,
     JavaInMemoryTableScanExec,
     JavaQueryStageExec,
@@ -110,7 +110,9 @@ def record_command(dataset: JavaDataset) -> None:
     collected = _COLLECTED.get()
     if collected is None:
         return
-    for scan in _scans(dataset.queryExecution().executedPlan()):
+    # The plan that has run: executedPlan() would optimize and plan anew, the rows that the command returned.
+    result = cast("JavaCommandResult", dataset.queryExecution().commandExecuted())
+    for scan in _scans(result.commandPhysicalPlan()):
         if str(scan.table().name()) not in collected.tables:
             continue
         reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
@@ -124,8 +126,6 @@ def _scans(node: JavaSparkPlan) -> Iterator[JavaBatchScanExec]:
     name = str(node.getClass().getSimpleName())
     if name == "BatchScanExec":
         yield cast("JavaBatchScanExec", node)
-    elif name == "CommandResultExec":
-        yield from _scans(cast("JavaCommandResultExec", node).commandPhysicalPlan())
     elif name == "AdaptiveSparkPlanExec":
         yield from _scans(cast("JavaAdaptiveSparkPlanExec", node).executedPlan())
     elif name.endswith("QueryStageExec"):

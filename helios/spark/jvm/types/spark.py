@@ -197,6 +197,9 @@ class JavaQueryExecution(JavaObject, Protocol):
     def withCachedData(self) -> JavaLogicalPlan:
         """The plan, in which what is persisted is a leaf."""
 
+    def commandExecuted(self) -> JavaLogicalPlan:
+        """The plan; of a command, which this runs if nothing has, a `CommandResult`."""
+
     def executedPlan(self) -> JavaSparkPlan: ...
 
 
@@ -253,8 +256,8 @@ class JavaBatchScanExec(JavaSparkPlan, Protocol):
     def scan(self) -> JavaConnectorScan: ...
 
 
-class JavaCommandResultExec(JavaSparkPlan, Protocol):
-    """An `org.apache.spark.sql.execution.CommandResultExec`."""
+class JavaCommandResult(JavaLogicalPlan, Protocol):
+    """An `org.apache.spark.sql.catalyst.plans.logical.CommandResult`."""
 
     def commandPhysicalPlan(self) -> JavaSparkPlan: ...
 
