@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from helios.errors import LeaseError, Origin, RunError
 from helios.table.readers import text_in
@@ -35,10 +35,21 @@ class Holder(TypedDict, total=False):
 def parse(text: str | None) -> Holder | None:
     """The holder that a lease's file names; None without one."""
     try:
-        holder: Holder | None = json.loads(text) if text else None
-        return holder
-    except ValueError:
+        found = json.loads(text) if text else None
+        return _holder(found) if isinstance(found, dict) else None
+    except (KeyError, TypeError, ValueError):
         return None  # a half-written lease of a dead driver on a file system without atomic rename
+
+
+def _holder(found: dict[str, Any]) -> Holder:
+    started, renewed = found.get("started"), float(found.get("renewed", 0))
+    return {
+        "owner": str(found["owner"]),
+        "host": str(found["host"]),
+        "pid": int(found["pid"]),
+        "started": str(started) if started is not None else None,
+        "renewed": renewed,
+    }
 
 
 def alive(holder: Holder) -> bool:

@@ -90,7 +90,9 @@ def test_a_root_is_moved_to_an_empty_place_alone(files: SmallFiles, shared_spark
 
 
 def test_a_local_root_is_found_by_every_spelling(shared_spark: SparkSession, tmp_path: Path) -> None:
-    for location in (f"{tmp_path}/a", f"file:{tmp_path}/a", f"file://{tmp_path}/a/", f"file:{tmp_path}//a"):
+    (tmp_path / "link").symlink_to("/")
+    folded = f"file:{tmp_path}/link/../a"  # of the path alone, whatever a link leads to
+    for location in (f"{tmp_path}/a", f"file:{tmp_path}/a", f"file://{tmp_path}/a/", f"file:{tmp_path}//a", folded):
         files = small_files(shared_spark, location)
         assert isinstance(files, LocalFiles)
         assert files.root == HadoopFiles(shared_spark, location).root == f"file:{tmp_path}/a"

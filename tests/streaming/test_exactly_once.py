@@ -351,6 +351,22 @@ def test_a_start_that_died_before_its_claim_goes_on(world: Any) -> None:
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.parametrize("damage", ["lost", "half"])
+def test_a_checkpoint_without_its_identity_is_refused_and_resumed(world: Any, copy: Pipeline, damage: str) -> None:
+    folder = world.checkpoint(copy) / "helios"
+    if damage == "lost":  # as when a folder is deleted under a running stream, and Spark makes its own files again
+        shutil.rmtree(folder)
+    else:
+        (folder / "identity.json").write_text('{"v": 1, "id"')
+    world.fill("a.s", [20])
+    with pytest.raises(CheckpointError, match=r"no Helios identity|cannot be read"):
+        world.run(copy)
+    world.run(copy, new_checkpoint=True)
+    world.fill("a.s", [21])
+    world.run(copy)
+    assert world.ids("a.t") == list(range(22))
+
+
 def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
     from helios import Files, aggregate
 

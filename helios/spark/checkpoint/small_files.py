@@ -100,7 +100,8 @@ class LocalFiles(SmallFiles):
     """
 
     def __init__(self, root: str) -> None:
-        self._folder = Path("/" + root.removeprefix("file:").lstrip("/"))
+        # As Hadoop's Path folds "..", and not as a symbolic link would have it: Spark's files are there, too.
+        self._folder = Path(os.path.normpath("/" + root.removeprefix("file:").lstrip("/")))
         self.root = f"file:{self._folder}"
 
     @override

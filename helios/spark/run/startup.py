@@ -386,7 +386,8 @@ class StartupValidator:
         state = self.context.upsert_state(self.plan.write.table, self.branch)
         if old is not None and old.aside:
             state.forget(old.batch)
-        identity = self.checkpoint.identity()
+        # Without a record the progress may be another program's.
+        identity = self._identity(lenient=old is not None)
         if identity is None or old is None or identity.id == old.checkpoint:
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
         self.checkpoint.rewind()

@@ -58,3 +58,12 @@ def test_what_cannot_be_read_is_left_to_spark(tmp_path: Path, monkeypatch: pytes
     sign(tmp_path, MINE)
     monkeypatch.setattr(lease, "RELEASED", {"a"})
     assert lease.second_driver(str(tmp_path), {}) is None
+
+
+@pytest.mark.parametrize("text", [None, "", "null", "[]", "3", '"x"', "{}", '{"owner": "a"}', '{"host": 1}'])
+def test_what_is_no_lease_names_no_holder(text: str | None) -> None:
+    assert lease.parse(text) is None
+
+
+def test_a_lease_names_its_holder() -> None:
+    assert lease.parse(json.dumps({**MINE, "renewed": 3})) == {**MINE, "renewed": 3.0}
