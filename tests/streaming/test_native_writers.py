@@ -58,8 +58,9 @@ def by_pyarrow(random: Random, rows: pa.Table, path: Path) -> None:
 
 def by_pandas(random: Random, rows: pa.Table, path: Path) -> None:
     # Its own types have no null of a number: an int column with one becomes a double.
-    frame = rows.to_pandas(types_mapper=pd.ArrowDtype) if random.random() < 0.8 else rows.to_pandas()
-    frame.to_parquet(path, index=random.choice((None, False)), compression=random.choice((None, "snappy", "brotli")))
+    frame = rows.to_pandas(types_mapper=pd.ArrowDtype) if random.random() < 0.9 else rows.to_pandas()
+    compression = "brotli" if random.random() < 0.1 else random.choice((None, "snappy", "zstd"))
+    frame.to_parquet(path, index=random.choice((None, False)), compression=compression)
 
 
 def by_polars(random: Random, rows: pa.Table, path: Path) -> None:
