@@ -143,8 +143,8 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.location} holds a stream's progress but no Helios identity: it is another program's, or its "
                 "helios/ folder was lost.",
-                fix="restore helios/identity.json from a backup, or give another .checkpoint(location). Where the target "
-                "has the pipeline's record, `helios run --new-checkpoint` resumes at its position.",
+                fix="restore helios/identity.json from a backup, or give another .checkpoint(location). Where the "
+                "target has the pipeline's record, `helios run --new-checkpoint` resumes at its position.",
             )
         return None
 
