@@ -89,7 +89,13 @@ def _compared(node: Node, schema: Schema) -> BooleanExpression:
     if type(left).__name__ != "Column":
         kind, left, right = _SWAPPED.get(kind, kind), right, left
     name, column = _column(left, schema)
-    return _make(_COMPARISONS[kind], name, _value(right, column))
+    compared = _make(_COMPARISONS[kind], name, _value(right, column))
+    if type(column).__name__ not in ("FloatType", "DoubleType"):
+        return compared
+    # NaN is Spark's largest number, and in no bound.
+    if kind in ("GT", "GTE"):
+        return _make("Or", compared, _make("IsNaN", name))
+    return _make("And", compared, _make("NotNaN", name)) if kind in ("LT", "LTE") else compared
 
 
 def _between(node: Node, schema: Schema) -> BooleanExpression:

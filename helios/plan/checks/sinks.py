@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
@@ -19,7 +19,9 @@ from helios.model.source import CHANGE_COLUMNS
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
 from helios.plan.typing.infer import condition_problems, typed
+from helios.plan.typing.rules import safe_kind_of
 from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.scope import Scope
 from helios.plan.typing.types import UNKNOWN, wider
 
 NESTED = ("map", "array", "struct", "variant")
@@ -227,7 +229,9 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     problems: list[HeliosError] = []
     mode = sink.mode
     if mode.filter is not None:
-        problems += condition_problems(mode.filter, label(mode.call, mode.filter), table, sink.origin)
+        named = label(mode.call, mode.filter)
+        found = condition_problems(mode.filter, named, table, sink.origin)
+        problems += found or _floating(mode.filter, named, table, sink.origin)
     if mode.query:
         problems += merge_problems(mode.query, stream, table, sink.origin)
     for name, condition in sink.audits:
@@ -235,6 +239,22 @@ def table_problems(sink: IcebergSink, stream: Schema | None, table: Schema | Non
     for text in sink.sort:
         problems += _sort(sink, text, table)
     return problems
+
+
+def _floating(condition: str, named: str, table: Schema | None, where: Origin | None) -> list[HeliosError]:
+    from sqlglot import exp
+
+    columns = parse(condition, named, where).find_all(exp.Column)
+    kinds = {column.sql("spark"): safe_kind_of(column, Scope(table)).name for column in columns}
+    for column, kind in kinds.items():
+        if kind in ("float", "double"):
+            what = (
+                f"{named}: {column} is a {kind}, and Iceberg replaces rows by bounds that know neither NaN nor the sign "
+                "of zero: some rows would stay beside the new ones."
+            )
+            fix = "name the rows by a column of another type, or replace their partitions with overwrite_partitions()."
+            return [DeclarationError(what, where=where, fix=fix)]
+    return []
 
 
 def _sort(sink: IcebergSink, text: str, table: Schema | None) -> list[HeliosError]:

@@ -1,4 +1,8 @@
-"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot hold a matching row."""
+"""Spark SQL predicates as Iceberg expressions, by which a scan leaves out files that cannot hold a matching row.
+
+Spark has NaN for the largest number, and -0.0 for the same as 0.0. Iceberg's bounds of files and row groups leave NaN
+out, and have -0.0 below 0.0, so a predicate over such numbers asks Iceberg for both.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,21 @@ from typing import cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
 
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.types.files import JavaExpression
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.files import JavaExpression, JavaJunction, JavaPredicate
+from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable
 from helios.spark.jvm.types.java import JavaObject, ScalaOption
 from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaSparkExpression
 
+FLOATING = (FloatType, DoubleType)
 
-def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> JavaExpression | None:
+
+def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:
     """The Iceberg expression of predicates; None when Iceberg can use none of them.
 
     Spark resolves and simplifies them, and translates each of their conjuncts as it does for its own reads; a conjunct
@@ -23,7 +33,8 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Ja
 
     Args:
         spark: The session.
-        table: The table's name as Spark parses it.
+        table: The table.
+        name: Its name as Spark parses it.
         predicates: Spark SQL, over the table's columns.
     """
     jvm = classes()
@@ -34,7 +45,7 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Ja
     found: JavaExpression | None = None
     for predicate in predicates:
         try:
-            resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, table, predicate)
+            resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, name, predicate)
         except (AnalysisException, Py4JJavaError):
             continue  # it is refused where the rows are filtered, in the user's own words
         for conjunct in _conjuncts(resolved):
@@ -48,8 +59,64 @@ def expression(spark: SparkSession, table: str, predicates: Iterable[str]) -> Ja
                 continue
             if converted is None:
                 continue
-            found = converted if found is None else both(found, converted)
+            meant = _by_sparks_order(
+                jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema()
+            )
+            found = meant if found is None else both(found, meant)
     return found
+
+
+def without_pushed_floats(df: DataFrame) -> DataFrame:
+    """The rows of a table, of whose predicates Spark pushes none over a floating-point column into the scan.
+
+    Spark hands predicates to Iceberg as they are. `nanvl(x, x)` is x, and Iceberg has no form of it.
+    """
+    columns = {field: _opaque(F.col(quoted(field.name)), field.dataType) for field in df.schema}
+    if all(column is None for column in columns.values()):
+        return df
+    return df.select(
+        *(
+            F.col(quoted(field.name)) if column is None else column.alias(field.name, metadata=field.metadata)
+            for field, column in columns.items()
+        )
+    )
+
+
+def _opaque(column: Column, kind: DataType) -> Column | None:
+    """A column of the same values that Iceberg has no form of; None where it holds no floating-point numbers."""
+    if isinstance(kind, FLOATING):
+        return F.nanvl(column, column)
+    if not isinstance(kind, StructType):
+        return None
+    # Of a field that cannot be null, `withField` makes one that can.
+    fields = {f.name: _opaque(column.getField(f.name), f.dataType) for f in kind if f.nullable}
+    changed = {name: made for name, made in fields.items() if made is not None}
+    for name, made in changed.items():
+        column = column.withField(quoted(name), made)
+    return column if changed else None
+
+
+def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpression:
+    """An expression without NOT, widened to what meets it in Spark's order of floating-point numbers."""
+    make, kind = classes().org.apache.iceberg.expressions.Expressions, str(expression.op())
+    if kind in ("AND", "OR"):
+        both = cast("JavaJunction", expression)
+        return getattr(make, kind.lower())(  # type: ignore[no-any-return]
+            _by_sparks_order(both.left(), schema), _by_sparks_order(both.right(), schema)
+        )
+    if kind not in ("GT", "GT_EQ", "LT_EQ", "EQ", "IN"):  # of the others Iceberg's order keeps no less
+        return expression
+    predicate = cast("JavaPredicate", expression)
+    name = str(predicate.ref().name())
+    if str(schema.findField(name).type()) not in ("float", "double"):
+        return expression
+    values = [float(one.value()) for one in (predicate.literals() if kind == "IN" else [predicate.literal()])]
+    found = expression
+    if kind != "GT" and 0.0 in values:
+        again = {"GT_EQ": make.greaterThanOrEqual, "LT_EQ": make.lessThanOrEqual}.get(kind, make.equal)
+        for zero in (-0.0, 0.0):
+            found = getattr(make, "or")(found, again(name, zero))
+    return getattr(make, "or")(found, make.isNaN(name)) if kind in ("GT", "GT_EQ") else found
 
 
 def _conjuncts(expression: JavaSparkExpression) -> Sequence[JavaSparkExpression]:

@@ -133,5 +133,5 @@ class SnapshotReader:
         schema = int(table.schema().schemaId())
         if self.predicates and (self._resolved is None or self._resolved[0] != schema):
             assert self.read.table is not None
-            self._resolved = schema, filters.expression(self.spark, self.read.table.sql, self.predicates)
+            self._resolved = schema, filters.expression(self.spark, table, self.read.table.sql, self.predicates)
         return self._resolved[1] if self._resolved is not None else None

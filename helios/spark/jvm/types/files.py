@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, SupportsFloat
 
 from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaMap, JavaObject
 
@@ -12,6 +12,38 @@ if TYPE_CHECKING:
 
 class JavaExpression(JavaObject, Protocol):
     """An `org.apache.iceberg.expressions.Expression`."""
+
+    def op(self) -> JavaEnum: ...
+
+
+class JavaJunction(JavaExpression, Protocol):
+    """An `org.apache.iceberg.expressions.And` or `Or`."""
+
+    def left(self) -> JavaExpression: ...
+
+    def right(self) -> JavaExpression: ...
+
+
+class JavaPredicate(JavaExpression, Protocol):
+    """An `org.apache.iceberg.expressions.UnboundPredicate`."""
+
+    def ref(self) -> JavaReference: ...
+
+    def literal(self) -> JavaLiteral: ...
+
+    def literals(self) -> JavaList[JavaLiteral]: ...
+
+
+class JavaReference(JavaObject, Protocol):
+    """An `org.apache.iceberg.expressions.NamedReference`."""
+
+    def name(self) -> str: ...
+
+
+class JavaLiteral(JavaObject, Protocol):
+    """An `org.apache.iceberg.expressions.Literal`."""
+
+    def value(self) -> SupportsFloat: ...
 
 
 class JavaContentFile(JavaObject, Protocol):
