@@ -143,6 +143,10 @@ PROMISES = (
         ),
     ),
     Promise(
+        "A predicate over floats finds NaN and both zeros, whatever bounds files have.",
+        of(f"{STREAMING}/test_float_bounds.py", "test_files_of_one_commit_after_another"),
+    ),
+    Promise(
         "A target that lost a batch is told whatever has happened since, and tables of other writers go on.",
         of(
             f"{STREAMING}/test_rollbacks.py",
