@@ -9,7 +9,7 @@ from helios.table.positions import Lag
 
 if TYPE_CHECKING:
     from helios.spark.iceberg.scan_metrics import ScanMetrics
-    from helios.spark.maintenance.maintain import Upkeep
+    from helios.spark.maintenance.upkeep import Upkeep
 
 
 class Observer(Protocol):

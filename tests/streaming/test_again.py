@@ -11,7 +11,7 @@ import pytest
 from helios import Memory, Pipeline, aggregate, dedupe, expect, join, select, sql, step, union, where, with_columns
 from helios.errors import HeliosError, InputError, LedgerError
 from helios.spark.iceberg.freshness import StaleReplica
-from helios.spark.maintenance.maintain import Maintainer
+from helios.spark.maintenance.upkeep import Maintainer
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Staged
 from helios.spark.sinks.quarantine import QuarantineSink

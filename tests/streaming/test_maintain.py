@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlparse
 
 import pytest
 
@@ -20,7 +22,7 @@ from helios.spark.checkpoint.small_files import small_files
 from helios.spark.maintenance import compact as compacting
 from helios.spark.maintenance import maintain
 from helios.spark.maintenance.compact import compact, off
-from helios.spark.maintenance.maintain import Maintainer
+from helios.spark.maintenance.upkeep import Maintainer
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
 from helios.table.refs import new, old, rollback
@@ -333,6 +335,44 @@ def test_an_expiry_without_a_jvm_leaves_readers_their_place(world: World, monkey
     assert parents[0][0] is not None, "Iceberg keeps the parents of snapshots whose parents expire, and so do we"
     world.run(pipeline)
     assert world.ids("a.copy") == list(range(30))
+
+
+def reachable(world: World, table: str) -> set[str]:
+    """The data files, manifests and manifest lists that some snapshot names."""
+    loaded = world.load(table).iceberg
+    found: set[str] = set()
+    for snapshot in loaded.snapshots():
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(loaded.io):
+            found.add(manifest.manifest_path)
+            found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(loaded.io)}
+    return {urlparse(path).path for path in found}
+
+
+def on_disk(world: World, table: str) -> set[str]:
+    """The same files, and those that no snapshot names, which are there."""
+    folder = Path(urlparse(world.load(table).iceberg.location()).path)
+    found = (path for path in folder.rglob("*") if path.suffix in (".parquet", ".avro", ".puffin"))
+    return {str(path) for path in found if not path.name.startswith(".")}
+
+
+@pytest.mark.parametrize("on_driver", [True, False], ids=["on the driver", "by Spark"])
+def test_an_expiry_deletes_the_files_that_only_its_snapshots_named(world: World, on_driver: bool) -> None:
+    table = make(world, "a.t")
+    grow(world, "a.t", 3, rows=10)
+    world.sql("ALTER TABLE local.a.t CREATE TAG kept")
+    world.sql("DELETE FROM local.a.t WHERE id = 5")
+    world.compact("a.t")
+    grow(world, "a.t", 2, rows=10)
+    world.sql("ALTER TABLE local.a.t CREATE BRANCH other")
+    world.sql("INSERT INTO local.a.t.branch_other SELECT * FROM local.a.t LIMIT 3")
+    rows, before = world.rows("a.t"), on_disk(world, "a.t")
+    plan = planned_among(world.load("a.t"), FAR, 1, (), ())
+    done = maintain.expire(world.spark, table, plan, on_driver=on_driver)
+    assert done.snapshots == tuple(one.id for one in plan.snapshots) != ()
+    assert on_disk(world, "a.t") == reachable(world, "a.t") < before
+    assert world.rows("a.t") == rows
+    assert world.sql("SELECT count(*) AS n FROM local.a.t VERSION AS OF 'kept'")[0].n == 30
 
 
 def test_an_expiry_that_iceberg_would_widen_is_refused(world: World) -> None:

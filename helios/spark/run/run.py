@@ -22,7 +22,7 @@ from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.run.backoff import Outage, unavailable_service
 from helios.spark.run.failover import Choice
 from helios.spark.run.job import Stopped, StreamingQuery

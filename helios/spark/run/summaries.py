@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 
 
 def summary(upkeep: Upkeep) -> str:
@@ -20,7 +20,10 @@ SUMMARIES: dict[str, Callable[[Any], str]] = {
         + (f", {done.deletes} delete files" if done.deletes else "")
         + (f"; gave up: {done.gave_up}" if done.gave_up else "")
     ),
-    "expire": lambda done: f"expired {len(done.snapshots)} snapshots and {done.data_files} data files",
+    "expire": lambda done: (
+        f"expired {len(done.snapshots)} snapshots"
+        + (f" and {done.data_files} data files" if done.data_files is not None else "")
+    ),
     "orphans": lambda done: f"deleted {len(done.files)} orphan files",
 }
 """The summary of each kind of maintenance."""

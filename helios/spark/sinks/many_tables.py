@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from helios.catalog.names import TableName
 from helios.spark.iceberg import tables
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from helios.model.kafka_sink import KafkaSink
 from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
 from helios.model.source import POSITION
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks import kafka_output
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit

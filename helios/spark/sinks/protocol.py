@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.options import Commit
 from helios.spark.steps.build import Built
 from helios.table.ledger import Record

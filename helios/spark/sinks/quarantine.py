@@ -21,7 +21,7 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.maintain import Upkeep
+from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger

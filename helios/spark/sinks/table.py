@@ -18,7 +18,7 @@ from helios.spark.iceberg.failures import is_outage
 from helios.spark.iceberg.file_failures import file_of
 from helios.spark.iceberg.history import growth
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.maintain import Maintainer, Upkeep
+from helios.spark.maintenance.upkeep import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, ledger_of

@@ -1,0 +1,189 @@
+"""Maintenance of a target between its writer's own batches, so that the two cannot conflict."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from helios.catalog.names import TableName, file_name
+from helios.catalog.spec import Catalog
+from helios.errors import HeliosError
+from helios.model.maintenance import Maintenance
+from helios.spark.maintenance.compact import Compaction, compact, head_of, opened, target_size
+from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
+from helios.table.maintenance import planned_among
+from helios.table.readers import warehouses
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+EXPIRE_EVERY = 3600.0
+"""Seconds between two expiries of a running pipeline; a tenth of the age when that is less."""
+ORPHANS_EVERY = 86400.0
+"""Seconds between two searches for orphan files, which list the table's whole folder."""
+AFTER_FAILURE = 600.0
+"""Seconds before a failed task is retried."""
+MOST_BYTES = 4 << 30
+"""About how many bytes one compaction between two batches reads: the writer waits for it."""
+SMALL_HISTORY, FEW_FILES = 2_000, 100_000
+"""Snapshots and data files up to which an expiry finds its files on the driver: 0.15 s, where Spark's jobs take 1.1."""
+LEAST_NEW_FILES, MOST_NEW_FILES = 5, 100
+"""How many new files are worth a compaction: a twentieth of those that the table should have, within these bounds."""
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """The result of one maintenance task between two batches.
+
+    Attributes:
+        kind: compact, expire or orphans.
+        done: Its result; None when it failed.
+        problem: Why it failed. The writer continues, and the task is retried later.
+    """
+
+    kind: str
+    done: Compaction | Expired | Orphans | None = None
+    problem: str | None = None
+
+
+class Notes(Protocol):
+    """Small files that persist, such as those of a checkpoint."""
+
+    def read(self, name: str) -> str | None: ...
+
+    def write(self, name: str, text: str) -> None: ...
+
+
+class Maintainer:
+    """Maintains a table between its writer's own batches, so that the two cannot conflict.
+
+    Most calls of `after_batch` read the summary of one snapshot, and return.
+
+    Args:
+        spark: A session with the table's catalog, in UTC.
+        table: The table.
+        settings: What is to be done.
+        catalogs: The catalogs whose warehouses hold the checkpoints of known readers.
+        notes: Where the times of the last tasks are kept; None to start over with every run.
+        branch: The branch that the writer writes; None for main.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: TableName,
+        settings: Maintenance,
+        *,
+        catalogs: Iterable[Catalog] = (),
+        notes: Notes | None = None,
+        branch: str | None = None,
+    ) -> None:
+        self.spark = spark
+        self.table = table
+        self.settings = settings
+        self.branch = branch
+        self._catalogs = {catalog.name: catalog for catalog in (*catalogs, table.catalog)}
+        self._notes = notes
+        self._done: dict[str, float] = self._remembered()
+        self._not_before: dict[str, float] = {}
+        self._left: dict[str, int] = {}
+
+    def after_batch(self) -> list[Upkeep]:
+        """Runs the tasks that are due, and returns their results; a failure does not stop the writer."""
+        work: list[tuple[str, Callable[[], Compaction | Expired | Orphans | None]]] = []
+        if self.settings.compact is not None:
+            work.append(("compact", self._compact))
+        if self.settings.expire is not None and self._due("expire", min(EXPIRE_EVERY, self.settings.expire / 10)):
+            work.append(("expire", self._expire))
+        if self.settings.orphans is not None and self._due("orphans", ORPHANS_EVERY):
+            work.append(("orphans", self._orphans))
+        return [
+            one for kind, act in work if time.time() >= self._not_before.get(kind, 0) if (one := self._try(kind, act))
+        ]
+
+    def _try(self, kind: str, act: Callable[[], Compaction | Expired | Orphans | None]) -> Upkeep | None:
+        try:
+            done = act()
+        except (HeliosError, Py4JError, PySparkException, OSError) as error:
+            self._not_before[kind] = time.time() + AFTER_FAILURE
+            return Upkeep(kind, problem=str(error).splitlines()[0])
+        return Upkeep(kind, done) if done is not None else None
+
+    def _due(self, kind: str, every: float) -> bool:
+        return time.time() - self._done.get(kind, 0.0) >= every
+
+    # tasks
+
+    def _compact(self) -> Compaction | None:
+        size = self.settings.compact
+        if size is None or not self._has_grown(size):
+            return None
+        done = compact(self.spark, self.table, size, branch=self.branch, most=MOST_BYTES)
+        after = head_of(opened(self.spark, self.table), self.branch)
+        left = int(after.summary().get("total-delete-files") or 0) if after is not None else 0
+        # A compaction that hit its limit continues after the next batch.
+        self._left = {} if done.read >= MOST_BYTES / 2 else {"files": done.files, "deletes": left}
+        return done if done.rewritten or done.deletes or done.gave_up else None
+
+    def _has_grown(self, size: int) -> bool:
+        """Whether there are files enough for a compaction; the table's metadata is let go before it begins."""
+        table = opened(self.spark, self.table)
+        head = head_of(table, self.branch)
+        if head is None:
+            return False
+        counts = ("total-data-files", "total-delete-files", "total-files-size")
+        files, deletes, total = (int(head.summary().get(key) or 0) for key in counts)
+        wanted = max(1, total // target_size(table, size))
+        now = {"files": files, "deletes": deletes}
+        # Another process may have compacted meanwhile: count from its result.
+        self._left = {key: min(self._left.get(key, wanted if key == "files" else 0), now[key]) for key in now}
+        enough = min(MOST_NEW_FILES, max(LEAST_NEW_FILES, wanted // 20))
+        return files - self._left["files"] >= enough or deletes - self._left["deletes"] >= enough
+
+    def _expire(self) -> Expired | None:
+        loaded = self.table.catalog.load(self.table.within)
+        loaded.iceberg.refresh()
+        age = timedelta(seconds=self.settings.expire or 0.0)
+        places = warehouses(self._catalogs.values())
+        found = planned_among(loaded, age, None, self.settings.readers, places)
+        done = expire(self.spark, self.table, found, on_driver=_is_small(loaded.iceberg.metadata))
+        self._remember("expire")
+        return done if done.snapshots else None
+
+    def _orphans(self) -> Orphans | None:
+        done = orphans(self.spark, self.table, self.settings.orphans or 0.0)
+        self._remember("orphans")
+        return done if done.files else None
+
+    # times of the last tasks
+
+    @property
+    def _note(self) -> str:
+        return f"helios/maintenance/{file_name(self.table.text)}.json"
+
+    def _remembered(self) -> dict[str, float]:
+        text = self._notes.read(self._note) if self._notes is not None else None
+        try:
+            return {str(kind): float(at) for kind, at in json.loads(text).items()} if text else {}
+        except (ValueError, AttributeError):
+            return {}  # without it, tasks only run earlier
+
+    def _remember(self, kind: str) -> None:
+        self._done[kind] = time.time()
+        if self._notes is not None:
+            self._notes.write(self._note, json.dumps(self._done))
+
+
+def _is_small(metadata: TableMetadata) -> bool:
+    head = metadata.current_snapshot()
+    summary = head.summary if head is not None else None
+    files = int((summary.additional_properties.get("total-data-files") if summary else None) or 0)
+    return len(metadata.snapshots) <= SMALL_HISTORY and files <= FEW_FILES
