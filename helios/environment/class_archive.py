@@ -23,7 +23,7 @@ from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
 
 TRAINING_SECONDS = 240
-FORMAT = 2
+FORMAT = 3
 """Of the archive and its recipe; higher than before where an older one would do no more."""
 
 QUIET = "-Xlog:disable -Xlog:all=off"

@@ -5,7 +5,8 @@ depends only on the installed Spark: the options that its launcher gives, and ev
 beside the class archive when that is made, and are used as long as the folder has the same files.
 
 Some jars are copied: without the signature, as classes of signed jars are not archived, and without the extension of
-Spark ML, which starts Scala's reflection for two functions in every session (`helios.spark.session.ml` adds them).
+Spark ML, which starts Scala's reflection for two functions in every session (`helios.spark.session.ml` adds them). One
+is our own: a class for Hadoop's local files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +32,13 @@ ML_PROVIDER = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 _SIGNATURE = re.compile(r"META-INF/[^/]+\.(SF|RSA|DSA|EC)$", re.IGNORECASE)
 _LAUNCHER_SECONDS = 60.0
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_COMPILER_SECONDS = 60.0
+
+LOCAL_FILES = {"spark.hadoop.fs.file.impl": "helios.LocalFiles"}
+"""The conf with which Spark and Iceberg start no process (chmod) for each file that they make on a local disk.
+
+The class is in the class path of every recipe.
+"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,7 @@ def make(note: Path, copies: Path, java: Java, spark_version: str) -> None:
         class_path=(
             *(str(_copied(jar, copies)) for jar in names),
             *map(str, jars.ensure(ARCHIVED, spark_version=spark_version)),
+            str(_compiled(folder, copies, java)),
         ),
     )
     draft = note.with_name(f".{note.name}.{os.getpid()}.tmp")
@@ -114,6 +124,27 @@ def _copied(jar: Path, copies: Path) -> Path:
                     made.writestr(entry, held.read(entry))
     os.replace(draft, copies / jar.name)
     return copies / jar.name
+
+
+def _compiled(folder: Path, copies: Path, java: Java) -> Path:
+    """The jar of our own class, compiled."""
+    here, jar = Path(__file__).parent, copies / "helios-local-files.jar"
+    compiler = [str(java.path), "-cp", str(folder / "*"), "org.codehaus.janino.SimpleCompiler"]
+    with tempfile.TemporaryDirectory(dir=copies) as out:
+        subprocess.run(
+            [*compiler, str(here / "Compile.java"), "helios.Compile", str(here / "LocalFiles.java"), out],
+            env={**os.environ, **environment(java)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_COMPILER_SECONDS,
+        )
+        draft = Path(out, jar.name)
+        with zipfile.ZipFile(draft, "w") as made:
+            for path in sorted(Path(out).rglob("*.class")):
+                made.write(path, path.relative_to(out))
+        os.replace(draft, jar)
+    return jar
 
 
 def _providers(text: str) -> list[str]:

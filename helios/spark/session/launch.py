@@ -14,6 +14,7 @@ from typing import IO
 from helios.config import Config
 from helios.environment import class_archive, gateway, jars, java
 from helios.environment.memory import driver_heap
+from helios.environment.recipe import LOCAL_FILES
 from helios.model.values import SECRETS, is_secret
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -115,6 +116,7 @@ def launch(
     if recipe is None or running or not gateway.fits(recipe, config.master, config.spark_conf, paths):
         return Jvm(config, conf, version, log, None)
     del conf[JARS]  # on the class path: Spark would copy them for its executor, which is the driver
+    conf = {**LOCAL_FILES, **conf}
     starting = gateway.Starting(found, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
     return Jvm(config, conf, version, log, starting)
 

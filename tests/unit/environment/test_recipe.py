@@ -20,7 +20,8 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "pyspark" / "jars"
     folder.mkdir(parents=True)
     _, real = installed_spark()
-    for jar in (*real.glob("spark-launcher_*.jar"), *real.glob("slf4j-api-*.jar")):
+    needed = ("spark-launcher_", "slf4j-api-", "janino-", "commons-compiler-", "hadoop-client-api-")
+    for jar in (jar for name in needed for jar in real.glob(f"{name}*.jar")):
         (folder / jar.name).symlink_to(jar)
     _jar(folder / "a-signed.jar", {"META-INF/A.SF": "x", "META-INF/A.RSA": "x", "a/B.class": "bytes"})
     _jar(folder / "ml.jar", {PROVIDERS: f"# licence\n{ML_PROVIDER}\n", "c/D.class": "bytes"})
@@ -51,8 +52,10 @@ def test_a_recipe_has_the_launchers_options_and_every_jar(spark: Path, tmp_path:
     assert not any(option.startswith(("-Xmx", "-cp")) for option in made.options)
     first, *names = [Path(jar).name for jar in made.class_path]
     assert first.startswith("slf4j-api-")
-    assert names[-1] == "iceberg.jar"
-    assert set(names) == {jar.name for jar in spark.iterdir()} - {first} | {"iceberg.jar"}
+    assert names[-2:] == ["iceberg.jar", "helios-local-files.jar"]
+    assert set(names) == {jar.name for jar in spark.iterdir()} - {first} | set(names[-2:])
+    with zipfile.ZipFile(made.class_path[-1]) as own:
+        assert own.namelist() == ["helios/LocalFiles$Raw.class", "helios/LocalFiles.class"]
 
 
 def test_copies_are_without_signature_and_without_sparks_ml_extension(spark: Path, tmp_path: Path) -> None:

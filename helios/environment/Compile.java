@@ -1,0 +1,22 @@
+package helios;
+
+import java.io.File;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.Map;
+import org.codehaus.janino.SimpleCompiler;
+
+/** Compiles a source into a folder of class files, by the compiler that Spark has: no JDK is needed. */
+public class Compile {
+  public static void main(String[] arguments) throws Exception {
+    SimpleCompiler compiler = new SimpleCompiler();
+    compiler.cookFile(new File(arguments[0]));
+    for (Object entry : compiler.getBytecodes().entrySet()) {
+      Map.Entry made = (Map.Entry) entry;
+      Path path = Paths.get(arguments[1], ((String) made.getKey()).replace('.', '/') + ".class");
+      Files.createDirectories(path.getParent());
+      Files.write(path, (byte[]) made.getValue());
+    }
+  }
+}

@@ -1,0 +1,29 @@
+package helios;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.attribute.PosixFilePermissions;
+import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.apache.hadoop.fs.permission.FsPermission;
+
+/** Hadoop's local files, whose permissions Java sets: Hadoop starts a process (chmod) for each file that it makes. */
+public class LocalFiles extends LocalFileSystem {
+  public LocalFiles() {
+    super(new Raw());
+  }
+
+  public static class Raw extends RawLocalFileSystem {
+    @Override
+    public void setPermission(Path path, FsPermission permission) throws IOException {
+      if (permission.getStickyBit()) { // which Java does not know
+        super.setPermission(path, permission);
+        return;
+      }
+      String owner = permission.getUserAction().SYMBOL;
+      String text = owner + permission.getGroupAction().SYMBOL + permission.getOtherAction().SYMBOL;
+      Files.setPosixFilePermissions(pathToFile(path).toPath(), PosixFilePermissions.fromString(text));
+    }
+  }
+}
