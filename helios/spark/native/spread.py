@@ -10,7 +10,7 @@ from helios.native.work import InputFile, Target
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.native.fields import texts
 
-SHARE = 8 << 20
+SHARE = 2 << 20
 """Bytes below which a task is not worth its start."""
 LARGEST_SHARE = 512 << 20
 """Bytes of files above which a task is another task's work."""
