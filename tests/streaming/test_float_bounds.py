@@ -156,3 +156,26 @@ def test_files_that_hold_neither_are_left_out(world: Any) -> None:
         world.sql(f"INSERT INTO local.a.s VALUES ({k}, {x}D)")
     done = world.run(pipeline).metrics().snapshot()
     assert (done.files_matched, done.files_skipped) == (2, 2)
+
+
+@pytest.mark.parametrize("engine", ["off", "auto"])
+def test_names_in_another_case_and_fields_that_take_no_null(world: Any, engine: str) -> None:
+    """Spark takes names in any case; the values and the types of what is read stay as they are."""
+    set_engine(world, engine)
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    columns = "k int NOT NULL, `Rate 1` double NOT NULL, s struct<x: double, y: int NOT NULL>, t struct<x: float>"
+    for table in ("s", "followed", "once"):
+        world.sql(f"CREATE TABLE local.a.{table} ({columns}) USING iceberg")
+    sources = {"followed": world.source("a.s").incremental(poll=1, max_files=1), "once": world.source("a.s")}
+    for _ in range(2):
+        for k, x in enumerate(("NaN", "-0.0", "-1.0")):
+            world.sql(
+                f"INSERT INTO local.a.s VALUES ({k}, double('{x}'), named_struct('x', double('{x}'), 'y', 1), "
+                f"named_struct('x', float('{x}')))"
+            )
+        sink = world.sink("a.followed")
+        world.run(sources["followed"] >> where("`rate 1` >= 0") >> where("T.X >= 0") >> sink)
+    world.run(sources["once"].where("`RATE 1` >= 0") >> step(lambda df: df.where("T.x >= 0")) >> world.sink("a.once"))
+    wanted = Counter(str(row) for row in world.sql("SELECT * FROM local.a.s WHERE k < 2"))
+    for table in ("followed", "once"):
+        assert Counter(str(row) for row in world.sql(f"SELECT * FROM local.a.{table}")) == wanted, table

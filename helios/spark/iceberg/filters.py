@@ -88,8 +88,9 @@ def _opaque(column: Column, kind: DataType) -> Column | None:
         return F.nanvl(column, column)
     if not isinstance(kind, StructType):
         return None
-    # Of a field that cannot be null, `withField` makes one that can.
-    fields = {f.name: _opaque(column.getField(f.name), f.dataType) for f in kind if f.nullable}
+    if not all(field.nullable for field in kind):  # which `withField` makes nullable
+        return None
+    fields = {field.name: _opaque(column.getField(field.name), field.dataType) for field in kind}
     changed = {name: made for name, made in fields.items() if made is not None}
     for name, made in changed.items():
         column = column.withField(quoted(name), made)
@@ -108,7 +109,8 @@ def _by_sparks_order(expression: JavaExpression, schema: JavaSchema) -> JavaExpr
         return expression
     predicate = cast("JavaPredicate", expression)
     name = str(predicate.ref().name())
-    if str(schema.findField(name).type()) not in ("float", "double"):
+    field = schema.findField(name) or schema.caseInsensitiveFindField(name)  # Spark takes names in any case
+    if str(field.type()) not in ("float", "double"):
         return expression
     values = [float(one.value()) for one in (predicate.literals() if kind == "IN" else [predicate.literal()])]
     found = expression

@@ -126,7 +126,9 @@ class SnapshotReader:
         # A scan of an older state binds the filter to the schema of that time.
         made = table.snapshot(delta.snapshot) if delta.state else None
         older = made is not None and made.schemaId() != table.schema().schemaId()
-        return scan.filter(condition) if condition is not None and not older else scan
+        if condition is None or older:
+            return scan
+        return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
 
     def _condition(self, table: JavaTable) -> JavaExpression | None:
         """The predicates as an Iceberg expression, cached per schema."""
