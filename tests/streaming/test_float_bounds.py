@@ -179,3 +179,17 @@ def test_names_in_another_case_and_fields_that_take_no_null(world: Any, engine: 
     wanted = Counter(str(row) for row in world.sql("SELECT * FROM local.a.s WHERE k < 2"))
     for table in ("followed", "once"):
         assert Counter(str(row) for row in world.sql(f"SELECT * FROM local.a.{table}")) == wanted, table
+
+
+@pytest.mark.parametrize("engine", ["off", "auto"])
+def test_a_field_is_not_taken_for_the_column_of_its_name(world: Any, engine: str) -> None:
+    set_engine(world, engine)
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.s (k int, x int, s struct<x: int, y: double>) USING iceberg")
+    source = world.source("a.s").incremental(poll=1, max_files=1)
+    for k in range(4):
+        world.sql(f"INSERT INTO local.a.s VALUES ({k}, {-k}, named_struct('x', {k}, 'y', {k}D))")
+    conditions = {"field": ("s.x > 1", {2, 3}), "missing": ("s.y > 1", {2, 3}), "both": ("s.x > 1 AND x > -3", {2})}
+    for name, (condition, keys) in conditions.items():
+        world.run(source >> where(condition) >> world.sink(f"a.{name}"))
+        assert sorted(row.k for row in world.sql(f"SELECT k FROM local.a.{name}")) == sorted(keys), condition

@@ -20,9 +20,11 @@ from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.files import JavaExpression, JavaJunction, JavaPredicate
 from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable
 from helios.spark.jvm.types.java import JavaObject, ScalaOption
-from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaSparkExpression
+from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, JavaSparkExpression
 
 FLOATING = (FloatType, DoubleType)
+UNNAMED = "__helios"
+"""What stands for a table's name: of a table `s` with a struct `s`, `s.x` would be its column `x` else."""
 
 
 def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:
@@ -39,16 +41,16 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
     """
     jvm = classes()
     sources = jvm.org.apache.spark.sql.execution.datasources
-    converter, strategy = sources.SparkExpressionConverter, getattr(sources.v2, "DataSourceV2Strategy$")
-    translate = getattr(strategy, "MODULE$").translateFilterV2
+    translate = getattr(getattr(sources.v2, "DataSourceV2Strategy$"), "MODULE$").translateFilterV2
     both = getattr(jvm.org.apache.iceberg.expressions.Expressions, "and")
+    relation = _relation(spark, name)
     found: JavaExpression | None = None
     for predicate in predicates:
         try:
-            resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, name, predicate)
+            resolved = _resolved(spark, relation, predicate)
         except (AnalysisException, Py4JJavaError):
             continue  # it is refused where the rows are filtered, in the user's own words
-        for conjunct in _conjuncts(resolved):
+        for conjunct in _conjuncts(resolved) if resolved is not None else ():
             # As the converter's own convertToIcebergExpression, whose exceptions cost more than the rest.
             translated: ScalaOption[JavaObject] = translate(conjunct)
             if not translated.isDefined():
@@ -63,6 +65,26 @@ def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Ite
                 jvm.org.apache.iceberg.expressions.Expressions.rewriteNot(converted), table.schema()
             )
             found = meant if found is None else both(found, meant)
+    return found
+
+
+def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
+    """A relation of a table's columns, as Iceberg resolves predicates by, but for the table's name before them."""
+    datasources = classes().org.apache.spark.sql.execution.datasources
+    output = spark._jsparkSession.table(name).alias(UNNAMED).queryExecution().analyzed().output()
+    relation: JavaLogicalPlan = getattr(datasources, "SparkExpressionConverter$DummyRelation")(output)
+    return relation
+
+
+def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) -> JavaSparkExpression | None:
+    """A predicate as Spark's optimizer leaves it; None where that is always true, or never."""
+    jvm, state = classes(), spark._jsparkSession.sessionState()
+    plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(
+        state.sqlParser().parseExpression(predicate), relation
+    )
+    every = getattr(getattr(jvm.org.apache.spark.sql.execution, "CommandExecutionMode$"), "MODULE$").ALL()
+    left = state.executePlan(plan, every).optimizedPlan()
+    found: JavaSparkExpression | None = left.condition() if left.getClass().getSimpleName() == "Filter" else None
     return found
 
 

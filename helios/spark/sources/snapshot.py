@@ -13,7 +13,7 @@ from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import partitions, scan_metrics
-from helios.spark.iceberg.filters import without_pushed_floats
+from helios.spark.iceberg.filters import UNNAMED, without_pushed_floats
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
@@ -88,12 +88,12 @@ def read_state(
     """
     assert read.table is not None
     if snapshot is None:
-        return reader(spark, read).table(read.table.sql).limit(0)
+        return reader(spark, read).table(read.table.sql).alias(UNNAMED).limit(0)
     table = source_table(spark, read)
     made = table.snapshot(snapshot)
     schema = made.schemaId() if made is not None else None
     then = table.schemas().get(schema) if schema is not None else None
-    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql)
+    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(UNNAMED)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
         return without_pushed_floats(add_position(df, df.columns) if add_position else df.select("*"))
