@@ -112,6 +112,8 @@ def _opaque(column: Column, kind: DataType) -> Column | None:
         return None
     if not all(field.nullable for field in kind):  # which `withField` makes nullable
         return None
+    if len({field.name.lower() for field in kind}) < len(kind.fields):  # no name says which is meant
+        return None
     fields = {field.name: _opaque(column.getField(field.name), field.dataType) for field in kind}
     changed = {name: made for name, made in fields.items() if made is not None}
     for name, made in changed.items():

@@ -50,6 +50,8 @@ def shared(files: Iterable[InputFile], cores: int, most: int = LARGEST_SHARE) ->
         >>> files = [InputFile(str(n), size << 20, 1) for n, size in enumerate((9, 30, 8, 12))]
         >>> [[file.path for file in share] for share in shared(files, 2)]
         [['1'], ['3', '0', '2']]
+        >>> [len(share) for share in shared([InputFile(str(n), 1 << 20, 1) for n in range(10)], 2)]
+        [5, 5]
     """
     largest = sorted(files, key=lambda file: file.size, reverse=True)
     total = sum(file.size for file in largest)
