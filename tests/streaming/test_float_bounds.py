@@ -156,6 +156,8 @@ def test_files_that_hold_neither_are_left_out(world: Any) -> None:
         world.sql(f"INSERT INTO local.a.s VALUES ({k}, {x}D)")
     done = world.run(pipeline).metrics().snapshot()
     assert (done.files_matched, done.files_skipped) == (2, 2)
+    never = world.run(world.source("a.s").incremental(poll=1) >> where("1 = 0") >> world.sink("a.n"))
+    assert never.metrics().snapshot().files_matched == 0
 
 
 @pytest.mark.parametrize("engine", ["off", "auto"])

@@ -77,15 +77,21 @@ def _relation(spark: SparkSession, name: str) -> JavaLogicalPlan:
 
 
 def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) -> JavaSparkExpression | None:
-    """A predicate as Spark's optimizer leaves it; None where that is always true, or never."""
+    """A predicate as Spark's optimizer leaves it; None where that is always true."""
     jvm, state = classes(), spark._jsparkSession.sessionState()
     plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(
         state.sqlParser().parseExpression(predicate), relation
     )
     every = getattr(getattr(jvm.org.apache.spark.sql.execution, "CommandExecutionMode$"), "MODULE$").ALL()
     left = state.executePlan(plan, every).optimizedPlan()
-    found: JavaSparkExpression | None = left.condition() if left.getClass().getSimpleName() == "Filter" else None
-    return found
+    kind = str(left.getClass().getSimpleName())
+    if kind == "Filter":
+        met: JavaSparkExpression = left.condition()
+        return met
+    if kind == "LocalRelation":
+        never: JavaSparkExpression = jvm.org.apache.spark.sql.catalyst.expressions.Literal.FalseLiteral()
+        return never
+    return None
 
 
 def without_pushed_floats(df: DataFrame) -> DataFrame:
