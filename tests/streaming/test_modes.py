@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helios import Files, Memory, aggregate, bucket, expect, with_columns
+from helios import Files, Memory, aggregate, bucket, expect, select, with_columns
 from helios.errors import CheckFailed, RunError
 from tests.streaming.landing import land
 
@@ -48,6 +48,19 @@ def test_rows_outside_of_the_filter_are_refused(world: Any) -> None:
     with pytest.raises(RunError, match="has a row that the filter does not name: id=3, k=0; nothing was written"):
         world.run((rows(3, 4) >> world.sink("a.t").overwrite("k = 1")).named("ones"))
     assert world.ids("a.t") == [1, 2]
+
+
+def test_a_filter_names_a_field_of_a_struct_called_target(world: Any) -> None:
+    """The rows of a file of which some go are deleted by a command that called the table `target`."""
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.t (id int, x int, target struct<x: int>) USING iceberg")
+    world.sql(
+        "INSERT INTO local.a.t SELECT /*+ COALESCE(1) */ * FROM VALUES (1, 1, named_struct('x', 2)), "
+        "(2, 2, named_struct('x', 1)), (3, 3, named_struct('x', 3))"
+    )
+    source = rows(9) >> select("CAST(id AS int) AS id", "2 AS x", "named_struct('x', 1) AS target")
+    world.run(source >> world.sink("a.t").overwrite("target.x = 1"))
+    assert world.ids("a.t") == [1, 3, 9]
 
 
 def test_overwrite_partitions_leaves_the_others(world: Any) -> None:
@@ -272,6 +285,13 @@ def test_main_shows_only_audited_batches(world: Any) -> None:
         world.run(rows(3) >> sink("a.t"))
     world.run(rows(3, 4) >> sink("a.t"))
     assert world.ids("a.t") == [1, 2, 3, 4]
+
+
+def test_an_audit_names_a_field_of_a_struct_that_has_the_name_of_the_table(world: Any) -> None:
+    sink = world.sink("a.t").audit({"positive": "min(t.x) > 0"}).publish()
+    source = rows(1) >> select("id", "-1L AS x", "named_struct('x', id) AS t")
+    world.run(source >> sink)
+    assert world.ids("a.t") == [1]
 
 
 # expectations

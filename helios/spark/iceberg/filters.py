@@ -82,8 +82,7 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
     plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(
         state.sqlParser().parseExpression(predicate), relation
     )
-    every = getattr(getattr(jvm.org.apache.spark.sql.execution, "CommandExecutionMode$"), "MODULE$").ALL()
-    left = state.executePlan(plan, every).optimizedPlan()
+    left = state.executePlan(plan, jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()).optimizedPlan()
     kind = str(left.getClass().getSimpleName())
     if kind == "Filter":
         met: JavaSparkExpression = left.condition()

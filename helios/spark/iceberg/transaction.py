@@ -156,8 +156,15 @@ class Transaction:
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)
 
+    def delete(self, condition: str) -> None:
+        """Deletes the rows that meet a condition over the table's columns."""
+        expression = self._parser().parseExpression(condition)
+        plans = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        # The relation has no name: of one called `target`, a field of a struct `target` would be a column.
+        scan_metrics.record_command(self._run(plans.DeleteFromTable(self._relation(), expression)))
+
     def sql(self, command: str, batch: DataFrame | None = None, scope: MergeScope | None = None) -> None:
-        """Runs a MERGE or DELETE.
+        """Runs a MERGE.
 
         Args:
             command: Its text, in which the table is called `target` and the rows `batch`.

@@ -21,6 +21,7 @@ from helios.spark.maintenance.compact import Compaction, compact, head_of, opene
 from helios.spark.maintenance.maintain import Expired, Orphans, expire, orphans
 from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
+from helios.table.snapshot import as_snapshot
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -184,6 +185,5 @@ class Maintainer:
 
 def _is_small(metadata: TableMetadata) -> bool:
     head = metadata.current_snapshot()
-    summary = head.summary if head is not None else None
-    files = int((summary.additional_properties.get("total-data-files") if summary else None) or 0)
-    return len(metadata.snapshots) <= SMALL_HISTORY and files <= FEW_FILES
+    files = as_snapshot(head).summary.get("total-data-files") if head is not None else None
+    return len(metadata.snapshots) <= SMALL_HISTORY and int(files or 0) <= FEW_FILES

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from helios.errors import RunError
 from helios.spark.iceberg.commit import CommitRetries
+from helios.spark.iceberg.filters import UNNAMED
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
@@ -177,7 +178,7 @@ class AuditedSink(TableSink):
         made = self.table.snapshot(snapshot)
         assert made is not None
         files = [str(f.location()) for f in made.addedDataFiles(self.table.io())]
-        rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql)
+        rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(UNNAMED)
         return rows.where(F.col("_file").isin(files))
 
     def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:

@@ -148,7 +148,7 @@ def _overwrite(batch: ModeBatch) -> Iterator[Write]:
                 raise
             # The filter matches only some rows of a file: delete those, then append the batch, in one transaction.
             pending.begin()
-            pending.sql(f"DELETE FROM target WHERE {condition}")
+            pending.delete(condition or "true")
             pending.append(rows)
 
     yield write

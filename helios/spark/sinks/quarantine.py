@@ -137,7 +137,7 @@ class QuarantineSink:
 
             def write(pending: Transaction) -> None:
                 if replaced is not None:
-                    pending.sql(f"DELETE FROM target WHERE {replaced}")
+                    pending.delete(replaced)
                 if some:
                     pending.append(written)
 
