@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow conformance services matrix lint types unit docs format clean lock
+.PHONY: help demo test landing promises test-all test-slow conformance services matrix lint types unit docs format clean lock
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,6 +13,7 @@ SERVERS := .venv/.servers
 COVERAGE := $(CURDIR)/build/coverage
 # --strict-skips in CI: a skip that tests/suite/skips.py does not name is a failure.
 STRICT ?=
+COVER ?= --cov --cov-report=
 
 # The environment is this checkout's own, whatever shell it is started from.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
@@ -38,19 +39,24 @@ $(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py tests/servic
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# Marks choose: tests/suite/short.py. The three runs together are all tests, and no test is in two.
+# Marks choose: tests/suite/marks.py. `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
+# COVER= leaves the coverage unmeasured.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
 	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
-		--durations=15 --durations-min=5 --cov --cov-report=
+		--durations=15 --durations-min=5 $(COVER)
+
+landing: $(JARS) $(SERVERS) ## What a change is landed with, beside `make test`: each mode, failure, kind and server once
+	@$(WITH_JAVA) $(BIN)/pytest -m "landing and not short" -n 2 --session-timeout=1500 $(STRICT) \
+		--durations=25 --durations-min=10
 
 # pytest prints the coverage of both runs, then its own summary, last.
 test-all: $(JARS) $(SERVERS) ## All other tests, on real servers too, and the coverage of both runs
 	@scripts/coverage.sh "$(COVERAGE)"
-	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/all" $(BIN)/pytest -m "not short and not slow" -n 2 $(STRICT) \
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/all" $(BIN)/pytest -m "not short and (landing or not slow)" -n 2 $(STRICT) \
 		--durations=25 --durations-min=10 --cov --cov-append --cov-report=term --cov-fail-under=90
 
 test-slow: $(JARS) ## Tests of minutes each, the cases that `test-all` only samples, and every catalog of `make services`
-	@$(WITH_JAVA) $(BIN)/pytest -m "slow" -n 2 $(STRICT) -o session_timeout=10800 --durations=25 --durations-min=10
+	@$(WITH_JAVA) $(BIN)/pytest -m "slow and not landing and not short" -n 2 $(STRICT) -o session_timeout=10800 --durations=25 --durations-min=10
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance
@@ -67,6 +73,9 @@ lint: $(READY) ## ruff
 
 types: $(READY) ## mypy --strict
 	@$(BIN)/mypy
+
+promises: $(READY) ## Which tests show each promise, in each run
+	@$(BIN)/pytest --collect-only --quiet --quiet --promises | sed -n '/^|/,$$p'
 
 unit: $(READY) ## The tests that need no JVM
 	@$(BIN)/pytest -m "unit and not slow"

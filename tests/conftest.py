@@ -1,4 +1,4 @@
-"""Marks of all tests, the order in which workers get them, and skips that are on no list."""
+"""Marks of all tests, what they show and cost, the order in which workers get them, and skips that are on no list."""
 
 from __future__ import annotations
 
@@ -7,20 +7,38 @@ from typing import Any
 
 import pytest
 
-from tests.suite import short
+from tests.suite import marks, minutes, promises
 from tests.suite.schedule import LongFirst
 from tests.suite.skips import named
+
+ALL = pytest.StashKey[list[pytest.Item]]()
+"""All tests that were collected, before `-m` has chosen."""
 
 pytest_plugins = ["tests.services.fixtures"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--strict-skips", action="store_true", help="a skip that tests/suite/skips.py does not name fails")
+    parser.addoption(
+        "--promises", action="store_true", help="print which tests show each promise (with --collect-only)"
+    )
+    parser.addoption("--minutes", action="store_true", help="print where the minutes of the run went")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--minutes"):
+        config.pluginmanager.register(minutes.Minutes(config))
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is asked
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    short.mark_all(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    marks.mark_all(items)
+    config.stash[ALL] = list(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.getoption("--promises"):
+        terminalreporter.write_line("\n".join(promises.table(config.stash[ALL])))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -83,3 +83,8 @@ class Parquet(Csv):
     rows = 12_000_000
     format = "parquet"
     options: ClassVar[dict[str, Any]] = {}
+
+    def prepare(self) -> None:
+        # Spark's default, INT96, is deprecated, and the columnar engine leaves it to Spark.
+        self.lake.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        super().prepare()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from helios import aggregate, dedupe, expect, join, watermark, window
-from perf.harness.workload import Workload
+from perf.harness.workload import Workload, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,7 +98,17 @@ class Dedupe(Workload):
         self.lake.write(ids.select(first.alias("key"), at.alias("at"), "id"), "source")
 
     def expected(self) -> DataFrame:
-        return self.lake.read("source").where("key = id")
+        return self.settled("source").where("key = id")
+
+    def found(self, target: str) -> tuple[int, int]:
+        return summed(self.settled(target))
+
+    def settled(self, table: str) -> DataFrame:
+        """The rows that the watermark has passed at the end; Helios holds later ones until it has."""
+        from pyspark.sql import functions as F
+
+        latest = START + int((self.size - 1) * 3600 * HOURS / self.size)
+        return self.lake.read(table).where(F.col("at") < F.timestamp_seconds(F.lit(latest - 3600)))
 
     def helios(self, target: str) -> None:
         steps = watermark("at", "1 hour") >> dedupe("key", within="1 hour")

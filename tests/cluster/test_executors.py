@@ -10,6 +10,8 @@ import pytest
 from helios import Catalog
 from tests.cluster.conftest import rows
 
+pytestmark = pytest.mark.promise("cluster")
+
 # Each process has another folder at this path, as each machine of a cluster has at most paths.
 OWN = "/proc/self/cwd"
 SCRIPT = f"""

@@ -17,6 +17,8 @@ from tests.services.fixtures import named_skip
 from tests.services.minio import Minio
 from tests.services.rest import Rest
 
+pytestmark = pytest.mark.promise("cluster")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 COUNTS = {"nyc.flights": 51_955, "nyc.delays": 9_771}
 SECRET = "helios-tests-secret"

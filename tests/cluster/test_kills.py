@@ -13,6 +13,8 @@ from helios import Catalog
 from tests.cluster.conftest import executors, wait_until
 from tests.cluster.conftest import rows as rows_of
 
+pytestmark = pytest.mark.promise("cluster", "kills")
+
 FILES, ROWS, KEYS = 7, 40, 50
 SCRIPT = """
     from helios import Catalog, Iceberg, param

@@ -15,6 +15,8 @@ import pytest
 from helios import Catalog
 from tests.cluster.conftest import rows
 
+pytestmark = pytest.mark.promise("cluster")
+
 SCRIPT = """
     import threading
     from pyspark.sql.functions import udf

@@ -43,7 +43,12 @@ ADDED = ("helios/routes/*.json", "helios/landed/*.json")
 FOLDERS = ("folder", "table-and-folder")
 """Cases that follow a folder, which that commit left to Spark's own stream."""
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(900)]  # the first test waits for the states
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.timeout(900),
+    pytest.mark.promise("formats"),
+    pytest.mark.sampled(6),
+]  # the first test waits for the states
 
 
 @dataclass(frozen=True)

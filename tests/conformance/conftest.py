@@ -367,10 +367,14 @@ def scene(
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of `scene` runs for every mode, unless it names them: `@pytest.mark.parametrize("name", ...)`."""
+    """A test of `scene` runs for every mode, unless it names them: `@pytest.mark.parametrize("name", ...)`.
+
+    `make test` has an append meet them all.
+    """
     named = any(mark.args[0] == "name" for mark in metafunc.definition.iter_markers("parametrize"))
     if "scene" in metafunc.fixturenames and not named:
-        metafunc.parametrize("name", list(cases.CASES))
+        modes = [pytest.param(name, marks=pytest.mark.short) if name == "append" else name for name in cases.CASES]
+        metafunc.parametrize("name", modes)
 
 
 @pytest.fixture(name="cases")

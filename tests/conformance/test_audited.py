@@ -14,7 +14,7 @@ from helios.errors import HeliosError, RunError
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.sinks.audit import AuditedSink
 
-pytestmark = pytest.mark.parametrize("name", ["audit"])
+pytestmark = [pytest.mark.parametrize("name", ["audit"]), pytest.mark.promise("audit")]
 
 
 def at_staging(
@@ -42,6 +42,7 @@ def die() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.cases(short="after-audit")
 def test_a_driver_that_dies_at_the_staging(scene: Any, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     at_staging(monkeypatch, **{moment: die})
     scene.feed(2)
@@ -142,6 +143,7 @@ def test_an_audited_overwrite_rejects_what_it_has_not_seen(
     assert world.ids("a.o") == [3, 20]
 
 
+@pytest.mark.short
 def test_a_batch_that_fails_its_audit(scene: Any) -> None:
     world = scene.world
     sink = world.sink("a.checked").audit({"no_dup": "count(*) = count(DISTINCT id)"}).publish()

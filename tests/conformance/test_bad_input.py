@@ -11,6 +11,8 @@ import pytest
 from helios import Memory, expect
 from helios.errors import HeliosError
 
+pytestmark = [pytest.mark.promise("bad-input"), pytest.mark.sampled(4)]
+
 MERGE = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN UPDATE SET v = batch.v"
 
 
@@ -107,6 +109,16 @@ def pipeline(world: Any, bad: Bad, rows: list[dict[str, Any]], schema: str) -> A
 
 @pytest.mark.parametrize("name", list(CASES))
 @pytest.mark.parametrize("extra", [False, True], ids=["", "and-a-new-column"])
+@pytest.mark.cases(
+    short=(
+        "-upsert-null-key",
+        "-upsert-two-rows-of-a-key",
+        "-overwrite-outside-the-filter",
+        "-append-text-for-a-number",
+        "-expectation",
+        "-audit",
+    )
+)
 def test_bad_rows_leave_the_table_as_it_was(world: Any, name: str, extra: bool) -> None:
     bad = CASES[name]
     world.sql("CREATE NAMESPACE local.a")

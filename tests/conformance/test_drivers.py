@@ -14,6 +14,8 @@ from helios.errors import LeaseError, RunError
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 
+pytestmark = [pytest.mark.promise("drivers"), pytest.mark.sampled(5)]
+
 
 def looked_up(scene: Any, number: int = 2) -> tuple[Any, Any]:
     """A driver that has looked a batch up and found nothing."""
@@ -53,6 +55,8 @@ def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["overwrite", "overwrite-filter", "overwrite-partitions"])
+@pytest.mark.promise("others", "overwrite")
+@pytest.mark.cases(short="overwrite")
 def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> None:
     """Before the batch is written, when its target may be read anew for other reasons."""
     target, work = looked_up(scene)
@@ -62,6 +66,7 @@ def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> N
     scene.holds(0, 1, "others")
 
 
+@pytest.mark.promise("unknown-outcome")
 def test_a_commit_that_went_through_and_was_reported_as_unknown(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, after=lambda: scene.throw("CommitStateUnknownException"))
     scene.feed(2)
@@ -71,6 +76,8 @@ def test_a_commit_that_went_through_and_was_reported_as_unknown(scene: Any, monk
 
 @pytest.mark.parametrize("name", ["upsert", "append", "route"])
 @pytest.mark.parametrize("kind", ["RuntimeException", "CommitFailedException"])
+@pytest.mark.promise("unknown-outcome")
+@pytest.mark.cases(short=("RuntimeException-append", "CommitFailedException-append"))
 def test_a_commit_that_went_through_and_was_reported_as_failed(
     scene: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -81,6 +88,7 @@ def test_a_commit_that_went_through_and_was_reported_as_failed(
 
 
 @pytest.mark.parametrize("name", ["upsert", "audit"])
+@pytest.mark.promise("unknown-outcome")
 def test_a_commit_that_did_not_go_through_and_whose_outcome_is_unknown(
     scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ import pytest
 from helios.errors import HeliosError, RunError
 from helios.spark.checkpoint import upsert_state
 
+pytestmark = [pytest.mark.promise("failures"), pytest.mark.sampled(5)]
+
 
 def die() -> None:
     raise RuntimeError("the driver died")
@@ -29,6 +31,7 @@ def test_first_runs(scene: Any) -> None:
     scene.holds(0, 1, 2, 3)
 
 
+@pytest.mark.promise("replay")
 def test_a_replayed_batch(scene: Any) -> None:
     scene.forget(1)
     scene.feed(2)
@@ -37,6 +40,7 @@ def test_a_replayed_batch(scene: Any) -> None:
     scene.holds(0, 1, 2)
 
 
+@pytest.mark.promise("replay")
 def test_a_replayed_batch_whose_snapshot_has_expired(scene: Any) -> None:
     scene.append_by_hand()
     scene.expire()
@@ -46,6 +50,7 @@ def test_a_replayed_batch_whose_snapshot_has_expired(scene: Any) -> None:
     scene.holds(0, 1, "others", 2)
 
 
+@pytest.mark.promise("replay")
 def test_a_replayed_batch_that_was_compacted_and_has_expired(scene: Any) -> None:
     scene.compact()
     scene.expire()
@@ -67,6 +72,7 @@ def test_a_driver_that_dies_right_before_the_commit(scene: Any, monkeypatch: pyt
     scene.holds(0, 1, 2, 3)
 
 
+@pytest.mark.short
 def test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint(
     scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +86,8 @@ def test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint(
     scene.holds(0, 1, 2, 3)
 
 
+@pytest.mark.promise("others")
+@pytest.mark.slow
 def test_another_writer_between_two_batches(scene: Any) -> None:
     scene.append_by_hand()
     scene.feed(2)
@@ -87,6 +95,7 @@ def test_another_writer_between_two_batches(scene: Any) -> None:
     scene.holds(0, 1, "others", 2)
 
 
+@pytest.mark.promise("others")
 def test_another_writer_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=scene.append_by_hand)
     scene.feed(2)
@@ -98,6 +107,8 @@ def test_another_writer_between_the_look_up_and_the_commit(scene: Any, monkeypat
     scene.holds(0, 1, "others", 2)
 
 
+@pytest.mark.promise("others")
+@pytest.mark.slow
 def test_compaction_between_two_batches(scene: Any) -> None:
     scene.compact()
     scene.feed(2)
@@ -105,6 +116,7 @@ def test_compaction_between_two_batches(scene: Any) -> None:
     scene.holds(0, 1, 2)
 
 
+@pytest.mark.promise("others")
 def test_compaction_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=scene.compact)
     scene.feed(2)

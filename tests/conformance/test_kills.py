@@ -21,6 +21,8 @@ import pytest
 
 from helios import Catalog
 
+pytestmark = pytest.mark.promise("kills")
+
 SCRIPT = """
 import os
 import signal

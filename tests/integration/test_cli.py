@@ -19,6 +19,8 @@ import pytest
 
 from helios import Catalog
 
+pytestmark = pytest.mark.sampled(1)
+
 HELIOS = (sys.executable, "-m", "helios")
 
 
@@ -71,6 +73,8 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.promise("commands")
+@pytest.mark.short
 def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Path) -> None:
     ran = helios(folder, "run", "pipeline.py", "--once", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -86,6 +90,7 @@ def test_from_an_empty_folder_to_rows_and_what_the_table_commands_say(folder: Pa
     assert doctor.returncode == 0, doctor.stderr
 
 
+@pytest.mark.promise("documents")
 def test_the_first_block_of_the_readme_runs_as_it_stands_in_an_empty_folder(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     (tmp_path / "orders.py").write_text(readme.split("```python\n", maxsplit=1)[1].split("```", maxsplit=1)[0])
@@ -119,6 +124,7 @@ loud_orders = (
 """
 
 
+@pytest.mark.promise("signals")
 def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
@@ -142,6 +148,7 @@ def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
     ]
 
 
+@pytest.mark.promise("kills")
 def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
@@ -182,6 +189,7 @@ slow = Memory.source([{"id": 1}]) >> dawdle >> Iceberg.sink("m.slow")
 """
 
 
+@pytest.mark.promise("signals", "several")
 def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_once(folder: Path) -> None:
     (folder / "mixed.py").write_text(MIXED)
     with following(folder, "mixed.py", "--once") as process:
@@ -199,6 +207,7 @@ def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_o
     assert rows(folder, "m.good") == [{"id": 1}]
 
 
+@pytest.mark.promise("several")
 def test_a_pipeline_that_fails_its_check_does_not_block_the_others(folder: Path) -> None:
     (folder / "part.py").write_text(
         "from helios import *\n"
@@ -221,6 +230,7 @@ def test_a_pipeline_that_fails_its_check_does_not_block_the_others(folder: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.promise("signals")
 def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, number: signal.Signals) -> None:
     # A Java that is never ready, so that a wait for Spark has no end. It ends with its input, as the real one does.
     java = folder / "java" / "bin" / "java"
@@ -239,6 +249,7 @@ def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, nu
     assert rest == "stopped before the run began; nothing was written.\n"
 
 
+@pytest.mark.promise("drivers")
 def test_a_second_driver_is_refused_before_spark_starts(folder: Path) -> None:
     checkpoint = folder / ".helios" / "warehouse" / "_helios" / "checkpoints" / "local.shop.orders"
     (checkpoint / "helios").mkdir(parents=True)
@@ -251,6 +262,7 @@ def test_a_second_driver_is_refused_before_spark_starts(folder: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.promise("commands")
 def test_a_script_that_cannot_run_starts_no_spark(folder: Path) -> None:
     (folder / "wrong.py").write_text(
         "from helios import *\np = Iceberg.source('shop.gone') >> Iceberg.sink('shop.copy')\n"
@@ -262,6 +274,7 @@ def test_a_script_that_cannot_run_starts_no_spark(folder: Path) -> None:
     assert not (folder / ".helios").exists()
 
 
+@pytest.mark.promise("commands")
 def test_a_closed_pipe_is_no_bug_of_ours(folder: Path) -> None:
     first = f"{' '.join(HELIOS)} plan pipeline.py | head -n 1"
     done = subprocess.run(first, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, check=False)

@@ -21,6 +21,8 @@ from helios.environment import jars
 from helios.environment.jars import ensure, missing
 from helios.errors import EnvironmentProblem
 
+pytestmark = pytest.mark.promise("jars")
+
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 SQLITE_PATH = "/org/xerial/sqlite-jdbc/3.47.1.0/sqlite-jdbc-3.47.1.0.jar"
 SQLITE_NAME = "org.xerial_sqlite-jdbc-3.47.1.0.jar"

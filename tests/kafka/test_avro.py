@@ -22,7 +22,7 @@ from tests.kafka.conftest import Topics
 from tests.kafka.registry import Registry
 from tests.kafka.test_cluster import until
 
-pytestmark = pytest.mark.jars("kafka", "avro")
+pytestmark = [pytest.mark.jars("kafka", "avro"), pytest.mark.promise("kafka-values")]
 
 NULLABLE_INT = ["null", "int"]
 

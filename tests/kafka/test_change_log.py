@@ -13,7 +13,7 @@ from helios.errors import CheckpointError, NotFound, RunError
 from helios.model.change_log import ChangeLogSource
 from tests.kafka.conftest import Topics
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("cdc")]
 
 COLUMNS = "op string, id bigint, name string, version int"
 

@@ -16,7 +16,7 @@ from tests.kafka.conftest import Topics, numbered
 from tests.services.server import Port
 from tests.suite.waiting import until
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka")]
 
 
 def test_a_login_over_tls_and_one_that_is_refused(world: Any, topics: Topics) -> None:

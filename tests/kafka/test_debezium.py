@@ -17,7 +17,7 @@ from helios.errors import NotFound, RunError
 from tests.kafka.changes import ID, NAME, Table, event
 from tests.kafka.conftest import Topics
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("cdc")]
 
 
 @pytest.fixture
@@ -72,6 +72,7 @@ def test_changes_of_one_position_go_by_their_offset(world: Any, table: Table) ->
 
 
 @pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.cases(slow="4")
 def test_snapshots_and_changes_go_by_kafkas_order(world: Any, table: Table, batches: int) -> None:
     """A transaction may have written before the snapshot's position, and have committed after it."""
     pipeline = table.source() >> world.sink("a.t").upsert()
@@ -240,6 +241,7 @@ MISFITS = (
 )
 
 
+@pytest.mark.slow
 def test_values_that_do_not_fit_their_type_are_bad(world: Any, table: Table) -> None:
     for at, (kind, value, _) in enumerate(MISFITS):
         table.send(at, event("c", {"id": at, f"c{at}": value}, fields=[ID, {**kind, "field": f"c{at}"}]))

@@ -15,7 +15,7 @@ from tests.kafka.conftest import Topics, numbered
 from tests.kafka.registry import Registry
 from tests.services.server import Port
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("doctor-servers")]
 
 
 def seen(folder: Path, script: str) -> tuple[int, dict[str, dict[str, Any]]]:

@@ -13,7 +13,7 @@ from helios.script import load_script
 from tests.kafka.changes import Database
 from tests.kafka.conftest import Topics
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("documents")]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HOUR = timedelta(hours=1)

@@ -13,11 +13,12 @@ from helios.table.topics import Lost
 from tests.kafka.changes import Database, Table, event
 from tests.kafka.conftest import Topics
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("cdc")]
 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.cases(slow=("2-False", "1-True"))
 def test_snapshots_and_changes_of_a_topic_that_was_given_partitions(
     world: Any, topics: Topics, batches: int, late: bool
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from helios.errors import CheckpointError, InputError, NotFound
 from tests.kafka.conftest import Topics, numbered
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka-values")]
 
 
 def kept(world: Any) -> list[Path]:

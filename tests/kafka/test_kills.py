@@ -18,7 +18,7 @@ import pytest
 from helios import Catalog
 from tests.kafka.conftest import Topics, numbered
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka", "kills")]
 
 COMMAND = Path(__file__).parents[2] / "perf" / "kafka.py"
 RECORDS = 400

@@ -22,7 +22,7 @@ from helios.spark.sinks.table import TableSink
 from tests.kafka.changes import ID, NAME, Database
 from tests.kafka.conftest import Topics
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("mirror")]
 
 LINE = {"type": "int32", "optional": False, "field": "line"}
 AT = {"type": "int32", "optional": True, "field": "at", "name": "io.debezium.time.Date"}
@@ -174,6 +174,7 @@ def control(world: Any) -> tuple[int, dict[str, int]]:
     return row["batch"], dict(row["tables"])
 
 
+@pytest.mark.slow
 def test_tables_that_change_together(
     world: Any, database: Database, monkeypatch: pytest.MonkeyPatch, forget_commit: Callable[[Path, int], None]
 ) -> None:

@@ -44,7 +44,7 @@ from tests.services.proxy import (
 from tests.services.rest import Rest
 from tests.streaming.conftest import World
 
-pytestmark = pytest.mark.jars("kafka", "aws")
+pytestmark = [pytest.mark.jars("kafka", "aws"), pytest.mark.promise("mirror")]
 
 _NUMBERS = count()
 ENDPOINT = "/transactions/commit"

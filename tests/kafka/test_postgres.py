@@ -29,7 +29,7 @@ from tests.services.debezium import Debezium
 from tests.services.fixtures import named_skip
 from tests.services.postgres import Postgres
 
-pytestmark = [pytest.mark.jars("kafka"), pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.promise("cdc")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from helios.model.kafka_sink import KafkaSink
 from tests.kafka.conftest import Topics
 from tests.services.server import Port
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka-sink")]
 
 ROWS = [{"id": 1, "name": "é"}, {"id": 2, "name": None}, {"id": 3, "name": "c"}]
 

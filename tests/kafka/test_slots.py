@@ -21,6 +21,8 @@ from tests.services.fixtures import named_skip
 from tests.services.postgres import PROGRAMS, Postgres
 from tests.services.server import Port
 
+pytestmark = pytest.mark.promise("cdc", "doctor-servers")
+
 WAL = "INSERT INTO filler SELECT md5(g::text) FROM generate_series(1, 9000) g; SELECT pg_switch_wal(); CHECKPOINT;"
 
 

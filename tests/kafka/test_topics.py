@@ -18,7 +18,7 @@ from helios.table.topics import Lost
 from tests.kafka.conftest import Topics, numbered
 from tests.suite.deaths import dies_before_commit
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka")]
 
 
 def offsets(*ends: int) -> Counter[tuple[int, int]]:

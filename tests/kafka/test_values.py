@@ -43,7 +43,7 @@ BAD = (
     (b'{"price": NaN}', "the value is not one JSON object"),
 )
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka-values")]
 
 
 def test_records_that_do_not_parse_are_quarantined_with_their_place_and_bytes(world: Any, topics: Topics) -> None:

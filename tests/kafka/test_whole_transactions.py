@@ -19,7 +19,7 @@ from tests.kafka.changes import ID, SOURCE, Database
 from tests.kafka.conftest import Topics
 from tests.kafka.foreign_keys import Reader
 
-pytestmark = pytest.mark.jars("kafka")
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("mirror")]
 
 CUSTOMER = {"type": "int32", "optional": True, "field": "customer"}
 TRANSACTIONS = 12

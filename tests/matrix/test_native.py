@@ -25,6 +25,8 @@ from tests.matrix.test_promises import KILLED
 from tests.streaming.conftest import World
 from tests.streaming.native_cases import KINDS, rows_of, table
 
+pytestmark = [pytest.mark.promise("engine"), pytest.mark.sampled(1)]
+
 IDS = pa.schema([("id", pa.int64())])
 SCHEMA = ", ".join(f"c{i} {kind}" for i, kind in enumerate(KINDS))
 

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyiceberg.types import LongType, StringType
 
 from helios import Files, Memory, bucket, day, where
+
+pytestmark = pytest.mark.sampled(1)
 
 IDS = pa.schema([("id", pa.int64())])
 CHECKPOINTS = {"local": "file", "s3": "s3a", "adls": "abfs", "gcs": "gs"}
@@ -42,6 +45,7 @@ def ids(*numbers: int) -> list[dict[str, int]]:
     return [{"id": number} for number in numbers]
 
 
+@pytest.mark.promise("append")
 def test_create(lake: Any) -> None:
     rows = [{"id": i, "ts": datetime(2026, 1, 1 + i % 2, tzinfo=UTC)} for i in range(5)]
     assert "created" not in lake.catalog.namespaces()
@@ -52,6 +56,8 @@ def test_create(lake: Any) -> None:
     assert lake.rows("created.target", "id", "ts") == Counter((row["id"], row["ts"]) for row in rows)
 
 
+@pytest.mark.promise("kills", "append")
+@pytest.mark.cases(short="local-local")
 def test_append(lake: Any, tmp_path: Path) -> None:
     lake.feed("killed.source", ids(1, 2, 3), IDS)
     done = lake.command(tmp_path, KILLED, KILLED="yes")
@@ -65,6 +71,7 @@ def test_append(lake: Any, tmp_path: Path) -> None:
     assert lake.snapshots("killed.target")[:-1] == first
 
 
+@pytest.mark.promise("replay")
 def test_replay(lake: Any) -> None:
     pipeline = lake.source("replayed.source").incremental(poll=1) >> where("id > 0") >> lake.sink("replayed.target")
     for number in (1, 2):
@@ -81,6 +88,7 @@ def test_replay(lake: Any) -> None:
     assert lake.snapshots("replayed.target") == before
 
 
+@pytest.mark.promise("start")
 def test_incremental(lake: Any) -> None:
     pipeline = lake.source("followed.source").incremental(poll=1) >> lake.sink("followed.target")
     lake.feed("followed.source", ids(1, 2), IDS)
@@ -92,6 +100,8 @@ def test_incremental(lake: Any) -> None:
     assert lake.ids("followed.target") == [1, 2, 3, 4, 4]
 
 
+@pytest.mark.promise("files")
+@pytest.mark.sampled(2)
 def test_files(lake: Any) -> None:
     inbox = f"{lake.storage_uri}/in"
     source = Files.source(inbox, "csv", schema="id bigint, amount decimal(9,2), day int").on_bad_row("quarantine")
@@ -117,6 +127,7 @@ def test_files(lake: Any) -> None:
     assert lake.ids("landed.target") == [1, 2, 4, 5]
 
 
+@pytest.mark.promise("time-travel")
 def test_time_travel(lake: Any) -> None:
     for number in (1, 2, 3):
         lake.feed("past.source", ids(number), IDS)
@@ -131,6 +142,7 @@ def test_time_travel(lake: Any) -> None:
     assert lake.ids("past.since_tag") == [1, 2, 3]
 
 
+@pytest.mark.promise("upsert")
 def test_upsert(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int64()), ("gone", pa.bool_())])
 
@@ -148,6 +160,7 @@ def test_upsert(lake: Any) -> None:
     assert lake.rows("kept.target", "id", "v") == Counter([(1, "second"), (3, "first"), (4, "new")])
 
 
+@pytest.mark.promise("evolve")
 def test_evolution(lake: Any) -> None:
     pipeline = lake.source("grown.source").incremental(poll=1) >> lake.sink("grown.target").evolve_schema("full")
     lake.feed("grown.source", [{"id": 1}], pa.schema([("id", pa.int32())]))
@@ -162,6 +175,7 @@ def test_evolution(lake: Any) -> None:
     assert lake.rows("grown.target", "id", "note") == Counter([(1, None), (2**40, "wide")])
 
 
+@pytest.mark.promise("changes")
 def test_changes(lake: Any) -> None:
     lake.feed("changed.source", ids(1, 2), IDS)
     table = f"{lake.catalog.name}.changed.source"
@@ -184,6 +198,8 @@ def test_changes(lake: Any) -> None:
     )
 
 
+@pytest.mark.promise("snapshots")
+@pytest.mark.sampled(2)
 def test_snapshots(lake: Any) -> None:
     pipeline = lake.source("listed.source").incremental(poll=1) >> lake.sink("listed.target")
     for number in (1, 2):
@@ -197,6 +213,8 @@ def test_snapshots(lake: Any) -> None:
     assert table.current_snapshot() == second
 
 
+@pytest.mark.promise("snapshots")
+@pytest.mark.sampled(2)
 def test_tag(lake: Any) -> None:
     lake.feed("tagged.table", ids(1), IDS)
     table = lake.load("tagged.table")
@@ -213,6 +231,7 @@ def test_tag(lake: Any) -> None:
     assert not lake.load("tagged.table").tags()
 
 
+@pytest.mark.promise("snapshots")
 def test_rollback(lake: Any) -> None:
     lake.feed("rolled.table", ids(1), IDS)
     lake.feed("rolled.table", ids(2), IDS)
@@ -225,6 +244,8 @@ def test_rollback(lake: Any) -> None:
     assert lake.ids("rolled.table") == [1, 2]
 
 
+@pytest.mark.promise("maintain")
+@pytest.mark.sampled(2)
 def test_expire(lake: Any) -> None:
     pipeline = lake.source("expired.table").incremental(poll=1) >> lake.sink("expired.target")
     lake.feed("expired.table", ids(1), IDS)
@@ -246,6 +267,7 @@ def test_expire(lake: Any) -> None:
     assert len(lake.sql(f"SELECT id FROM {lake.catalog.name}.expired.table")) == 4
 
 
+@pytest.mark.promise("readers")
 def test_interchange(lake: Any) -> None:
     rows = [
         {

@@ -10,6 +10,8 @@ import pytest
 
 from tests.services.proxy import Fault, Request, answer_after, answer_before, drop_after, drop_before
 
+pytestmark = [pytest.mark.promise("gateways"), pytest.mark.sampled(4)]
+
 MODES: dict[str, Callable[[Any], Any]] = {
     "append": lambda sink: sink.append(),
     "upsert": lambda sink: sink.upsert("id"),

@@ -26,6 +26,8 @@ from tests.services.oauth import OAuthProxy
 from tests.services.proxy import Fault, answer_before, delay, drop_before
 from tests.services.rest import Rest
 
+pytestmark = [pytest.mark.promise("outage"), pytest.mark.sampled(2)]
+
 AWAY = 4.0
 COMMAND = Path(__file__).parents[2] / "perf" / "outage.py"
 
@@ -213,6 +215,7 @@ def test_a_wrong_credential_fails_at_once(scene: Any) -> None:
 # replicas
 
 
+@pytest.mark.promise("replicas")
 def test_a_run_goes_on_at_the_next_replica(scene: Any) -> None:
     with Rest(scene.server.warehouse, database=scene.server.database) as second:
         scene.through(scene.proxy.uri, second.uri)
@@ -244,6 +247,7 @@ def overtaken(scene: Any) -> Iterator[tuple[Any, Rest]]:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["within the run", "by a new run"])
+@pytest.mark.promise("replicas")
 def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool, monkeypatch: Any) -> None:
     with overtaken(scene) as (run, second):
         if restarted:
@@ -262,6 +266,7 @@ def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool
         assert len(old.load(scene.named("target")).snapshots()) == 1
 
 
+@pytest.mark.promise("replicas")
 def test_a_replica_that_lags_is_taken_when_it_has_caught_up(scene: Any) -> None:
     with overtaken(scene) as (run, second):
         scene.proxy.stop()
@@ -275,6 +280,7 @@ def test_a_replica_that_lags_is_taken_when_it_has_caught_up(scene: Any) -> None:
         assert scene.rows("target") == Counter(numbered(0, 200))
 
 
+@pytest.mark.promise("replicas")
 def test_a_run_whose_replicas_all_show_less_fails_with_the_fix(scene: Any) -> None:
     scene.fill("source", numbered(0, 100))
     database = scene.folder / "old.db"
@@ -306,6 +312,7 @@ def outage(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("rest")
+@pytest.mark.promise("kills")
 def test_helios_run_goes_on_after_an_outage_and_a_kill_within_it(tmp_path: Path) -> None:
     told = outage(tmp_path, "--seconds", "20", "--kill", "--mode", "upsert")
     assert told["told_away_after"] is not None

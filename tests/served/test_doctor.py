@@ -28,6 +28,8 @@ from tests.services.proxy import Proxy, Request, Response
 from tests.services.rest import Rest
 from tests.services.server import Port
 
+pytestmark = [pytest.mark.promise("doctor-servers"), pytest.mark.sampled(2)]
+
 SECONDS = 30.0  # clients left to themselves wait a minute and try again
 Settings = dict[str, Any]
 

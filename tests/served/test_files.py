@@ -12,7 +12,7 @@ import pytest
 from helios import Catalog
 from tests.services.minio import Minio
 
-pytestmark = pytest.mark.jars("aws", "s3a")
+pytestmark = [pytest.mark.jars("aws", "s3a"), pytest.mark.promise("s3", "files")]
 
 SCRIPT = """
 from helios import Files, Iceberg

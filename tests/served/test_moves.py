@@ -17,6 +17,8 @@ from helios.catalog.connections import client
 from helios.catalog.rows import Moved
 from tests.services.nessie import Nessie
 
+pytestmark = [pytest.mark.promise("nessie", "mirror"), pytest.mark.sampled(2)]
+
 SCHEMA = pa.schema([("id", pa.int64())])
 _NUMBERS = count()
 

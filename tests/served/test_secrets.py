@@ -28,6 +28,8 @@ from tests.services.rest import Rest
 from tests.services.server import Port
 from tests.suite.waiting import until
 
+pytestmark = pytest.mark.promise("secrets")
+
 HELIOS = (sys.executable, "-m", "helios")
 MARK = "MARKER"
 """Every secret of these tests holds it, but for those that servers choose."""

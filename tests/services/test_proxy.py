@@ -25,6 +25,8 @@ from tests.services.proxy import (
 )
 from tests.services.rest import Rest
 
+pytestmark = [pytest.mark.promise("gateways"), pytest.mark.sampled(1)]
+
 ROW = pa.table({"id": pa.array([1], pa.int64())})
 
 

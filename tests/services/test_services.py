@@ -30,6 +30,8 @@ from tests.services.postgres import Postgres
 from tests.services.rest import Rest
 from tests.services.server import PORTS, Server, StartFailed, Unavailable, listens
 
+pytestmark = pytest.mark.sampled(1)
+
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -148,6 +150,7 @@ def test_what_is_not_installed_says_how_to_install_it(tmp_path: Path, monkeypatc
         Minio(tmp_path / "data").__enter__()
 
 
+@pytest.mark.promise("s3")
 def test_minio_keeps_its_objects_over_a_kill(minio: Minio) -> None:
     client = minio.client()
     client.put_object(Bucket=minio.bucket("kept"), Key="a", Body=b"x")
@@ -158,6 +161,7 @@ def test_minio_keeps_its_objects_over_a_kill(minio: Minio) -> None:
     client.close()
 
 
+@pytest.mark.promise("s3", "rest")
 def test_rest_on_minio_keeps_its_tables_and_has_replicas(minio: Minio, tmp_path: Path) -> None:
     with named_skip(), Rest(f"s3://{minio.bucket('lake')}/rest", minio, folder=tmp_path / "one") as server:
         catalog = load_catalog("one", type="rest", uri=server.uri, **minio.pyiceberg())
@@ -173,6 +177,7 @@ def test_rest_on_minio_keeps_its_tables_and_has_replicas(minio: Minio, tmp_path:
             assert ids(catalog, name) == [1, 2, 3, 3, 4]
 
 
+@pytest.mark.promise("rest", "adls")
 def test_rest_on_azurite(azurite: Azurite, tmp_path: Path) -> None:
     base = azurite.container("lake")
     with named_skip(), Rest(f"{base}/rest", azurite, folder=tmp_path) as server:
@@ -184,6 +189,7 @@ def test_rest_on_azurite(azurite: Azurite, tmp_path: Path) -> None:
         assert ids(catalog, name) == [1, 2, 3, 3]
 
 
+@pytest.mark.promise("rest", "gcs")
 def test_rest_on_gcs(gcs: Gcs, tmp_path: Path) -> None:
     with named_skip(), Rest(f"gs://{gcs.bucket('lake')}/rest", gcs, folder=tmp_path) as server:
         catalog = load_catalog("x", type="rest", uri=server.uri, **gcs.pyiceberg())
@@ -194,12 +200,14 @@ def test_rest_on_gcs(gcs: Gcs, tmp_path: Path) -> None:
         assert ids(catalog, name) == [1, 2, 3, 3]
 
 
+@pytest.mark.promise("glue")
 def test_glue_on_its_own_s3_and_on_minio(moto: Moto, minio: Minio) -> None:
     for storage in (moto, minio):
         warehouse = f"s3://{storage.bucket('lake')}/glue"
         write_and_read(load_catalog("x", **moto.glue(), **storage.pyiceberg(), warehouse=warehouse))
 
 
+@pytest.mark.promise("hive")
 def test_hive_keeps_its_tables(hive: Hive) -> None:
     name = write_and_read(load_catalog("x", type="hive", uri=hive.uri))
     hive.stop()
@@ -207,11 +215,13 @@ def test_hive_keeps_its_tables(hive: Hive) -> None:
     assert ids(load_catalog("x", type="hive", uri=hive.uri), name) == [1, 2, 3, 3]
 
 
+@pytest.mark.promise("hive")
 def test_hive_on_minio(minio: Minio, tmp_path: Path) -> None:
     with named_skip(), Hive(f"s3://{minio.bucket('lake')}/hive", minio, folder=tmp_path) as server:
         write_and_read(load_catalog("x", type="hive", uri=server.uri, **minio.pyiceberg()))
 
 
+@pytest.mark.promise("nessie")
 def test_nessie_keeps_its_tables(nessie: Nessie) -> None:
     options = {"type": "rest", "uri": nessie.iceberg_uri, **nessie.storage.pyiceberg()}
     name = write_and_read(load_catalog("x", **options))
@@ -220,6 +230,7 @@ def test_nessie_keeps_its_tables(nessie: Nessie) -> None:
     assert ids(load_catalog("x", **options), name) == [1, 2, 3, 3]
 
 
+@pytest.mark.promise("nessie")
 def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
     storage = nessie.storage.pyiceberg()
     main = load_catalog("x", type="rest", uri=nessie.iceberg_uri, **storage)
@@ -229,6 +240,7 @@ def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
     assert (ids(branch, name), ids(main, name)) == ([1, 2, 3, 3, 4], [1, 2, 3, 3])
 
 
+@pytest.mark.promise("cluster")
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
     def has(workers: int) -> None:
         until = time.monotonic() + 60
@@ -244,6 +256,7 @@ def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> 
     has(2)
 
 
+@pytest.mark.promise("kafka")
 def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -> None:
     with named_skip(), Kafka(tmp_path) as broker:
         meta = (tmp_path / "data" / "meta.properties").read_text()
@@ -255,6 +268,7 @@ def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -
         assert (tmp_path / "data" / "meta.properties").read_text() == meta
 
 
+@pytest.mark.promise("cdc")
 def test_postgres_keeps_its_rows_through_a_kill() -> None:
     with named_skip(), Postgres() as server:
         server.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2);")

@@ -18,6 +18,8 @@ from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.table import TableSink
 from helios.table.refs import LEDGER
 
+pytestmark = [pytest.mark.promise("again"), pytest.mark.sampled(2)]
+
 KEY = LEDGER + "local.a.t"
 
 
@@ -66,6 +68,7 @@ def test_inputs_of_an_older_batch_are_skipped_and_with_other_steps_refused(world
     assert world.ids("a.t") == [1, 2, 3]
 
 
+@pytest.mark.short
 def test_windows_are_appended_once(world: Any) -> None:
     s = commits(world, "a.s", 5)
     world.run(window(world, s[0], s[1]))

@@ -11,6 +11,8 @@ import pytest
 from helios import Memory, bucket, cast, day, hour, identity, month, step, truncate, where, with_columns, year
 from helios.errors import CheckFailed, HeliosError, InputError, RunError
 
+pytestmark = [pytest.mark.promise("append"), pytest.mark.short]
+
 
 def test_a_batch_creates_namespace_and_table_and_stamps_its_commit(world: Any) -> None:
     rows = [{"id": i, "name": f"n{i}"} for i in range(100)]
@@ -130,6 +132,7 @@ def test_a_followed_table_is_copied_while_it_grows(world: Any) -> None:
     assert world.ids("a.t") == list(range(25))
 
 
+@pytest.mark.promise("layout")
 def test_all_partition_transforms(world: Any) -> None:
     rows = [{"id": i, "name": f"name{i}", "ts": f"2026-0{1 + i % 9}-01 0{i % 9}:00:00"} for i in range(20)]
     fields = (identity("kind"), bucket(4, "id"), truncate(4, "name"), year("a"), month("b"), day("c"), hour("ts"))
@@ -148,6 +151,7 @@ def test_all_partition_transforms(world: Any) -> None:
         world.run((shaped >> world.sink("a.t").partition_by(day("c"))).named("other"))
 
 
+@pytest.mark.promise("identifiers")
 def test_awkward_names_and_nested_values(world: Any) -> None:
     rows = [{"id": 1, "unit price": 2.5, "tags": ["a", None], "attrs": {"k": 1}}]
     world.run(
@@ -158,6 +162,7 @@ def test_awkward_names_and_nested_values(world: Any) -> None:
     assert loaded == [{"id": 1, "unit price": 2.5, "with tax": 5.0, "tags": ["a", None], "attrs": [("k", 1)]}]
 
 
+@pytest.mark.promise("evolve")
 def test_missing_columns_become_null_and_extra_ones_are_added_unless_strict(world: Any) -> None:
     world.run(Memory.source([{"id": 1, "name": "a"}]) >> world.sink("a.t"))
     world.run((Memory.source([{"ID": 2}]) >> world.sink("a.t")).named("narrow"))
@@ -171,6 +176,7 @@ def test_missing_columns_become_null_and_extra_ones_are_added_unless_strict(worl
     assert world.rows("a.t", "id", "name", "extra") == {(1, "a", None): 1, (2, None, None): 1, (3, None, 1): 1}
 
 
+@pytest.mark.promise("layout")
 def test_format_3_and_properties_of_a_new_table(world: Any) -> None:
     sink = world.sink("a.t").format_version(3).table_properties({"owner": "me"})
     world.run(Memory.source([{"id": 1}, {"id": 2}]) >> sink)

@@ -31,6 +31,8 @@ from helios.errors import DeclarationError, HeliosError, RunError
 from helios.spark.replay.replay import Replay
 from tests.suite.deaths import dies_before_commit
 
+pytestmark = pytest.mark.promise("joins-as-of")
+
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PRICED = ("id", "price")
 
@@ -160,6 +162,7 @@ BORDERS = [
 MICRO = timedelta(microseconds=1)
 
 
+@pytest.mark.short
 def test_the_borders_of_versions(world: Any) -> None:
     versions(world, *BORDERS)
     found: dict[tuple[int | None, datetime | None], tuple[float, ...]] = {

@@ -10,6 +10,8 @@ import pytest
 
 from helios.errors import HeliosError, InputError
 
+pytestmark = pytest.mark.promise("bad-sources")
+
 
 def paths(world: Any, pattern: str) -> list[Path]:
     return sorted((world.folder / ".helios").rglob(pattern), key=lambda path: path.stat().st_mtime)
@@ -41,6 +43,7 @@ def test_a_damaged_file_is_named(world: Any, pattern: str, how: str, followed: b
     assert world.catalog.load("a.t").current_snapshot() == before
 
 
+@pytest.mark.short
 def test_damaged_metadata_is_named(world: Any) -> None:
     """When a run starts; Iceberg itself tries for a minute and a half to read it under one that is running."""
     world.fill("a.s", range(10))

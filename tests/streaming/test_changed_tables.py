@@ -15,6 +15,8 @@ from helios.errors import CheckpointError, HeliosError, InputError, LedgerError,
 from helios.spark.sinks.ledger import Ledger
 from tests.suite.deaths import dies_at, dies_before_commit
 
+pytestmark = pytest.mark.promise("rollback", "others")
+
 
 def files_of(world: Any, table: str, first: int, files: int) -> None:
     """Appends files of ten rows in one commit."""
@@ -110,6 +112,7 @@ class Dimension:
 
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
+@pytest.mark.promise("joins")
 def test_a_batch_is_not_finished_from_another_state_of_what_it_was_joined_with(world: Any, kind: str) -> None:
     world.fill("a.s", range(10))
     side = Dimension(world, kind, "A", "B")

@@ -16,6 +16,8 @@ from helios.plan.nodes import ReadPlan
 from helios.spark.sources.changelog import read_changes, state_as_changes
 from helios.spark.sources.snapshot import read_state, source_table
 
+pytestmark = pytest.mark.promise("changes")
+
 MODES = ("delete", "update", "merge")
 
 
@@ -64,6 +66,7 @@ COMPACT = "CALL local.system.rewrite_data_files(table => 'db.t', options => map(
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("cow2", 2), ("mor2", 3), ("cow3", 4), ("mor3", 5)])
+@pytest.mark.cases(short="cow2-2", slow=("mor3-5", "mor2-3"))
 def test_replayed_changes_equal_the_table(world: Any, command: Any, kind: str, seed: int) -> None:
     given = Namespace(commits=20, kinds=[kind], seed=seed, each=True)
     assert command("changes").compare(world.catalog, given, world.spark) == 0
@@ -92,6 +95,7 @@ def test_copy_on_write_tells_deletes_and_inserts(world: Any, version: int) -> No
 @pytest.mark.parametrize(
     ("version", "mode"), [(1, "copy-on-write"), (2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read")]
 )
+@pytest.mark.short
 def test_keys_pair_updates(world: Any, version: int, mode: str) -> None:
     read = make(world, version, mode)
     world.sql(FOUR)
@@ -113,6 +117,7 @@ def test_keys_pair_updates(world: Any, version: int, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.cases(short="merge-on-read")
 def test_lineage_pairs_updates(world: Any, mode: str) -> None:
     read = make(world, 3, mode)
     world.sql(FOUR)
@@ -357,6 +362,7 @@ def test_positions_need_keys(world: Any) -> None:
         read_changes(world.spark, read, since, head(world, read), ())
 
 
+@pytest.mark.short
 def test_equality_deletes_are_refused(world: Any) -> None:
     read = make(world, 2, "merge-on-read")
     world.sql(FOUR)

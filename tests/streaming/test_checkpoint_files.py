@@ -19,6 +19,8 @@ from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.names import names_of
 from helios.spark.session.session import CHECKPOINT_FILES, declare_catalogs
 
+pytestmark = pytest.mark.promise("checkpoints")
+
 
 @pytest.fixture(params=[LocalFiles, HadoopFiles])
 def files(request: pytest.FixtureRequest, shared_spark: SparkSession, tmp_path: Path) -> SmallFiles:

@@ -21,6 +21,8 @@ from helios.model.files import FilesSource
 from tests.streaming.landing import land, read
 from tests.streaming.test_text_casts import CASES
 
+pytestmark = [pytest.mark.promise("bad-rows"), pytest.mark.sampled(2)]
+
 OPEN = "a quote is not closed on its line; fields with line breaks need .option(multiLine=True)"
 MAYBE = "it may belong to a quoted field that began on a line before"
 NUMBER = "it has another number of fields than the file has columns"
@@ -62,6 +64,7 @@ QUOTES = {
 
 
 @pytest.mark.parametrize("which", QUOTES)
+@pytest.mark.cases(short="a line break")
 def test_a_quote_that_is_not_closed(world: Any, which: str) -> None:
     text, good, bad = QUOTES[which]
     source = Files.source(str(land(world.folder / "in", "a.csv", text)), "csv", schema="id string, name string")
@@ -265,6 +268,7 @@ def test_what_options_say_how_it_is_written_is_judged_too(world: Any, which: str
     assert aside == sorted((text, f"v does not fit {kind}") for text in bad)
 
 
+@pytest.mark.short
 def test_the_parts_of_a_large_file(world: Any) -> None:
     """A file that many tasks read has one header; whatever a field may hold is read as Python has written it."""
     some = random.Random(7)
@@ -317,6 +321,7 @@ def test_what_is_open_is_looked_for_further_before_a_part(world: Any, packed: bo
     assert cut(world, 60_000, source) == expected
 
 
+@pytest.mark.slow
 def test_many_columns(world: Any) -> None:
     names = [f"c{n}" for n in range(700)]
     lines = [",".join(names), ",".join(map(str, range(700))), ",".join(["x"] * 700), ",".join(["1"] * 30_000)]

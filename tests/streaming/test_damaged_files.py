@@ -21,6 +21,8 @@ from helios.spark.sources import file_rows
 from helios.spark.sources.files import FilesReader
 from tests.suite.deaths import dies_at
 
+pytestmark = pytest.mark.promise("bad-files")
+
 MANY = 20_000
 
 

@@ -19,6 +19,8 @@ from helios.cli.progress import JsonLines, Lines
 from helios.errors import CheckpointError, InputError, RunError
 from helios.spark.sinks.audit import AuditedSink
 
+pytestmark = pytest.mark.promise("dedupe")
+
 T0 = 1767225600
 """2026-01-01T00:00:00Z"""
 AT = f"timestamp_seconds({T0} + n * 60)"
@@ -86,6 +88,7 @@ def test_any_cutting_into_batches_keeps_the_same_rows(world: Any, cut: list[Any]
     assert world.rows(f"a.cut{world.examples}") == world.rows(f"a.whole{world.examples}")
 
 
+@pytest.mark.short
 def test_a_backfill_keeps_rows_of_a_key_that_lie_far_apart(world: Any, forget_commit: Any) -> None:
     day = 1440
     rows = [(0, 1, 0), (1, 1, day), (2, 1, 2 * day), (3, 1, 19 * day), (4, 2, 19 * day), (5, 2, 40 * day)]
@@ -207,6 +210,8 @@ LATE = watermark("ts", "10 minutes")
     ],
     ids=["dedupe", "upserted", "spark", "window"],
 )
+@pytest.mark.promise("late")
+@pytest.mark.cases(short="dedupe")
 def test_late_rows_are_counted_and_told_with_their_batch(
     world: Any, capsys: pytest.CaptureFixture[str], steps: Any, sink: Any, late: int
 ) -> None:
@@ -230,6 +235,7 @@ def test_late_rows_are_counted_and_told_with_their_batch(
     assert json.loads(as_json)["late"] == late
 
 
+@pytest.mark.promise("late")
 def test_late_rows_of_a_batch_that_is_written_or_run_again_are_counted_once(
     world: Any, monkeypatch: pytest.MonkeyPatch, forget_commit: Callable[[Path, int], None]
 ) -> None:

@@ -12,6 +12,8 @@ from helios import Memory, dedupe, expect, join, session_window, sql, watermark,
 from helios.errors import RunError
 from helios.spark.steps.demand import demanded
 
+pytestmark = [pytest.mark.promise("expect"), pytest.mark.sampled(2)]
+
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

@@ -12,6 +12,8 @@ import pytest
 from helios import Pipeline
 from tests.suite.pages import blocks
 
+pytestmark = pytest.mark.promise("documents")
+
 
 def test_the_examples_run(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.shop")

@@ -20,6 +20,8 @@ from helios.plan.typing.types import parse_type
 from helios.spark.iceberg.schema import align, apply_changes, fields_of, null_violation, target_of
 from helios.spark.iceberg.tables import load_table, spark_schema
 
+pytestmark = pytest.mark.promise("evolve")
+
 FULL = Policy(mode="full")
 
 
@@ -68,6 +70,7 @@ class Evolved:
         return sorted(found, key=lambda row: row["id"])
 
 
+@pytest.mark.short
 def test_everything_at_once_is_one_commit_that_keeps_every_value(world: Any) -> None:
     t = Evolved(
         world,
@@ -194,6 +197,7 @@ def test_the_promotions_are_those_of_this_iceberg(world: Any) -> None:
 # rows
 
 
+@pytest.mark.short
 def test_rows_are_aligned_at_every_level_and_nulls_stay_nulls(world: Any) -> None:
     t = Evolved(
         world,
@@ -254,6 +258,7 @@ def test_a_batch_that_the_table_cannot_take_is_never_cut_to_size(world: Any) -> 
         align(t.batch("id int, s struct<a:string>"), target)
 
 
+@pytest.mark.short
 def test_a_null_never_reaches_a_required_column(world: Any) -> None:
     t = Evolved(world, "id int NOT NULL, s struct<a: int NOT NULL>")
     good = t.batch("id int, s struct<a:int>", (1, (1,)), (2, None))

@@ -29,6 +29,7 @@ def snapshots(world: Any) -> int:
     return len(world.catalog.load("a.t").snapshots())
 
 
+@pytest.mark.promise("replay")
 def test_a_replayed_batch_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     before = snapshots(world)
     forget_commit(world.checkpoint(copy), 1)
@@ -38,6 +39,7 @@ def test_a_replayed_batch_adds_nothing(world: Any, copy: Pipeline, forget_commit
     assert snapshots(world) == before
 
 
+@pytest.mark.promise("replay")
 def test_a_replay_after_expiry_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     world.fill("a.t", [1000])  # another writer, so that the batch's own snapshot is not the current one
     world.expire("a.t")
@@ -48,6 +50,8 @@ def test_a_replay_after_expiry_adds_nothing(world: Any, copy: Pipeline, forget_c
     assert world.ids("a.t") == [*range(20), 1000]
 
 
+@pytest.mark.promise("replay")
+@pytest.mark.short
 def test_a_replay_after_compaction_and_expiry_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     world.compact("a.t")
     world.expire("a.t")
@@ -59,6 +63,8 @@ def test_a_replay_after_compaction_and_expiry_adds_nothing(world: Any, copy: Pip
     assert world.ids("a.t") == list(range(21))
 
 
+@pytest.mark.promise("replay")
+@pytest.mark.short
 def test_all_commits_forgotten_and_replayed_in_order(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     for batch in (0, 1):
         forget_commit(world.checkpoint(copy), batch)
@@ -66,6 +72,7 @@ def test_all_commits_forgotten_and_replayed_in_order(world: Any, copy: Pipeline,
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("others")
 def test_other_writers_coexist(world: Any, copy: Pipeline) -> None:
     world.fill("a.t", [500])
     world.fill("a.s", [20])
@@ -73,6 +80,8 @@ def test_other_writers_coexist(world: Any, copy: Pipeline) -> None:
     assert world.ids("a.t") == [*range(21), 500]
 
 
+@pytest.mark.promise("rollback")
+@pytest.mark.short
 def test_a_target_that_was_rolled_back_stops_the_run(world: Any, copy: Pipeline) -> None:
     first = world.catalog.load("a.t").snapshots()[0].id
     world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
@@ -82,6 +91,7 @@ def test_a_target_that_was_rolled_back_stops_the_run(world: Any, copy: Pipeline)
     assert world.ids("a.t") == list(range(10))
 
 
+@pytest.mark.promise("rollback")
 def test_a_target_that_was_rolled_back_and_expired_stops_the_run(world: Any, copy: Pipeline) -> None:
     first = world.catalog.load("a.t").snapshots()[0].id
     world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
@@ -91,6 +101,8 @@ def test_a_target_that_was_rolled_back_and_expired_stops_the_run(world: Any, cop
         world.run(copy)
 
 
+@pytest.mark.promise("rollback")
+@pytest.mark.short
 def test_a_target_that_was_replaced_by_a_new_table_is_refused(world: Any, copy: Pipeline) -> None:
     world.sql("DROP TABLE local.a.t PURGE")
     with pytest.raises(CheckpointError, match=r"the target local\.a\.t is gone"):
@@ -101,6 +113,8 @@ def test_a_target_that_was_replaced_by_a_new_table_is_refused(world: Any, copy: 
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.promise("checkpoints")
+@pytest.mark.short
 def test_a_checkpoint_restored_from_a_backup_is_refused(world: Any, copy: Pipeline) -> None:
     folder = world.checkpoint(copy)
     shutil.copytree(folder, world.folder / "backup")
@@ -116,6 +130,8 @@ def test_a_checkpoint_restored_from_a_backup_is_refused(world: Any, copy: Pipeli
     assert world.ids("a.t") == list(range(22))
 
 
+@pytest.mark.promise("checkpoints")
+@pytest.mark.short
 def test_a_lost_checkpoint_is_refused_and_resumed(world: Any, copy: Pipeline) -> None:
     shutil.rmtree(world.checkpoint(copy))
     world.fill("a.s", [20])
@@ -130,6 +146,8 @@ def test_a_lost_checkpoint_is_refused_and_resumed(world: Any, copy: Pipeline) ->
 
 
 @pytest.mark.parametrize("name", ["metadata", "helios/identity.json"])
+@pytest.mark.promise("checkpoints")
+@pytest.mark.short
 def test_a_checkpoint_that_lost_a_file_is_refused(world: Any, copy: Pipeline, name: str) -> None:
     (world.checkpoint(copy) / name).unlink()
     with pytest.raises(CheckpointError):
@@ -137,6 +155,7 @@ def test_a_checkpoint_that_lost_a_file_is_refused(world: Any, copy: Pipeline, na
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("checkpoints")
 def test_a_damaged_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
     folder = world.checkpoint(copy)
     for target in (folder / "offsets/1",):
@@ -152,6 +171,8 @@ def test_a_damaged_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
         world.run(copy)
 
 
+@pytest.mark.promise("identity", "checkpoints")
+@pytest.mark.short
 def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline) -> None:
     folder = str(world.checkpoint(copy))
     other = world.source("a.s").incremental() >> world.sink("a.other").checkpoint(folder)
@@ -160,6 +181,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline)
     assert not world.catalog.exists("a.other")
 
 
+@pytest.mark.promise("checkpoints")
 def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) -> None:
     world.fill("a.more", [1])
     changed = world.source("a.more").incremental(poll=1) >> world.sink("a.t")
@@ -167,12 +189,15 @@ def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) 
         world.run(changed)
 
 
+@pytest.mark.promise("checkpoints", "changed-steps")
 def test_changed_stateless_steps_keep_the_checkpoint(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", range(20, 30))
     world.run(world.source("a.s").incremental(poll=1) >> where("id % 2 = 0") >> world.sink("a.t"))
     assert world.ids("a.t") == [*range(20), *range(20, 30, 2)]
 
 
+@pytest.mark.promise("identity", "checkpoints")
+@pytest.mark.short
 def test_a_renamed_pipeline_moves_its_ledger_once(world: Any, copy: Pipeline) -> None:
     folder = str(world.checkpoint(copy))
     stream = world.source("a.s").incremental(poll=1)
@@ -186,6 +211,7 @@ def test_a_renamed_pipeline_moves_its_ledger_once(world: Any, copy: Pipeline) ->
     assert "helios.ledger.local.a.t" not in properties
 
 
+@pytest.mark.promise("identity", "checkpoints")
 def test_a_renamed_pipeline_takes_its_default_checkpoint_along(world: Any, copy: Pipeline) -> None:
     old = world.checkpoint(copy)
     renamed = copy.named("copy", was="local.a.t")
@@ -200,6 +226,8 @@ def test_a_renamed_pipeline_takes_its_default_checkpoint_along(world: Any, copy:
         world.run(copy.named("other", was="copy"))
 
 
+@pytest.mark.promise("drivers")
+@pytest.mark.short
 def test_a_second_live_driver_is_refused_and_a_dead_ones_lease_is_not_honoured(world: Any, copy: Pipeline) -> None:
     lease = Lease(Checkpoint(world.spark, world.plan(copy).checkpoint))
     lease.acquire()
@@ -217,6 +245,8 @@ def test_a_second_live_driver_is_refused_and_a_dead_ones_lease_is_not_honoured(w
     assert not (folder / "lease.json").exists()
 
 
+@pytest.mark.promise("drivers")
+@pytest.mark.short
 def test_a_stale_driver_stops_at_its_next_batch(world: Any, copy: Pipeline) -> None:
     run = world.start(world.source("a.s").incremental(poll="200ms") >> world.sink("a.t"))
     while run.state != "running":
@@ -240,6 +270,7 @@ def driver(world: Any, ids: list[int]) -> tuple[Ledger, Callable[[Transaction], 
     return Ledger(load_table(world.spark, plan.write.table), plan.pipeline, identity.id, ""), lambda t: t.append(df)
 
 
+@pytest.mark.promise("drivers")
 def test_a_held_commit_of_a_zombie_is_rejected_by_the_ancestry(world: Any, copy: Pipeline) -> None:
     """The zombie looked batch 2 up; its replacement commits the batch; then the zombie goes on."""
     batch = numbered_two(7)
@@ -265,6 +296,8 @@ def data_files(world: Any, table: str) -> set[str]:
     return {path.name for path in Path(location, "data").rglob("*.parquet")}
 
 
+@pytest.mark.promise("drivers")
+@pytest.mark.short
 def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, copy: Pipeline) -> None:
     """The same inside the commit: the base moves after the transaction was written, and Iceberg itself retries."""
     batch = numbered_two(7)
@@ -280,6 +313,7 @@ def test_a_zombie_is_rejected_between_its_own_check_and_its_commit(world: Any, c
     assert world.ids("a.t") == list(range(21))
 
 
+@pytest.mark.promise("others")
 def test_a_commit_meets_other_writers_and_lands_once(world: Any, copy: Pipeline) -> None:
     ledger, write = driver(world, [20])
     batch = numbered_two()
@@ -291,6 +325,8 @@ def test_a_commit_meets_other_writers_and_lands_once(world: Any, copy: Pipeline)
     assert world.ids("a.t") == [*range(21), 500]
 
 
+@pytest.mark.promise("replay")
+@pytest.mark.short
 def test_the_record_is_in_the_same_commit_as_the_data(world: Any, copy: Pipeline) -> None:
     table = world.catalog.load("a.t").iceberg
     record = json.loads(table.properties["helios.ledger.local.a.t"])
@@ -302,6 +338,7 @@ def test_the_record_is_in_the_same_commit_as_the_data(world: Any, copy: Pipeline
     assert earlier["current-snapshot-id"] != json.loads(metadata.read_text())["current-snapshot-id"]
 
 
+@pytest.mark.promise("replay")
 def test_a_removed_record_is_found_again_in_the_stamps(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
     forget_commit(world.checkpoint(copy), 1)
@@ -309,6 +346,8 @@ def test_a_removed_record_is_found_again_in_the_stamps(world: Any, copy: Pipelin
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("replay")
+@pytest.mark.short
 def test_no_record_and_no_stamp_cannot_prove_absence(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
     world.compact("a.t")
@@ -320,6 +359,7 @@ def test_no_record_and_no_stamp_cannot_prove_absence(world: Any, copy: Pipeline,
 
 
 @pytest.mark.parametrize(("value", "message"), [('{"v": 99}', "newer Helios"), ("{", "damaged")])
+@pytest.mark.promise("checkpoints")
 def test_a_ledger_that_cannot_be_read_is_refused(world: Any, copy: Pipeline, value: str, message: str) -> None:
     world.sql(f"ALTER TABLE local.a.t SET TBLPROPERTIES ('helios.ledger.local.a.t' = '{value}')")
     world.fill("a.s", [20])
@@ -328,6 +368,7 @@ def test_a_ledger_that_cannot_be_read_is_refused(world: Any, copy: Pipeline, val
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("checkpoints", "drivers")
 def test_a_pipeline_that_is_driven_from_two_checkpoints_is_refused(world: Any, copy: Pipeline) -> None:
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "another", "")
     ledger.claim(Record(checkpoint="another", batch=5))
@@ -336,6 +377,7 @@ def test_a_pipeline_that_is_driven_from_two_checkpoints_is_refused(world: Any, c
         world.run(copy)
 
 
+@pytest.mark.promise("checkpoints")
 def test_a_start_that_died_before_its_claim_goes_on(world: Any) -> None:
     """`kill -9` between the checkpoint's identity and the target's creation."""
     world.fill("a.s", [1])
@@ -352,6 +394,7 @@ def test_a_start_that_died_before_its_claim_goes_on(world: Any) -> None:
 
 
 @pytest.mark.parametrize("damage", ["lost", "half"])
+@pytest.mark.promise("checkpoints")
 def test_a_checkpoint_without_its_identity_is_refused_and_resumed(world: Any, copy: Pipeline, damage: str) -> None:
     folder = world.checkpoint(copy) / "helios"
     if damage == "lost":  # as when a folder is deleted under a running stream, and Spark makes its own files again
@@ -367,6 +410,7 @@ def test_a_checkpoint_without_its_identity_is_refused_and_resumed(world: Any, co
     assert world.ids("a.t") == list(range(22))
 
 
+@pytest.mark.promise("checkpoints", "changed-steps")
 def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
     from helios import Files, aggregate
 
@@ -380,6 +424,7 @@ def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.promise("changed-steps")
 def test_a_bound_may_come_and_go(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", range(20, 30))
     bounded = world.source("a.s").incremental(poll=1) >> world.sink("a.t").flush(rows=5)
@@ -390,6 +435,7 @@ def test_a_bound_may_come_and_go(world: Any, copy: Pipeline) -> None:
     assert world.ids("a.t") == list(range(40))
 
 
+@pytest.mark.promise("checkpoints", "changed-steps")
 def test_a_step_that_keeps_state_on_the_same_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
     timed = with_columns(ts="timestamp_seconds(id)") >> watermark("ts", "1 hour")
     stateful = world.source("a.s").incremental(poll=1) >> timed >> dedupe("id", within="1 hour") >> world.sink("a.t")
@@ -397,6 +443,7 @@ def test_a_step_that_keeps_state_on_the_same_checkpoint_is_refused(world: Any, c
         world.run(stateful)
 
 
+@pytest.mark.promise("expired")
 def test_the_source_expires_while_the_pipeline_stands_and_while_it_runs(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", [20])
     world.expire("a.s")  # what was read is gone, what is unread is not
@@ -417,6 +464,7 @@ def test_the_source_expires_while_the_pipeline_stands_and_while_it_runs(world: A
     assert world.ids("a.t") == list(range(22))
 
 
+@pytest.mark.promise("expired")
 def test_unread_snapshots_that_expired_stop_the_run(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", [20])
     world.fill("a.s", [21])
@@ -426,6 +474,8 @@ def test_unread_snapshots_that_expired_stop_the_run(world: Any, copy: Pipeline) 
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("changed-steps")
+@pytest.mark.short
 def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world: Any, copy: Pipeline) -> None:
     world.sql("DELETE FROM local.a.s WHERE id < 5")
     changed = world.source("a.s").incremental(poll=1) >> where("id % 2 = 0") >> world.sink("a.t")
@@ -438,6 +488,7 @@ def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world
     assert world.ids("a.t") == list(range(6, 22, 2))
 
 
+@pytest.mark.promise("changed-steps")
 def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: Any, copy: Pipeline) -> None:
     Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", "").empty()
     world.fill("a.s", [20])
@@ -447,6 +498,7 @@ def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: A
     assert world.ids("a.t") == list(range(21))
 
 
+@pytest.mark.promise("others", "changed-steps")
 def test_a_full_refresh_does_not_take_the_rows_of_others_along(world: Any, copy: Pipeline) -> None:
     world.fill("a.t", [500])
     with pytest.raises(InputError, match=r"would empty local\.a\.t, and snapshot \d+ is not this pipeline's"):
@@ -457,6 +509,7 @@ def test_a_full_refresh_does_not_take_the_rows_of_others_along(world: Any, copy:
     assert world.ids("a.t") == [*range(20), 500]
 
 
+@pytest.mark.promise("checkpoints")
 def test_a_folders_checkpoint_restored_from_a_backup_is_refused(world: Any) -> None:
     from helios import Files
 
@@ -478,6 +531,7 @@ def test_a_folders_checkpoint_restored_from_a_backup_is_refused(world: Any) -> N
     assert world.ids("a.t") == [0, 1]
 
 
+@pytest.mark.promise("identity", "checkpoints")
 def test_a_lost_checkpoint_of_a_renamed_pipeline_is_resumed(world: Any, copy: Pipeline) -> None:
     shutil.rmtree(world.checkpoint(copy))
     renamed = copy.named("new", was="local.a.t")
@@ -489,6 +543,7 @@ def test_a_lost_checkpoint_of_a_renamed_pipeline_is_resumed(world: Any, copy: Pi
     assert world.ids("a.t") == list(range(21))
 
 
+@pytest.mark.promise("checkpoints", "changed-steps")
 def test_a_new_checkpoint_without_a_known_position_is_refused(world: Any, copy: Pipeline) -> None:
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
     world.compact("a.t")
@@ -498,6 +553,7 @@ def test_a_new_checkpoint_without_a_known_position_is_refused(world: Any, copy: 
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("checkpoints", "changed-steps")
 def test_a_checkpoint_lost_after_an_idle_new_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
     world.run(copy, new_checkpoint=True)
     shutil.rmtree(world.checkpoint(copy))
@@ -507,6 +563,7 @@ def test_a_checkpoint_lost_after_an_idle_new_checkpoint_is_refused(world: Any, c
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("identity")
 def test_two_scripts_that_fill_one_table_by_one_name_are_refused(world: Any) -> None:
     world.fill("a.one", [1])
     world.fill("a.two", [2])
@@ -518,6 +575,7 @@ def test_two_scripts_that_fill_one_table_by_one_name_are_refused(world: Any) -> 
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.promise("identity")
 def test_one_name_on_two_targets_is_refused_whatever_is_asked(world: Any, copy: Pipeline) -> None:
     world.run(copy.named("daily", was="local.a.t"))
     other = (world.source("a.s").incremental(poll=1) >> world.sink("a.other")).named("daily")
@@ -528,6 +586,7 @@ def test_one_name_on_two_targets_is_refused_whatever_is_asked(world: Any, copy: 
     assert world.ids("a.t") == list(range(20))
 
 
+@pytest.mark.promise("others", "changed-steps")
 def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, copy: Pipeline) -> None:
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])

@@ -18,6 +18,8 @@ from helios.script import load_script
 from helios.spark.replay.replay import Replay
 from helios.table.quarantine import groups, set_aside
 
+pytestmark = pytest.mark.promise("documents")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_MONTH = 2
 

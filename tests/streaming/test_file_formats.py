@@ -27,6 +27,8 @@ from helios.files.entry import File
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_rows import read_files
 
+pytestmark = pytest.mark.promise("files", "bad-rows")
+
 
 def land(folder: Path, name: str, text: str | bytes, order: int = 0) -> None:
     (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from helios import Files
 from helios.errors import HeliosError, InputError
 from helios.spark.sources import listing
 
+pytestmark = pytest.mark.promise("files")
+
 OLD = 1_700_000_000
 NAMES = (
     "a.csv",

@@ -12,6 +12,8 @@ import pytest
 
 from helios import Files, Memory, where
 
+pytestmark = [pytest.mark.promise("upsert"), pytest.mark.sampled(2)]
+
 OLD = 1_700_000_000
 SCHEMA = "id bigint, v string, o bigint"
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from helios import Files
 from helios.errors import InputError, RunError
 from helios.spark.sources.file_types import castable, extras, lossless, united, with_extras
 
-pytestmark = pytest.mark.usefixtures("shared_spark")  # Spark parses the types
+pytestmark = [pytest.mark.usefixtures("shared_spark"), pytest.mark.promise("files")]  # Spark parses the types
 
 
 def kind(text: str) -> Any:

@@ -14,6 +14,8 @@ import pytest
 from helios import Files, where, with_columns
 from helios.errors import CheckFailed, NotFound
 
+pytestmark = pytest.mark.promise("files")
+
 
 def land(folder: Path, name: str, text: str, order: int) -> None:
     folder.mkdir(exist_ok=True)
@@ -21,6 +23,7 @@ def land(folder: Path, name: str, text: str, order: int) -> None:
     os.utime(folder / name, (1_700_000_000 + order, 1_700_000_000 + order))
 
 
+@pytest.mark.short
 def test_a_followed_folder_of_csv_with_windows_line_endings(world: Any) -> None:
     folder = world.folder / "in box"
     land(folder, "a.csv", "id,name\r\n1,one\r\n2,\r\n", 0)
@@ -40,6 +43,7 @@ def test_a_followed_folder_of_csv_with_windows_line_endings(world: Any) -> None:
 
 
 @pytest.mark.parametrize("commit", [0, 1])
+@pytest.mark.cases(short="1")
 def test_a_replayed_batch_of_files_adds_nothing(world: Any, commit: int, forget_commit: Any) -> None:
     folder = world.folder / "in"
     pipeline = Files.source(str(folder), "csv", schema="id bigint").incremental(poll=1) >> world.sink("a.t")
@@ -53,6 +57,7 @@ def test_a_replayed_batch_of_files_adds_nothing(world: Any, commit: int, forget_
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.short
 def test_parquet_tells_its_own_schema_and_json_is_inferred(world: Any) -> None:
     (world.folder / "pq").mkdir()
     pq.write_table(pa.table({"id": [1, 2], "name": ["a", "b"]}), world.folder / "pq" / "x.parquet")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = [pytest.mark.promise("accounts"), pytest.mark.sampled(4)]
+
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_every_row_of_random_files_is_accounted_for(world: Any, command: Any, seed: int) -> None:

@@ -14,6 +14,8 @@ from helios import Files
 from helios.errors import RunError
 from helios.spark.sources.files import FilesReader
 
+pytestmark = pytest.mark.promise("bad-files")
+
 
 def land(path: Path, order: int, *ids: int) -> None:
     path.write_text("".join(f"{line}\n" for line in ("id", *ids)))

@@ -14,6 +14,8 @@ import pytest
 
 from helios.script import load_script
 
+pytestmark = pytest.mark.promise("documents")
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_MONTH = 2
 

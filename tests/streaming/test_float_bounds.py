@@ -19,7 +19,7 @@ import pytest
 from helios import select, sql, step, where
 from tests.streaming.native_cases import set_engine
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("pushdown")]
 
 SEEDS = int(os.environ.get("FLOAT_SEEDS", "1"))
 """Draws of each kind of table."""
@@ -130,6 +130,7 @@ def test_predicates_find_nan_and_both_zeros(world: Any, table: str, seed: int) -
             assert got == expected(rows, condition), (condition, way, field, engine, rows)
 
 
+@pytest.mark.short
 def test_files_of_one_commit_after_another(world: Any) -> None:
     """A followed table's new files are left out by their bounds, too."""
     world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
@@ -185,6 +186,7 @@ def test_names_in_another_case_and_fields_that_take_no_null(world: Any, engine: 
 
 @pytest.mark.parametrize("engine", ["off", "auto"])
 @pytest.mark.parametrize("kind", ["int", "double"])
+@pytest.mark.cases(short="int-off")
 def test_a_field_is_not_taken_for_the_column_of_its_name(world: Any, kind: str, engine: str) -> None:
     set_engine(world, engine)
     world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")

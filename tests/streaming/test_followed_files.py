@@ -17,6 +17,8 @@ from helios.spark.sources.files import FilesReader
 from helios.table.status import View, statuses
 from tests.suite.deaths import dies_before_commit
 
+pytestmark = pytest.mark.promise("files", "bad-files")
+
 OLD = 1_700_000_000
 
 

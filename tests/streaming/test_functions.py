@@ -13,6 +13,8 @@ from helios.errors import HeliosError
 from helios.plan.typing.functions import BUILT_IN
 from helios.spark.run.run import PipelineRun
 
+pytestmark = pytest.mark.promise("typing")
+
 
 def test_the_list_of_functions_is_sparks(world: Any) -> None:
     listed = {row[0] for row in world.sql("SHOW SYSTEM FUNCTIONS")}

@@ -13,6 +13,8 @@ from helios import Files, drop, with_columns
 from helios.errors import InputError, RunError
 from tests.streaming.landing import land, read
 
+pytestmark = pytest.mark.promise("bad-rows")
+
 MORE = (
     '{"id":1}{"id":2}\n{"id":3}\n',
     '{"id":3}\n{"id":1},{"id":2}\n',
@@ -99,6 +101,7 @@ def test_what_a_type_cannot_hold_is_a_bad_row(world: Any, kind: str) -> None:
         assert rows == {("1",): 1, ("1.10",): 1, ("a",): 1, ("true",): 1, ("\U0001f600",): 1}
 
 
+@pytest.mark.short
 def test_names_go_without_regard_to_case(world: Any) -> None:
     folder = landed(world, '{"ID": 1, "more": {"B": "x"}}', '{"id": 2, "MORE": {"b": "y"}}', '{"Id": 3, "iD": 4}')
     twice = [('{"Id": 3, "iD": 4}', "its field id is there twice")]

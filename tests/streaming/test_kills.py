@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.promise("kills")
+
 KILLS = Path(__file__).parents[2] / "perf" / "kills.py"
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_every_row_once_after_kills(tmp_path: Path) -> None:
     command = [sys.executable, str(KILLS), "--kills", "3", "--rows", "40000", "--folder", str(tmp_path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

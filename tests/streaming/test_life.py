@@ -23,6 +23,8 @@ from helios.spark.run.run import PipelineRun
 from helios.table import growth
 from tests.streaming.conftest import World
 
+pytestmark = pytest.mark.promise("long-runs")
+
 SOAK = Path(__file__).parents[2] / "perf" / "soak.py"
 
 
@@ -38,6 +40,7 @@ def no_collection() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.cases(short="append")
 def test_batches_leave_no_objects_in_the_jvm(world: World, no_collection: None, mode: str) -> None:
     world.fill("a.s", [0], text="'row'")
     sink = world.sink("a.t").upsert("id") if mode == "upsert" else world.sink("a.t")
@@ -74,6 +77,7 @@ class Fresh:
         implements = ("java.util.function.Supplier",)
 
 
+@pytest.mark.short
 def test_an_object_that_a_callback_returns_outlives_its_way_to_the_jvm(
     world: World, no_collection: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.promise("files")
+
 
 def made(world: Any, files: Any, path: Path, mode: str) -> tuple[int, int, int]:
     """The modes of a folder, a file and the sums of it that a file system makes, and then changes."""

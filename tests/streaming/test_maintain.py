@@ -27,6 +27,8 @@ from helios.table.maintenance import planned_among
 from helios.table.readers import warehouses
 from helios.table.refs import new, old, rollback
 
+pytestmark = pytest.mark.promise("maintain")
+
 World: TypeAlias = Any
 FAR = "2999-01-01"
 MERGE_ON_READ = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "delete", "update")}
@@ -301,6 +303,7 @@ def test_the_ledger_survives_compaction_and_expiry(world: World) -> None:
 # expiry
 
 
+@pytest.mark.short
 def test_expiry_keeps_what_a_reader_still_needs(world: World) -> None:
     source = name("src.t", world)
     world.fill("src.t", range(10))
@@ -405,6 +408,7 @@ def test_a_tag_in_between_stops_an_expiry(world: World) -> None:
 # orphan files
 
 
+@pytest.mark.short
 def test_orphan_files_of_a_day_and_more_go(world: World) -> None:
     table = make(world, "a.t")
     grow(world, "a.t", 2)

@@ -13,6 +13,8 @@ from helios import Files, Memory, aggregate, bucket, expect, select, with_column
 from helios.errors import CheckFailed, RunError
 from tests.streaming.landing import land
 
+pytestmark = pytest.mark.short
+
 
 def rows(*ids: int, **columns: Any) -> Any:
     return Memory.source([{"id": i, "k": i % 3, **columns} for i in ids])
@@ -21,6 +23,7 @@ def rows(*ids: int, **columns: Any) -> Any:
 # overwrite
 
 
+@pytest.mark.promise("overwrite")
 def test_overwrite_replaces_the_whole_table_and_runs_again(world: Any) -> None:
     world.run(rows(1, 2, 3) >> world.sink("a.t").overwrite())
     world.run(rows(4, 5) >> world.sink("a.t").overwrite())
@@ -30,12 +33,14 @@ def test_overwrite_replaces_the_whole_table_and_runs_again(world: Any) -> None:
     assert world.ids("a.t") == [4, 5]
 
 
+@pytest.mark.promise("overwrite")
 def test_overwrite_by_filter_cuts_through_files(world: Any) -> None:
     world.run(rows(1, 2, 3, 4) >> world.sink("a.t").overwrite())
     world.run((rows(7, 10) >> world.sink("a.t").overwrite("k = 1")).named("ones"))
     assert world.ids("a.t") == [2, 3, 7, 10]
 
 
+@pytest.mark.promise("overwrite")
 def test_overwrite_by_filter_of_whole_partitions_is_one_snapshot(world: Any) -> None:
     world.run(rows(1, 2, 3, 4) >> world.sink("a.t").partition_by("k"))
     world.run((rows(7, 10) >> world.sink("a.t").overwrite("k = 1")).named("ones"))
@@ -43,6 +48,7 @@ def test_overwrite_by_filter_of_whole_partitions_is_one_snapshot(world: Any) -> 
     assert [s.operation for s in world.catalog.load("a.t").snapshots()] == ["append", "overwrite"]
 
 
+@pytest.mark.promise("overwrite")
 def test_rows_outside_of_the_filter_are_refused(world: Any) -> None:
     world.run(rows(1, 2) >> world.sink("a.t").overwrite())
     with pytest.raises(RunError, match="has a row that the filter does not name: id=3, k=0; nothing was written"):
@@ -50,6 +56,7 @@ def test_rows_outside_of_the_filter_are_refused(world: Any) -> None:
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.promise("overwrite")
 def test_a_filter_names_a_field_of_a_struct_called_target(world: Any) -> None:
     """The rows of a file of which some go are deleted by a command that called the table `target`."""
     world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
@@ -63,6 +70,7 @@ def test_a_filter_names_a_field_of_a_struct_called_target(world: Any) -> None:
     assert world.ids("a.t") == [1, 3, 9]
 
 
+@pytest.mark.promise("overwrite")
 def test_overwrite_partitions_leaves_the_others(world: Any) -> None:
     sink = world.sink("a.t").partition_by("k").overwrite_partitions()
     world.run(rows(1, 2, 3, 4) >> sink)
@@ -73,6 +81,7 @@ def test_overwrite_partitions_leaves_the_others(world: Any) -> None:
 # upsert
 
 
+@pytest.mark.promise("upsert")
 def test_the_newest_row_wins_within_and_across_batches(world: Any) -> None:
     world.fill("a.s", [1, 2, 3], v="'old'", ts="1")
     world.fill("a.s", [1], v="'newer'", ts="5")
@@ -87,6 +96,7 @@ def test_the_newest_row_wins_within_and_across_batches(world: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.promise("upsert")
 def test_without_its_column_the_order_is_remembered_also_when_the_default_is_taken_later(
     world: Any, kept: bool
 ) -> None:
@@ -105,6 +115,7 @@ def test_without_its_column_the_order_is_remembered_also_when_the_default_is_tak
     assert json.loads(terms.read_text())["order"] == "ts"
 
 
+@pytest.mark.promise("upsert")
 def test_a_new_pipeline_adds_the_column_of_its_order_to_a_table(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.t (id bigint, v string) USING iceberg")
@@ -117,6 +128,7 @@ def test_a_new_pipeline_adds_the_column_of_its_order_to_a_table(world: Any) -> N
     assert world.rows("a.t") == Counter({(1, "a", 5): 1, (2, "a", 5): 1})
 
 
+@pytest.mark.promise("upsert")
 def test_an_order_that_the_table_stores_is_compared_there(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.t (id bigint, v string, ts bigint) USING iceberg")
@@ -128,6 +140,7 @@ def test_an_order_that_the_table_stores_is_compared_there(world: Any) -> None:
     assert world.rows("a.t") == Counter({(1, "by hand", 9): 1, (2, "first", 5): 1})
 
 
+@pytest.mark.promise("upsert")
 def test_ties_go_to_the_later_source_position(world: Any) -> None:
     for value in ("'b'", "'a'"):  # the later commit has the smaller value: content does not decide
         world.fill("a.s", [1, 2], v=value, ts="1")
@@ -143,6 +156,7 @@ def test_ties_go_to_the_later_source_position(world: Any) -> None:
 
 
 @pytest.mark.parametrize("stores", [False, True])
+@pytest.mark.promise("upsert")
 def test_deletes_are_remembered(world: Any, stores: bool) -> None:
     order = {"order_by": "ts", "store_order": stores}
 
@@ -158,6 +172,7 @@ def test_deletes_are_remembered(world: Any, stores: bool) -> None:
     assert run((1, "newer", 6, "u"), (2, "", 0, "d")) == Counter({(1, "newer"): 1, (2, "b"): 1})
 
 
+@pytest.mark.promise("history")
 def test_history_keeps_every_version(world: Any) -> None:
     sink = world.sink("a.t").upsert("id", order_by="ts", delete_when="op = 'd'", history=True)
 
@@ -181,6 +196,7 @@ def test_history_keeps_every_version(world: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.promise("upsert")
 def test_an_aggregate_is_upserted_by_its_groups(world: Any) -> None:
     pipeline = (
         world.source("a.s").incremental()
@@ -195,6 +211,7 @@ def test_an_aggregate_is_upserted_by_its_groups(world: Any) -> None:
     assert world.rows("a.t") == Counter({(0, 3, 6): 1, (1, 5, 25): 1})
 
 
+@pytest.mark.promise("upsert")
 def test_a_column_that_the_stream_lacks_keeps_its_value(world: Any) -> None:
     world.run(Memory.source([{"id": 1, "v": "a", "note": "kept"}]) >> world.sink("a.t").upsert("id"))
     world.run((Memory.source([{"id": 1, "v": "b"}, {"id": 2, "v": "c"}]) >> world.sink("a.t").upsert("id")).named("x"))
@@ -202,6 +219,7 @@ def test_a_column_that_the_stream_lacks_keeps_its_value(world: Any) -> None:
 
 
 @pytest.mark.parametrize(("version", "deletes"), [(2, "PARQUET"), (3, "PUFFIN")])
+@pytest.mark.promise("upsert")
 def test_merge_on_read_writes_delete_files(world: Any, version: int, deletes: str) -> None:
     sink = world.sink("a.t").format_version(version).upsert("id")
     world.run(rows(*range(100)) >> sink)
@@ -217,6 +235,7 @@ def test_merge_on_read_writes_delete_files(world: Any, version: int, deletes: st
 # delete, MERGE
 
 
+@pytest.mark.promise("delete")
 def test_delete_by_key(world: Any) -> None:
     world.run(rows(1, 2, 3) >> world.sink("a.t"))
     requests = Memory.source([{"id": 2, "asked": "today"}, {"id": 2, "asked": "again"}, {"id": 8, "asked": "now"}])
@@ -238,6 +257,7 @@ INTO_COPY_ON_WRITE: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("which", INTO_COPY_ON_WRITE)
+@pytest.mark.promise("delete")
 def test_rows_that_are_judged_as_they_are_read_reach_a_copy_on_write_table(world: Any, which: str) -> None:
     """Spark reads the source of such a command twice, and refuses one that might not give the same rows."""
     write, expected = INTO_COPY_ON_WRITE[which]
@@ -250,6 +270,7 @@ def test_rows_that_are_judged_as_they_are_read_reach_a_copy_on_write_table(world
     assert world.rows("a.t", "id", "v") == Counter(expected)
 
 
+@pytest.mark.promise("merge-sql")
 def test_merge_sql(world: Any) -> None:
     world.run(rows(1, 2) >> world.sink("a.t"))
     merge = (
@@ -263,6 +284,7 @@ def test_merge_sql(world: Any) -> None:
 # branches and audits
 
 
+@pytest.mark.promise("branch")
 def test_a_branch_leaves_main_untouched(world: Any) -> None:
     world.run(rows(1, 2) >> world.sink("a.t"))
     branch = rows(2, 3) >> world.sink("a.t").branch("x").upsert("id")
@@ -272,6 +294,7 @@ def test_a_branch_leaves_main_untouched(world: Any) -> None:
     assert sorted(r.id for r in world.sql("SELECT id FROM local.a.t VERSION AS OF 'x'")) == [1, 2, 3]
 
 
+@pytest.mark.promise("audit")
 def test_main_shows_only_audited_batches(world: Any) -> None:
     def sink(table: str) -> Any:
         return world.sink(table).audit({"many": "count(*) >= 2", "positive": "min(id) > 0"}).publish()
@@ -287,6 +310,7 @@ def test_main_shows_only_audited_batches(world: Any) -> None:
     assert world.ids("a.t") == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("audit")
 def test_an_audit_names_a_field_of_a_struct_that_has_the_name_of_the_table(world: Any) -> None:
     sink = world.sink("a.t").audit({"positive": "min(t.x) > 0"}).publish()
     source = rows(1) >> select("id", "-1L AS x", "named_struct('x', id) AS t")
@@ -297,6 +321,7 @@ def test_an_audit_names_a_field_of_a_struct_that_has_the_name_of_the_table(world
 # expectations
 
 
+@pytest.mark.promise("expect")
 def test_expectations(world: Any) -> None:
     checks = {"odd": "id % 2 = 1", "small": "id < 9"}
     with pytest.raises(RunError, match=r'expectation odd \(id % 2 = 1\) in \{"id":2,"k":2\}; nothing of its batch'):
@@ -320,6 +345,7 @@ def test_expectations(world: Any) -> None:
 # columns, partitions, files
 
 
+@pytest.mark.promise("evolve")
 def test_a_new_column_of_a_running_source_arrives(world: Any) -> None:
     world.fill("a.s", [1, 2])
     followed = world.source("a.s").incremental(poll="200ms")
@@ -346,6 +372,7 @@ def wait(done: Any, runs: list[Any]) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.promise("evolve")
 def test_evolution_strict_and_full(world: Any) -> None:
     world.run(Memory.source([(1, 1)], "id int, n int") >> world.sink("a.t"))
     wider = Memory.source([(2**40, 2, "x")], "id bigint, n int, note string")
@@ -359,6 +386,7 @@ def test_evolution_strict_and_full(world: Any) -> None:
     assert world.rows("a.t", "id", "number", "note") == Counter({(1, 1, None): 1, (2**40, 2, "x"): 1})
 
 
+@pytest.mark.promise("upsert", "evolve", "layout")
 def test_partitioning_and_order_evolve(world: Any) -> None:
     world.run(rows(1, 2) >> world.sink("a.t").partition_by("k"))
     changed = world.sink("a.t").partition_by(bucket(4, "id"), evolve=True).sort_by("id desc")
@@ -375,6 +403,7 @@ CODECS = {"none": "UNCOMPRESSED", "snappy": "SNAPPY", "gzip": "GZIP", "lz4": "UN
 
 
 @pytest.mark.parametrize(("codec", "stored"), CODECS.items())
+@pytest.mark.promise("layout")
 def test_codecs_of_an_existing_table(world: Any, codec: str, stored: str) -> None:
     import pyarrow.parquet as pq
 
@@ -387,6 +416,7 @@ def test_codecs_of_an_existing_table(world: Any, codec: str, stored: str) -> Non
     assert world.ids("a.t") == sorted([1, *range(1000)])
 
 
+@pytest.mark.promise("layout")
 def test_a_target_file_size_is_kept_to(world: Any) -> None:
     many = Memory.source([{"id": i, "text": f"{i * 7919 % 100003} some text {i}"} for i in range(20000)])
     world.run(many >> world.sink("a.t").target_file_size("40KB").compression("none"))
@@ -397,6 +427,7 @@ def test_a_target_file_size_is_kept_to(world: Any) -> None:
 # routes
 
 
+@pytest.mark.promise("route")
 def test_routes(world: Any) -> None:
     sink = world.sink("a.t").route(by="concat('v', k)")
     world.run(rows(1, 2, 4) >> sink)

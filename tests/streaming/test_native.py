@@ -28,7 +28,7 @@ CASES = int(os.environ.get("NATIVE_CASES", "0"))
 """Cases of a long form, whose first seed is NATIVE_SEED."""
 
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 
 # expressions

@@ -24,7 +24,7 @@ from helios.spark.sources.iceberg import IcebergReader
 from tests.streaming.native_cases import rows_of, scanned, set_engine, told
 from tests.suite.waiting import until
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from helios.spark.iceberg.transaction import Transaction
 from tests.streaming.native_cases import KINDS, Expressions, fill, rows_of, scanned, table
 from tests.streaming.test_native import CASES, evaluated
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 ENGINES = {"native": "require", "spark": "off"}
 

@@ -13,7 +13,7 @@ import pytest
 from helios import Files, where, with_columns
 from tests.streaming.native_cases import ARROW, KINDS, failures, rows_of, scanned, set_engine, told, value
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 EARLIER = {"bigint": "int", "double": "float", "decimal(38,10)": "decimal(28,10)"}
 """Types that files had before they were widened."""

@@ -17,7 +17,7 @@ from helios.native.work import InputFile, Text
 from helios.spark.native import inputs
 from tests.streaming.native_cases import failures, rows_of, scanned, set_engine, told
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 KINDS = ("boolean", "int", "bigint", "double", "decimal(9,2)", "decimal(18,18)", "date", "timestamp", "timestamp_ntz",
          "string")  # fmt: skip

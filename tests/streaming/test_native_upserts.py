@@ -17,7 +17,7 @@ from helios.errors import HeliosError
 from helios.spark.iceberg.transaction import Transaction
 from tests.streaming.native_cases import ARROW, KINDS, fill, rows_of, set_engine, told, value
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 CASES = int(os.environ.get("NATIVE_CASES", "0"))
 """Cases of the long form, whose first seed is NATIVE_SEED."""

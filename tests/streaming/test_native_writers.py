@@ -26,7 +26,7 @@ LEFT = 'native = "require"'
 UNREADABLE = ("Unsupported encoding", "BrotliCodec")
 """In an error: Spark does not know how a page is written or compressed; the engine does."""
 
-pytestmark = pytest.mark.usefixtures("native_workers")
+pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("engine")]
 
 
 # files as each writer makes them, with the options that change what is in them

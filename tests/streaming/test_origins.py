@@ -11,6 +11,8 @@ from helios import Files, Memory, Pipeline, join, step
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, RunError
 from helios.spark.run.run import PipelineRun
 
+pytestmark = pytest.mark.promise("words")
+
 
 def line_of(world: Any, pipeline: Pipeline, error: type[HeliosError]) -> str:
     """Where the error of a run lies, in its text and as JSON."""

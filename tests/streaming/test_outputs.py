@@ -12,6 +12,8 @@ from helios.errors import CheckFailed, InputError, NotFound, RunError
 from helios.model.output import HELD
 from tests.suite.waiting import until
 
+pytestmark = pytest.mark.promise("outputs")
+
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(5)]
 
 

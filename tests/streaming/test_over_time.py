@@ -20,6 +20,8 @@ from helios import Files, dedupe, drop, expect, join, rename, session_window, st
 from helios.errors import RunError
 from tests.suite.deaths import dies_before_commit
 
+pytestmark = pytest.mark.promise("stateful")
+
 T0 = 1767225600
 """2026-01-01T00:00:00Z"""
 DELAY, FAR = 30, 100_000
@@ -166,6 +168,8 @@ def test_many_late_events(world: Any, steps: Any, cut: Any) -> None:
 # late rows
 
 
+@pytest.mark.promise("late")
+@pytest.mark.short
 def test_late_rows_go_to_the_quarantine_once_through_a_replay(world: Any, forget_commit: Any) -> None:
     shape = where("k < 9") >> rename({"minute": "m"})
     pipeline = followed(world, "a.s") >> shape >> late() >> WINDOWS >> world.sink("a.t").quarantine("a.q")

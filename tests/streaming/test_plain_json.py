@@ -6,6 +6,7 @@ import json
 from itertools import product
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +16,8 @@ from helios.spark.jvm.sql import quoted
 from helios.spark.sources import kafka_rows
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.plain_json import plain
+
+pytestmark = pytest.mark.promise("bad-rows")
 
 TYPES = {
     "b": "tinyint", "s": "smallint", "i": "int", "l": "bigint", "f": "float", "d": "double", "m": "decimal(8,2)",

@@ -21,6 +21,8 @@ from tests.streaming.test_csv_lines import parts_of
 from tests.streaming.test_file_formats import context, listed
 from tests.streaming.test_plain_json import NUMBERS, OTHERS, TEXTS, TIMES, TYPES, WHOLE
 
+pytestmark = pytest.mark.promise("bad-rows")
+
 ROUNDS = int(os.environ.get("PLAIN_ROUNDS", "1"))
 """How many files are drawn for each way to read them."""
 

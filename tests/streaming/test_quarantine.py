@@ -32,6 +32,8 @@ from helios.spark.replay.replay import Replay, Replayed
 from helios.spark.sinks.audit import AuditedSink
 from helios.table.quarantine import groups, planned, rows, set_aside
 
+pytestmark = [pytest.mark.promise("quarantine"), pytest.mark.sampled(2)]
+
 QUARANTINE = expect({"small": "id < 2"}, on_fail="quarantine")
 AUDIT = {"small": "max(id) < 100"}
 
@@ -59,6 +61,7 @@ def held(world: Any, table: str = "a.bad") -> Counter[tuple[str, str]]:
 # audited batches
 
 
+@pytest.mark.short
 def test_a_batch_that_fails_its_audit_is_set_aside_and_the_next_run_goes_on(world: Any) -> None:
     world.fill("a.s", [1, 2])
     world.run(audited(world))
@@ -177,6 +180,7 @@ def source(world: Any, *rows: dict[str, Any], schema: str | None = None) -> Any:
     return Memory.source(list(rows), schema) if schema else Memory.source(list(rows))
 
 
+@pytest.mark.short
 def test_mended_rows_are_replayed_once_and_the_others_stay(world: Any) -> None:
     world.fill("a.s", [1, 2, 3, 4], v="id * 10")
 
@@ -324,6 +328,7 @@ def test_rows_that_fail_elsewhere_move_there(world: Any) -> None:
         replay(world, pipeline(6), "smal=")
 
 
+@pytest.mark.slow
 def test_null_keys_and_deletes_share_the_memory_of_the_pipeline(world: Any) -> None:
     def pipeline(known: str) -> Pipeline:
         made: Pipeline = (

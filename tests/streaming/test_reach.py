@@ -9,6 +9,8 @@ import pytest
 
 from helios.errors import RunError
 
+pytestmark = pytest.mark.promise("reach")
+
 KEYS = {
     "bigint": "id",
     "string": "lpad(CAST(id AS string), 4, '0')",
@@ -45,6 +47,7 @@ def test_a_file_without_the_keys_of_a_batch_is_not_opened(world: Any, kind: str,
     assert found == {**dict.fromkeys(range(10), "old"), 3: "new", 20: "new"}
 
 
+@pytest.mark.short
 def test_a_delete_opens_only_the_files_of_its_keys(world: Any) -> None:
     second = two_files(world)
     world.fill("a.s", [3, 5])

@@ -16,6 +16,8 @@ from helios.errors import DeclarationError
 from helios.model.file_formats import FORMATS
 from helios.model.option_values import BOOLEANS, CHARACTERS, SEPARATORS, WHOLE, WORDS, check_value
 
+pytestmark = pytest.mark.promise("files")
+
 VALUES: dict[frozenset[str], tuple[str, ...]] = {
     BOOLEANS: ("FALSE", "ture", ""),
     CHARACTERS: ("", "'", "ab"),

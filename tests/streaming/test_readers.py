@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from helios import Catalog, Memory
 from helios.cli import main
 
+pytestmark = [pytest.mark.promise("readers"), pytest.mark.sampled(2)]
+
 UPSERT: dict[str, Any] = {"order_by": "n", "delete_when": "gone"}
 ROWS = 600
 
@@ -70,6 +72,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("partitioned", [False, True], ids=["plain", "partitioned"])
+@pytest.mark.cases(short="plain")
 def test_what_an_upsert_deleted_is_shown_by_no_reader(
     world: Any, monkeypatch: pytest.MonkeyPatch, partitioned: bool
 ) -> None:

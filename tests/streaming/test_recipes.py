@@ -11,6 +11,8 @@ import pytest
 from helios import Pipeline
 from tests.suite.pages import blocks
 
+pytestmark = pytest.mark.promise("documents")
+
 T0 = pd.Timestamp("2026-01-01", tz="UTC")
 FAR = T0 + pd.Timedelta(days=30)
 CLOSING = "zz"

@@ -31,6 +31,8 @@ from helios.spark.sinks.options import CommitOptions
 from helios.table.ledger import Record
 from helios.table.positions import Batch
 
+pytestmark = pytest.mark.promise("retry")
+
 
 @pytest.fixture
 def table(world: Any) -> Any:
@@ -68,6 +70,7 @@ def other_writer(world: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> lis
     return rows
 
 
+@pytest.mark.short
 def test_a_batch_has_four_tries_in_all(world: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(table, "p", "c", "")
     ledger.claim(Record(checkpoint="c"))

@@ -18,6 +18,8 @@ from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record
 from helios.table.status import View, statuses
 
+pytestmark = pytest.mark.promise("rollback")
+
 GONE = r"was rolled back or replaced: batch \d+ of .* is no longer in its history"
 UNKNOWN = r"cannot prove that batch 1 of .* is still in it"
 
@@ -88,6 +90,7 @@ def test_a_rolled_back_batch_is_missed_after_other_commits_and_expiry(
     assert world.ids("a.t") == held
 
 
+@pytest.mark.short
 def test_the_same_by_the_commands_of_helios_alone(world: Any, copy: Pipeline) -> None:
     table = world.load("a.t")
     table.rollback_to(table.snapshots()[0].id)
@@ -447,6 +450,7 @@ def test_a_routed_table_that_is_dropped_while_the_pipeline_runs(world: Any) -> N
 
 @pytest.mark.parametrize("kept", [True, False], ids=["metadata", "no-metadata"])
 @pytest.mark.parametrize("other", [name for name in OTHERS if name != "replace"])
+@pytest.mark.cases(short="compaction-append-metadata")
 def test_a_table_of_others_goes_on_after_expiry(world: Any, copy: Pipeline, other: str, kept: bool) -> None:
     OTHERS[other](world)
     world.expire("a.t")

@@ -15,6 +15,8 @@ from helios.spark.sinks import route
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial
 from helios.spark.sinks.table import TableSink
 
+pytestmark = pytest.mark.promise("route")
+
 
 @pytest.fixture
 def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
@@ -55,6 +57,7 @@ def test_a_batch_that_all_its_tables_have_is_found(
     assert world.kinds().count("skipped") == 1
 
 
+@pytest.mark.short
 def test_a_driver_that_dies_between_two_tables_leaves_a_part(
     world: Any, outcomes: list[Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from helios import Iceberg, Memory, where, with_columns
 
+pytestmark = [pytest.mark.promise("several"), pytest.mark.short]
+
 
 def test_a_fan_out_fills_both_targets(world: Any) -> None:
     stream = Memory.source([{"id": 1}, {"id": 2}]) >> where("id > 1")
@@ -61,6 +63,7 @@ def test_a_stop_ends_a_followed_pipeline_after_its_batch(world: Any) -> None:
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.promise("sessions")
 def test_the_handle_of_a_pipeline_and_a_session_that_is_passed_in(world: Any) -> None:
     conf = dict(world.spark.conf.getAll)
     pipeline = Memory.source([{"id": 1}]) >> Iceberg.sink("a.t", catalog=world.catalog)
@@ -72,6 +75,7 @@ def test_the_handle_of_a_pipeline_and_a_session_that_is_passed_in(world: Any) ->
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.promise("readers")
 def test_duckdb_and_polars_read_what_was_written(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # its own planner is another package
     import duckdb

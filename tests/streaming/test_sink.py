@@ -17,6 +17,8 @@ from helios.spark.maintenance.maintain import orphans
 from helios.spark.sinks.table import TableSink
 from helios.table.quarantine import set_aside
 
+pytestmark = pytest.mark.sampled(2)
+
 DIES = RuntimeError("the driver died")
 KEYED = "id bigint, v string, n bigint, op string"
 
@@ -41,6 +43,7 @@ def payloads(world: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["upsert", "delete"])
+@pytest.mark.promise("route", "quarantine", "upsert")
 def test_null_keys_of_routed_rows_are_set_aside_together(world: Any, mode: str) -> None:
     schema = "id bigint, to string"
     world.run(Memory.source([(9, "x"), (9, "y")], schema) >> world.sink("a.t").route(by="to"))
@@ -61,6 +64,7 @@ def test_null_keys_of_routed_rows_are_set_aside_together(world: Any, mode: str) 
     assert (world.ids("a.t_x"), world.ids("a.t_y")) == (([1, 9], [2, 9]) if mode == "upsert" else ([9], [9]))
 
 
+@pytest.mark.promise("quarantine", "history", "upsert")
 def test_versions_without_an_order_are_refused_or_set_aside(world: Any) -> None:
     sink = world.sink("a.t").upsert("id", order_by="n", delete_when="op = 'd'", history=True)
     good = [(1, "a", 1, "u"), (2, "b", 1, "u")]
@@ -75,6 +79,7 @@ def test_versions_without_an_order_are_refused_or_set_aside(world: Any) -> None:
     assert Counter(reason for _, reason in held(world).elements()) == Counter({"null order: n": 2, "null key: id": 1})
 
 
+@pytest.mark.promise("upsert")
 def test_a_variant_takes_part_in_no_tie(world: Any) -> None:
     source = Memory.source([(1, "a", 1, "u"), (1, "b", 1, "u")], KEYED)
     nested = with_columns(j="parse_json('{\"x\": 1}')", m="map('a', 1)")
@@ -87,6 +92,7 @@ def test_a_variant_takes_part_in_no_tie(world: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.promise("overwrite")
 def test_an_overwrite_by_nothing_erases_what_the_filter_names(world: Any, mode: str) -> None:
     world.run(Memory.source([(i, i % 3) for i in range(1, 7)], "id bigint, k bigint") >> world.sink("a.t"))
     sink = world.sink("a.t").overwrite("k = 1").write_mode(mode)
@@ -95,6 +101,7 @@ def test_an_overwrite_by_nothing_erases_what_the_filter_names(world: Any, mode: 
     assert world.ids("a.t") == [2, 3, 5, 6]
 
 
+@pytest.mark.promise("overwrite")
 def test_a_whole_overwrite_empties_the_table_of_a_value_that_is_gone(world: Any) -> None:
     sink = world.sink("a.t").route(by="k").overwrite()
     world.run(Memory.source([(1, "x"), (2, "y")], "id bigint, k string") >> sink)
@@ -107,6 +114,7 @@ def test_a_whole_overwrite_empties_the_table_of_a_value_that_is_gone(world: Any)
 
 @pytest.mark.parametrize("routed", [False, True], ids=["", "routed"])
 @pytest.mark.parametrize("most", [3, 1, 9])
+@pytest.mark.promise("failures")
 def test_a_batch_that_died_goes_by_the_steps_of_now(
     world: Any, monkeypatch: pytest.MonkeyPatch, most: int, routed: bool
 ) -> None:
@@ -130,6 +138,7 @@ def test_a_batch_that_died_goes_by_the_steps_of_now(
         assert payloads(world) == [f'{{"id":{i},"k":"x"}}' for i in range(most, 5)]
 
 
+@pytest.mark.promise("quarantine", "changed-steps")
 def test_a_full_refresh_sets_nothing_aside_twice(world: Any) -> None:
     world.fill("a.s", range(5))
     pipeline = (
@@ -146,6 +155,7 @@ def test_a_full_refresh_sets_nothing_aside_twice(world: Any) -> None:
     assert world.ids("a.t") == [0, 1, 2]
 
 
+@pytest.mark.promise("quarantine")
 def test_a_new_checkpoint_sets_nothing_aside_twice(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = (
         world.source("a.s").incremental()
@@ -167,6 +177,7 @@ def test_a_new_checkpoint_sets_nothing_aside_twice(world: Any, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("again", ["new_checkpoint", "full_refresh"])
+@pytest.mark.promise("quarantine")
 def test_a_batch_pipeline_sets_identical_inputs_aside_once(world: Any, again: str) -> None:
     pipeline = (
         Memory.source([{"id": i} for i in range(4)])
@@ -190,6 +201,7 @@ MODES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.promise("quarantine")
 def test_a_quarantine_takes_the_inputs_of_a_batch_pipeline_once_as_its_target_does(world: Any, mode: str) -> None:
     def pipeline(*ids: int, most: int = 100) -> Pipeline:
         steps = expect({"small": f"id < {most}"}, on_fail="quarantine")
@@ -212,6 +224,7 @@ def test_a_quarantine_takes_the_inputs_of_a_batch_pipeline_once_as_its_target_do
     assert payloads(world) == (['{"id":101}', *once] if appends else once)
 
 
+@pytest.mark.promise("quarantine", "failures")
 def test_a_quarantine_knows_the_inputs_of_a_batch_that_died_before_others(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +255,7 @@ def test_a_quarantine_knows_the_inputs_of_a_batch_that_died_before_others(
 # what is remembered of keys
 
 
+@pytest.mark.promise("quarantine", "upsert")
 def test_keys_of_a_batch_that_was_set_aside_are_forgotten(world: Any) -> None:
     sink = world.sink("a.t").upsert("id", order_by="n", delete_when="op = 'd'", store_order=False).format_version(2)
     pipeline = world.source("a.s").incremental() >> sink.audit({"small": "coalesce(max(id), 0) < 100"}).publish()
@@ -260,6 +274,7 @@ def test_keys_of_a_batch_that_was_set_aside_are_forgotten(world: Any) -> None:
 
 
 @pytest.mark.parametrize("changed", ["order", "keys", "type"])
+@pytest.mark.promise("upsert")
 def test_another_order_is_not_compared_with_the_remembered_one(world: Any, changed: str) -> None:
     def pipeline(order: str, *keys: str) -> Pipeline:
         source = Memory.source([(1, "5", 4, 1)], "id bigint, v string, n bigint, m bigint")
@@ -286,6 +301,7 @@ def test_another_order_is_not_compared_with_the_remembered_one(world: Any, chang
 # routes
 
 
+@pytest.mark.promise("route")
 def test_routed_batches_of_identical_inputs_and_other_steps_are_refused(world: Any) -> None:
     def pipeline(steps: str, by: str = "k") -> Pipeline:
         source = Memory.source([(1, "x"), (2, "y")], "id bigint, k string")
@@ -302,6 +318,7 @@ def test_routed_batches_of_identical_inputs_and_other_steps_are_refused(world: A
 
 
 @pytest.mark.parametrize("bad", ["double", "outside", "type", "null"])
+@pytest.mark.promise("route")
 def test_a_refused_row_of_one_table_leaves_the_others_as_they_were(world: Any, bad: str) -> None:
     schema = "id bigint, k string, v string"
     world.run(Memory.source([(1, "x", "a"), (1, "y", "a")], schema) >> world.sink("a.t").route(by="k"))
@@ -323,6 +340,7 @@ def test_a_refused_row_of_one_table_leaves_the_others_as_they_were(world: Any, b
     assert sorted(world.catalog.tables("a")) == ["a.t_x", "a.t_y"]
 
 
+@pytest.mark.promise("route")
 def test_routed_tables_that_are_there_are_compared_with_the_sink(world: Any) -> None:
     rows = Memory.source([(1, "x"), (2, "y")], "id bigint, k string")
     world.run(rows >> world.sink("a.t").route(by="k"))
@@ -339,6 +357,7 @@ def test_routed_tables_that_are_there_are_compared_with_the_sink(world: Any) -> 
     assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([1, 1], [2, 2])
 
 
+@pytest.mark.promise("route")
 def test_routes_that_many_a_catalog_takes_for_one(world: Any) -> None:
     schema = "id bigint, k string"
     sink = world.sink("a.t").route(by="k")
@@ -355,6 +374,7 @@ def test_routes_that_many_a_catalog_takes_for_one(world: Any) -> None:
     assert world.ids("a.t_DE") == [1, 4]
 
 
+@pytest.mark.promise("route")
 def test_rows_that_are_left_out_of_routed_batches_are_counted_once(world: Any) -> None:
     rows = Memory.source([(i, "xyz"[i % 3]) for i in range(9)], "id bigint, k string")
     run = world.run(rows >> expect({"small": "id < 7"}, on_fail="drop") >> world.sink("a.t").route(by="k"))
@@ -365,6 +385,7 @@ def test_rows_that_are_left_out_of_routed_batches_are_counted_once(world: Any) -
 # branches, folders, figures
 
 
+@pytest.mark.promise("changed-steps")
 def test_a_full_refresh_of_a_branch_looks_at_the_branch(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.t (id bigint) USING iceberg")
@@ -380,6 +401,7 @@ def test_a_full_refresh_of_a_branch_looks_at_the_branch(world: Any) -> None:
         world.run(pipeline, full_refresh=True)
 
 
+@pytest.mark.promise("maintain")
 def test_a_checkpoint_inside_the_tables_folder_is_no_orphan(world: Any) -> None:
     world.fill("a.s", [1])
     world.run(world.source("a.s").incremental() >> world.sink("a.t"))
@@ -397,6 +419,7 @@ def test_a_checkpoint_inside_the_tables_folder_is_no_orphan(world: Any) -> None:
     assert {path for path in folder.rglob("*") if path.is_file()} == there
 
 
+@pytest.mark.promise("maintain")
 def test_rows_of_files_that_are_written_anew_are_not_counted(world: Any) -> None:
     world.run(Memory.source([(i, "a") for i in range(1000)], "id bigint, v string") >> world.sink("a.t").upsert("id"))
     changed = Memory.source([(1, "b"), (2000, "b")], "id bigint, v string")

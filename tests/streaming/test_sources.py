@@ -23,6 +23,8 @@ def heads(world: Any, table: str) -> list[int]:
     return [s.id for s in world.catalog.load(table).snapshots()]
 
 
+@pytest.mark.promise("start")
+@pytest.mark.short
 def test_each_start_delivers_what_it_says(world: Any) -> None:
     for batch in ([1, 2], [3], [4]):
         world.fill("a.s", batch)
@@ -38,6 +40,8 @@ def test_each_start_delivers_what_it_says(world: Any) -> None:
         assert world.ids(f"a.t{number}") == [*expected, 5], start
 
 
+@pytest.mark.promise("time-travel")
+@pytest.mark.short
 def test_a_state_of_the_past_and_then_every_later_commit(world: Any) -> None:
     for batch in ([1], [2], [3], [4]):
         world.fill("a.s", batch)
@@ -57,6 +61,7 @@ def test_a_state_of_the_past_and_then_every_later_commit(world: Any) -> None:
         assert world.ids(target) == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("time-travel")
 def test_the_state_of_a_table_whose_history_has_expired(world: Any) -> None:
     for batch in ([1], [2], [3]):
         world.fill("a.s", batch)
@@ -77,6 +82,8 @@ def test_the_state_of_a_table_whose_history_has_expired(world: Any) -> None:
 
 
 @pytest.mark.parametrize("bound", [{"max_files": 2}, {"max_rows": 5}])
+@pytest.mark.promise("bounds")
+@pytest.mark.short
 def test_batches_are_bounded_by_whole_files_the_state_too(world: Any, bound: dict[str, int]) -> None:
     for batch in range(4):
         world.fill("a.s", [batch * 2, batch * 2 + 1])
@@ -91,6 +98,7 @@ def test_batches_are_bounded_by_whole_files_the_state_too(world: Any, bound: dic
     assert "skipped" not in world.kinds()
 
 
+@pytest.mark.promise("bounds")
 def test_a_bounded_read_is_resumed_in_the_middle_of_a_state(world: Any, forget_commit: Any) -> None:
     for batch in range(5):
         world.fill("a.s", [batch])
@@ -106,6 +114,7 @@ def test_a_bounded_read_is_resumed_in_the_middle_of_a_state(world: Any, forget_c
     assert world.ids("a.t") == [0, 1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.promise("bounds")
 def test_a_stateful_pipeline_reads_bounded_batches_of_a_state_with_deletes(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql(
@@ -122,6 +131,7 @@ def test_a_stateful_pipeline_reads_bounded_batches_of_a_state_with_deletes(world
     assert world.rows("a.t") == Counter({(i, 4, 6): 1 for i in (5, 6, 8, 9)})
 
 
+@pytest.mark.promise("start")
 def test_a_branch_is_followed_and_main_is_not(world: Any) -> None:
     world.fill("a.s", [1])
     world.catalog.load("a.s").branch("b")
@@ -139,6 +149,8 @@ def test_a_branch_is_followed_and_main_is_not(world: Any) -> None:
         world.run(pipeline)
 
 
+@pytest.mark.promise("overwrites")
+@pytest.mark.short
 def test_overwrites_and_deletes_stop_a_reader_or_are_skipped(world: Any) -> None:
     world.fill("a.s", [1, 2, 3])
     strict = world.source("a.s").incremental(poll=1) >> world.sink("a.strict")
@@ -156,6 +168,8 @@ def test_overwrites_and_deletes_stop_a_reader_or_are_skipped(world: Any) -> None
     assert world.ids("a.lenient") == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("expired")
+@pytest.mark.short
 def test_a_next_snapshot_that_has_expired(world: Any) -> None:
     world.fill("a.s", [1])
     fail = world.source("a.s").incremental(poll=1) >> world.sink("a.fail")
@@ -174,6 +188,7 @@ def test_a_next_snapshot_that_has_expired(world: Any) -> None:
     assert world.ids("a.up") == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("expired")
 def test_row_lineage_proves_what_was_delivered(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint) TBLPROPERTIES ('format-version'='3')")
@@ -199,6 +214,7 @@ def test_row_lineage_proves_what_was_delivered(world: Any) -> None:
         assert world.ids(name) == [1, 2, 3, 4, 5, 6, 7], name
 
 
+@pytest.mark.promise("expired")
 def test_a_source_that_is_rolled_back_or_replaced(world: Any) -> None:
     for i in (1, 2):
         world.fill("a.s", [i])
@@ -214,6 +230,7 @@ def test_a_source_that_is_rolled_back_or_replaced(world: Any) -> None:
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.promise("start")
 def test_the_start_counts_once(world: Any) -> None:
     world.fill("a.s", [1])
     world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
@@ -221,6 +238,7 @@ def test_the_start_counts_once(world: Any) -> None:
         world.run(world.source("a.s").incremental(poll=1, start="earliest") >> world.sink("a.t"))
 
 
+@pytest.mark.promise("start")
 def test_new_columns_flow_through_a_bounded_read(world: Any) -> None:
     world.fill("a.s", [1])
     pipeline = world.source("a.s").incremental(poll=1, max_files=1) >> world.sink("a.t")
@@ -231,6 +249,8 @@ def test_new_columns_flow_through_a_bounded_read(world: Any) -> None:
     assert world.rows("a.t", "id", "v") == Counter([(1, None), (2, 20)])
 
 
+@pytest.mark.promise("time-travel")
+@pytest.mark.short
 def test_rows_between_two_points(world: Any) -> None:
     for batch in ([1], [2], [3], [4]):
         world.fill("a.s", batch)
@@ -241,6 +261,7 @@ def test_rows_between_two_points(world: Any) -> None:
     assert world.ids("a.none") == []
 
 
+@pytest.mark.promise("pushdown")
 def test_columns_and_predicates_of_a_source(world: Any) -> None:
     world.fill("a.s", list(range(10)), v="id * 2", **{"a b": "id"})
     source = world.source("a.s").where("v > 10").select("id", "`a b`")
@@ -251,6 +272,7 @@ def test_columns_and_predicates_of_a_source(world: Any) -> None:
         assert world.rows(target, "id", "a b") == Counter({(i, i): 1 for i in range(6, 10)})
 
 
+@pytest.mark.promise("start")
 def test_a_table_that_is_empty_at_first(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint)")
@@ -269,6 +291,8 @@ def test_a_table_that_is_empty_at_first(world: Any) -> None:
     assert world.ids("a.bounded") == [1, 2, 3]
 
 
+@pytest.mark.promise("pushdown")
+@pytest.mark.short
 def test_files_that_cannot_match_are_not_opened(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint, day date) PARTITIONED BY (day)")
@@ -307,6 +331,7 @@ def counted(world: Any, source: Any, target: str) -> tuple[int, ...]:
     return tuple(getattr(figures, name) for name in names)
 
 
+@pytest.mark.promise("pushdown")
 def test_partitions_are_counted_where_the_table_has_some(world: Any) -> None:
     world.fill("a.plain", [1, 2])
     world.fill("a.plain", [3])
@@ -339,6 +364,7 @@ def test_partitions_are_counted_where_the_table_has_some(world: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.promise("pushdown")
 def test_partitions_of_many_files_are_not_counted(world: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("helios.spark.iceberg.scan_metrics.MOST_FILES", 3)
     world.sql("CREATE NAMESPACE local.a")
@@ -351,6 +377,7 @@ def test_partitions_of_many_files_are_not_counted(world: Any, monkeypatch: Any) 
     assert counted(world, world.source("a.s").where("id > 1"), "a.u") == (3, 4, 0, 0)
 
 
+@pytest.mark.promise("time-travel")
 def test_state_with_columns_that_have_changed_since(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint, old bigint, p struct<a: bigint, b: bigint>)")
@@ -377,6 +404,7 @@ def test_state_with_columns_that_have_changed_since(world: Any) -> None:
         assert rows == [(1, 10, 2, None), (2, 20, 4, 5)][: 1 if name == "once" else 2], name
 
 
+@pytest.mark.promise("expired")
 def test_lineage_does_not_tell_where_delivered_rows_were_deleted(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint) TBLPROPERTIES ('format-version'='3')")
@@ -392,6 +420,7 @@ def test_lineage_does_not_tell_where_delivered_rows_were_deleted(world: Any) -> 
 
 
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.promise("expired")
 def test_an_update_of_a_delivered_row_is_not_lost_with_the_history(world: Any, mode: str) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql(
@@ -411,6 +440,7 @@ def test_an_update_of_a_delivered_row_is_not_lost_with_the_history(world: Any, m
     assert world.rows("a.t", "id", "v") == {(1, "b"): 1, (2, "a"): 1, (3, "a"): 1}
 
 
+@pytest.mark.promise("expired")
 def test_a_planned_batch_whose_snapshots_have_expired_begins_again(world: Any) -> None:
     world.fill("a.s", [1])
     source = world.source("a.s").incremental(poll=1).on_expired("rebootstrap")
@@ -432,6 +462,7 @@ def refuse(df: Any) -> Any:
     return df
 
 
+@pytest.mark.promise("expired")
 def test_a_replaced_table_is_told_by_its_uuid(world: Any) -> None:
     world.fill("a.s", [1])
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
@@ -445,6 +476,7 @@ def test_a_replaced_table_is_told_by_its_uuid(world: Any) -> None:
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.promise("upsert")
 def test_ties_of_an_order_go_to_the_later_commit_though_it_was_compacted(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (k bigint, ts bigint, v string)")
@@ -458,6 +490,7 @@ def test_ties_of_an_order_go_to_the_later_commit_though_it_was_compacted(world: 
     assert world.rows("a.t", "k", "v") == Counter([(0, "x"), (1, "b")])
 
 
+@pytest.mark.promise("start")
 def test_following_changes_instead_of_rows_is_another_pipeline(world: Any) -> None:
     world.fill("a.s", [1])
     world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.t"))
@@ -465,6 +498,7 @@ def test_following_changes_instead_of_rows_is_another_pipeline(world: Any) -> No
         world.run(world.source("a.s").incremental(poll=1).changes() >> world.sink("a.t"))
 
 
+@pytest.mark.promise("metrics")
 def test_the_lag_of_the_metrics_is_that_of_status(world: Any) -> None:
     def behind(pipeline: Any, number: int) -> None:
         run = world.run(pipeline)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.streaming.conftest import World
+
+pytestmark = pytest.mark.promise("steps")
 
 
 def test_vectors_are_made_and_taken_apart(world: World) -> None:

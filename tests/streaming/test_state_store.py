@@ -15,6 +15,8 @@ from helios.config import load
 from helios.spark.session import launch, session
 from tests.streaming.test_over_time import FAR, followed, write
 
+pytestmark = pytest.mark.promise("stateful")
+
 PROVIDER, CHANGELOG, COUNTED = launch.STATE
 SLOW = pytest.mark.slow
 OWN = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -90,6 +92,7 @@ def test_the_users_own_provider_wins(tmp_path: Path) -> None:
     assert launch.start_conf(load(tmp_path), [], "")[PROVIDER] == launch.STATE[PROVIDER]
 
 
+@pytest.mark.promise("sessions")
 def test_the_users_own_session_keeps_its_provider(shared_spark: SparkSession) -> None:
     given = shared_spark.newSession()
     given.conf.set(PROVIDER, OWN)

@@ -24,6 +24,8 @@ from helios import (
 )
 from helios.errors import CheckFailed, CheckpointError, InputError
 
+pytestmark = pytest.mark.promise("stateful")
+
 AT = "timestamp_seconds(1767225600 + id * 600)"
 """One row every ten minutes from 2026-01-01."""
 
@@ -37,6 +39,7 @@ def hours(world: Any) -> Any:
     )
 
 
+@pytest.mark.short
 def test_windows_are_appended_once_when_the_watermark_has_passed_them(world: Any, forget_commit: Any) -> None:
     columns = {"ts": AT, "kind": "if(id % 2 = 0, 'a', 'b')"}
     pipeline = hours(world)
@@ -67,6 +70,7 @@ def sessions_of(rows: list[tuple[int, str]], gap: int) -> Counter[tuple[str, int
 
 
 @pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.cases(slow="True")
 def test_sessions_equal_the_reference(world: Any, followed: bool) -> None:
     some = random.Random(3)
     rows = [(minute, some.choice("abc")) for minute in sorted(some.sample(range(3_000), 150))]
@@ -110,6 +114,7 @@ def test_sessions_that_spark_cannot_close_are_refused(world: Any) -> None:
         world.run(followed >> sessions.group_by("kind").agg(n="count(*)") >> upserted)
 
 
+@pytest.mark.short
 def test_a_changed_aggregate_is_refused(world: Any) -> None:
     world.fill("a.s", range(20), ts=AT, kind="'a'")
     world.run(hours(world))
@@ -165,6 +170,7 @@ def test_a_callable_that_leaves_the_stream_is_refused(world: Any) -> None:
         world.run(world.source("a.s").incremental() >> leave >> world.sink("a.t"))
 
 
+@pytest.mark.short
 def test_dedupe_within_a_watermark(world: Any) -> None:
     world.fill("a.s", [1, 2, 2], ts=AT)
     pipeline = (
@@ -180,6 +186,7 @@ def test_dedupe_within_a_watermark(world: Any) -> None:
     assert world.ids("a.t") == [1, 2, 3]
 
 
+@pytest.mark.short
 def test_two_streams_are_joined(world: Any) -> None:
     world.fill("a.left", [1, 2], l="id * 10")
     world.fill("a.right", [2, 3], r="id * 100")

@@ -25,6 +25,8 @@ from helios import (
 from helios.model import steps as declared
 from helios.spark.steps.steps import LOWERED
 
+pytestmark = [pytest.mark.promise("steps"), pytest.mark.short]
+
 ROWS = [{"id": i, "kind": "ab"[i % 2], "unit price": float(i)} for i in range(6)]
 
 
@@ -55,6 +57,7 @@ def test_every_declared_step_has_a_lowering() -> None:
     ],
     ids=lambda value: value.text() if hasattr(value, "text") else "",
 )
+@pytest.mark.promise("memory")
 def test_a_step_in_a_batch(world: Any, transform: Any, expected: dict[tuple[Any, ...], int]) -> None:
     stream = Memory.source(ROWS) >> transform
     pipeline = stream >> world.sink("a.t")
@@ -65,6 +68,7 @@ def test_a_step_in_a_batch(world: Any, transform: Any, expected: dict[tuple[Any,
         assert list(known.names) == world.catalog.load("a.t").iceberg.scan().to_arrow().column_names
 
 
+@pytest.mark.promise("joins")
 def test_a_joined_table_is_read_anew_by_each_batch_and_stamped(world: Any) -> None:
     world.fill("a.s", [1])
     world.fill("a.names", [1], name="'old'")
@@ -110,6 +114,7 @@ def test_steps_of_a_stream_see_one_batch_at_a_time_and_keep_their_meaning(world:
     assert world.rows("a.t", "id", "kind", "ten times") == {(2, "a", 20): 1, (3, "b", 30): 1, (4, "a", 40): 1}
 
 
+@pytest.mark.promise("preview")
 def test_preview_and_schema(world: Any) -> None:
     stream = Memory.source(ROWS) >> where("id > 1") >> select("id")
     assert stream.schema().names == ("id",)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
+pytestmark = [pytest.mark.promise("maintain"), pytest.mark.short]
+
 
 def test_small_files_are_compacted_between_batches(world: Any) -> None:
     for i in range(6):

@@ -11,6 +11,8 @@ import pytest
 
 from helios import Files
 
+pytestmark = pytest.mark.promise("bad-rows")
+
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "decimal(10,2)": (("1.25", "1.2500", " -3 ", "12e-1", "+.5"), ("1.255", "0.001", "123456789", "1e-3", "x")),
     "date": (

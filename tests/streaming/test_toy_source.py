@@ -15,6 +15,8 @@ from helios.plan.sources import SourceRow
 from tests.suite.deaths import dies_before_commit
 from tests.toy.counter import CounterSource
 
+pytestmark = pytest.mark.promise("own-source")
+
 
 @pytest.fixture
 def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CounterSource:
@@ -25,6 +27,7 @@ def counter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CounterSource:
     return source
 
 
+@pytest.mark.short
 def test_it_is_followed_once_each_through_restarts_and_a_lost_commit(
     world: Any, counter: CounterSource, forget_commit: Callable[[Path, int], None]
 ) -> None:

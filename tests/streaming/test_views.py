@@ -11,6 +11,8 @@ import pytest
 from helios import aggregate, drop, step, where, with_columns
 from helios.errors import HeliosError, LedgerError
 
+pytestmark = pytest.mark.promise("views")
+
 FIGURES = {
     "n": "count(*)",
     "known": "count(v)",
@@ -76,6 +78,7 @@ def kept(world: Any) -> Counter[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
+@pytest.mark.cases(slow="3-merge-on-read")
 def test_a_view_equals_the_full_recompute(world: Any, version: int, mode: str) -> None:
     dice = random.Random(version)
     make(world, version, mode)
@@ -89,6 +92,7 @@ def test_a_view_equals_the_full_recompute(world: Any, version: int, mode: str) -
         assert kept(world) == recomputed(world), number
 
 
+@pytest.mark.short
 def test_a_view_after_a_replay(world: Any, forget_commit: Any) -> None:
     make(world, 2, "copy-on-write")
     pipeline = view(world)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.promise("webhook", "kills")
+
 WEBHOOKS = Path(__file__).parents[2] / "perf" / "webhooks.py"
 
 

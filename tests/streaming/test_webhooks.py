@@ -20,6 +20,8 @@ from tests.suite.deaths import dies_before_commit
 from tests.suite.waiting import until
 from tests.unit.webhooks.test_receiver import SECRET, post
 
+pytestmark = pytest.mark.promise("webhook")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "webhooks.py"
 
 
@@ -38,6 +40,7 @@ def waiting(world: Any) -> list[Path]:
     return sorted(file for file in (world.folder / "segments").glob("*.json"))
 
 
+@pytest.mark.short
 def test_a_run_receives_and_commits(world: Any) -> None:
     pipeline = hook(world) >> world.sink("a.t")
     run = world.start(pipeline)
@@ -110,6 +113,7 @@ def test_new_fields_become_columns(world: Any) -> None:
     assert world.rows("a.t", "id", "name", "age") == Counter([(1, None, None), (2, None, 7)])
 
 
+@pytest.mark.promise("documents")
 def test_the_example(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_SECRET", SECRET)
     given = {"listen": "127.0.0.1:0", "segments": str(world.folder / "segments")}

@@ -17,6 +17,8 @@ from tests.streaming.landing import land, read
 from tests.streaming.test_json_values import VALUES
 from tests.streaming.test_text_casts import CASES
 
+pytestmark = pytest.mark.promise("bad-rows")
+
 MAYBE = "it may belong to a quoted field that began on a line before"
 OPEN = "a quote is not closed, or one inside it is not doubled"
 NUMBER = "it has another number of fields than the file has columns"

@@ -9,6 +9,8 @@ import pytest
 
 from helios.table.ancestry import MOST_FILES, Landing, Node, Presence, presence
 
+pytestmark = pytest.mark.promise("replay")
+
 GONE, PRESENT, UNKNOWN = Presence.GONE, Presence.PRESENT, Presence.UNKNOWN
 
 

@@ -21,6 +21,8 @@ from helios.config.tree import expand, merge
 from helios.errors import ConfigError, NotFound, Origin
 from helios.model.values import Identifier, Secret
 
+pytestmark = pytest.mark.promise("configuration")
+
 HERE = Origin("job.py", 7)
 Write = Callable[..., Path]
 

@@ -15,6 +15,8 @@ import helios
 from helios import errors
 from helios.table import snapshots
 
+pytestmark = pytest.mark.promise("no-jvm")
+
 PACKAGE = Path(helios.__file__).parent
 LAW: dict[str, tuple[str, ...]] = {
     "errors": (),

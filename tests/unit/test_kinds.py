@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import helios
 from helios.model.modes import MODES
 from helios.plan.sources import SOURCES
+
+pytestmark = pytest.mark.promise("own-source")
 
 PACKAGE = Path(helios.__file__).parent
 OWNERS = ("model/", "spark/sources/")

@@ -12,6 +12,8 @@ import pytest
 import helios
 from helios import Catalog, Storage
 
+pytestmark = pytest.mark.promise("documents")
+
 PAGE = (Path(__file__).parents[2] / "docs" / "reference.md").read_text()
 OPTIONS = r"(?:    options:\n(?:      inherited_members:.*\n)?(      members: \[.*\])?)?"
 ENTRIES = {

@@ -9,6 +9,8 @@ import pytest
 from helios.errors import DeclarationError, ScriptError
 from helios.script import load_script
 
+pytestmark = pytest.mark.promise("scripts")
+
 GOOD = """
 from helios import *
 lake = Catalog.local("lake", path="/data/lake")

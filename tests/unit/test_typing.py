@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from mypy import api
+
+pytestmark = pytest.mark.promise("compose")
 
 RIGHT = """
 from typing import assert_type

@@ -12,6 +12,8 @@ from helios.catalog.diagnosis import DIAGNOSES, diagnose
 from helios.catalog.spec import Catalog
 from helios.errors import ConfigError, RunError
 
+pytestmark = pytest.mark.promise("replicas")
+
 AWAY = "http://127.0.0.1:1"
 
 

@@ -21,6 +21,8 @@ from helios.table import maintenance as expiring
 from helios.table.readers import Reader, Warehouse, needed, readers_of, warehouses
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("maintain")
+
 IDS = pa.schema([("id", pa.int64())])
 FAR = "2999-01-01"
 

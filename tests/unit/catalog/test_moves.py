@@ -14,6 +14,8 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.connections import client
 from helios.catalog.rows import Moved
 
+pytestmark = pytest.mark.promise("mirror")
+
 SCHEMA = pa.schema([("id", pa.int64())])
 
 

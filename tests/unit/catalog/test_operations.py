@@ -25,6 +25,8 @@ from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, EnvironmentProblem, HeliosError, InputError, NotFound, RunError
 from helios.model.partition import bucket, day
 
+pytestmark = pytest.mark.promise("operations", "local")
+
 ORDERS = pa.schema([("id", pa.int64()), ("ts", pa.timestamp("us")), ("price", pa.float64())])
 IDS = pa.schema([("id", pa.int64())])
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

@@ -30,6 +30,8 @@ from helios.environment.coordinates import COMPONENTS, NEWEST
 from helios.errors import ConfigError, DeclarationError
 from helios.model.values import Secret
 
+pytestmark = pytest.mark.promise("configuration")
+
 MARKER = "hunter2"
 MINIO = Storage.s3(endpoint="http://minio:9000", access_key_id=MARKER, secret_access_key=MARKER)
 LAKE = "abfss://lake@acc.dfs.core.windows.net/wh"

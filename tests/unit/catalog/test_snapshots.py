@@ -16,6 +16,8 @@ from helios.errors import DeclarationError, EngineNeeded, InputError, NotFound, 
 from helios.table import refs
 from helios.table.snapshots import Snapshot, Table
 
+pytestmark = pytest.mark.promise("snapshots")
+
 IDS = pa.schema([("id", pa.int64())])
 
 

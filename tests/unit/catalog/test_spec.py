@@ -20,6 +20,8 @@ from helios.catalog.storages import STORAGES
 from helios.errors import DeclarationError
 from helios.model.values import Secret
 
+pytestmark = pytest.mark.promise("secrets")
+
 
 def message(error: pytest.ExceptionInfo[DeclarationError]) -> str:
     return f"{error.value.what} | {error.value.fix}"

@@ -11,6 +11,8 @@ from click.testing import Result
 
 from helios.cli.options import Target
 
+pytestmark = pytest.mark.promise("commands", "words")
+
 Run = Callable[..., Result]
 
 TWO = """

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+pytestmark = pytest.mark.promise("doctor")
+
 Run = Callable[..., Result]
 
 

@@ -12,6 +12,8 @@ from helios import Catalog, Storage
 from helios.catalog.diagnosis import brief, diagnose, evidence
 from helios.catalog.probe import TooLong, bounded, catalog_credentials, reach, storage_addresses, storage_credentials
 
+pytestmark = pytest.mark.promise("doctor")
+
 SAID = {
     "OSError: AWS Error UNKNOWN (HTTP status 403): RequestTimeTooSkewed: The difference is too large": "clock",
     "ExpiredToken: The provided token has expired.": "expired token",

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 
 from helios.cli import main
+
+pytestmark = pytest.mark.promise("documents")
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 SHARED = "Options of several commands"

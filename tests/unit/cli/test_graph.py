@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from click.testing import Result
 
 from helios import Files, Iceberg, Memory, join, union, where
@@ -13,6 +14,8 @@ from helios.cli.graph import Graph, dot, draw, mermaid
 from helios.config import load
 from helios.model.flow import Pipeline
 from helios.plan import Context
+
+pytestmark = pytest.mark.promise("commands")
 
 Run = Callable[..., Result]
 

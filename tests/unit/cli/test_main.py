@@ -16,6 +16,8 @@ import helios
 from helios.cli import COMMANDS, Helios, declare, main, output
 from helios.errors import CheckFailed, HeliosError, NotFound, Origin, RunError
 
+pytestmark = pytest.mark.promise("commands")
+
 Run = Callable[..., Result]
 HEAVY = ("pyspark", "pyiceberg", "pyarrow", "rich", "sqlglot", "numpy", "pandas")
 

@@ -13,6 +13,8 @@ from click.testing import Result
 from helios import Catalog
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("snapshots")
+
 Run = Callable[..., Result]
 
 

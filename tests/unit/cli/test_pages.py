@@ -19,6 +19,8 @@ from helios.table.snapshots import Table
 from tests.suite.pages import ROOT, blocks
 from tests.unit.cli.conftest import Run
 
+pytestmark = pytest.mark.promise("documents")
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),

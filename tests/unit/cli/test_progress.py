@@ -14,6 +14,8 @@ from rich.console import Console
 
 from helios.cli.progress import Board, JsonLines, Lines
 
+pytestmark = pytest.mark.promise("commands")
+
 STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200}
 
 

@@ -17,6 +17,8 @@ from helios.errors import InputError, LedgerError, RunError
 from helios.table import quarantine
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("quarantine")
+
 Run = Callable[..., Result]
 
 REJECTED = pa.schema(

@@ -9,6 +9,8 @@ from click.testing import Result
 
 from helios.metrics.endpoint import Endpoint
 
+pytestmark = pytest.mark.promise("commands")
+
 Run = Callable[..., Result]
 
 

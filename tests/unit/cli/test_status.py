@@ -17,6 +17,8 @@ from helios import Catalog
 from helios.table import growth
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("commands")
+
 Run = Callable[..., Result]
 
 SCHEMA = pa.schema([("id", pa.int64())])

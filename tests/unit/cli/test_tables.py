@@ -13,6 +13,8 @@ from click.testing import Result
 from helios import Catalog, bucket, day
 from helios.cli import output
 
+pytestmark = pytest.mark.promise("commands")
+
 Run = Callable[..., Result]
 
 

@@ -14,6 +14,8 @@ from helios.environment.coordinates import COMPONENTS, coordinates, parse, pip_c
 from helios.environment.jars import cache_folder, ensure, installed_spark, missing
 from helios.errors import EnvironmentProblem
 
+pytestmark = pytest.mark.promise("jars")
+
 SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
 
 

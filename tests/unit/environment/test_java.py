@@ -12,6 +12,8 @@ from helios.environment import java as module
 from helios.environment.java import Java, environment, find_java, parse_version
 from helios.errors import EnvironmentProblem
 
+pytestmark = pytest.mark.promise("doctor")
+
 OUTPUTS = {
     'openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment (build 17.0.15+6-Debian-1deb12u1)': 17,
     'openjdk version "25.0.3" 2026-04-21 LTS': 25,

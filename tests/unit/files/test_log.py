@@ -11,6 +11,8 @@ from helios.files.entry import File
 from helios.files.log import FANOUT, FileLog
 from helios.files.place import INLINE, Place
 
+pytestmark = pytest.mark.promise("files")
+
 
 class Disk:
     """Files in a folder, counted."""

@@ -6,6 +6,8 @@ import pytest
 
 from helios.files.settling import EMPTY, YOUNG, Settling
 
+pytestmark = pytest.mark.promise("files")
+
 NOW = 1_700_000_000.0
 
 

@@ -25,6 +25,8 @@ from helios.metrics.endpoint import Endpoint
 from helios.metrics.metrics import Metrics
 from helios.metrics.prometheus import exposition
 
+pytestmark = pytest.mark.promise("metrics")
+
 
 @dataclass
 class Run:

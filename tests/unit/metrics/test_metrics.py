@@ -19,6 +19,8 @@ from helios.errors import InputError
 from helios.metrics.histogram import Histogram
 from helios.metrics.metrics import Counts, Figures, Metrics, MetricsSnapshot
 
+pytestmark = pytest.mark.promise("metrics")
+
 SPEC_FIELDS = (
     "records_written", "records_failed", "bytes_written", "commits_success", "commits_failed", "commit_retries",
     "files_created", "batches_flushed", "commit_latency_us", "write_latency_us", "batch_size_min", "batch_size_max",

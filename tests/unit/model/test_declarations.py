@@ -40,6 +40,8 @@ from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite,
 from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
 from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
+pytestmark = pytest.mark.promise("words")
+
 SINK = Iceberg.sink("a.t")
 SOURCE = Memory.source([{"id": 1}])
 

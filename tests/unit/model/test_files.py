@@ -12,6 +12,8 @@ from helios.errors import DeclarationError
 from helios.model.file_formats import FORMATS, REFUSED
 from helios.model.option_values import CHECKS, FREE
 
+pytestmark = pytest.mark.promise("words")
+
 CSV = Files.source("a.csv")
 
 

@@ -12,6 +12,8 @@ from helios import Iceberg, Memory, Pipeline, Pipelines, Stream, Transform, join
 from helios.errors import DeclarationError
 from helios.model.flow import flows
 
+pytestmark = pytest.mark.promise("compose")
+
 SOURCE = Memory.source([{"id": 1}])
 SINK = Iceberg.sink("a.t")
 

@@ -12,6 +12,8 @@ from helios import Kafka
 from helios.errors import DeclarationError
 from helios.plan.typing.schema import from_ddl
 
+pytestmark = pytest.mark.promise("words")
+
 ORDERS = Kafka.source("orders").servers("broker:9092")
 
 

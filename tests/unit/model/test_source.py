@@ -12,6 +12,8 @@ from helios import Iceberg
 from helios.errors import DeclarationError
 from helios.model.source import At, Between, Changes, IcebergSource
 
+pytestmark = pytest.mark.promise("words")
+
 ORDERS = Iceberg.source("a.orders")
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -25,6 +25,8 @@ from helios.plan.typing.schema import from_arrow
 from helios.spark.native.spread import shared
 from helios.spark.native.stores import Store
 
+pytestmark = pytest.mark.promise("engine")
+
 ROWS = pa.table(
     {
         "id": pa.array([1, 2, None, 4, 5], pa.int64()),

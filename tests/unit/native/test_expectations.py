@@ -18,6 +18,8 @@ from helios.spark.native.batch import NativeBatch
 from helios.spark.steps.build import Built
 from tests.unit.native.test_engine import ROWS, SOURCE, done, numbered, work
 
+pytestmark = pytest.mark.promise("engine")
+
 
 def ids(told: dict[str, Any]) -> list[int | None]:
     found = [pq.read_table(file["file-path"])["id"].to_pylist() for file in told["files"]]

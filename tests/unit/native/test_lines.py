@@ -19,6 +19,8 @@ from helios.native import lines, plain
 from helios.native.program import NotNative
 from helios.native.work import InputFile, Text
 
+pytestmark = pytest.mark.promise("engine")
+
 KINDS = ("boolean", "int", "bigint", "double", "decimal(9,2)", "date", "timestamp", "timestamp_ntz", "string")
 COLUMNS = tuple((f"c {kind}", kind) for kind in KINDS)
 CSV = Text("csv", COLUMNS, header=tuple(name for name, _ in COLUMNS))

@@ -21,6 +21,8 @@ from helios.native.work import Column, InputFile, Partition, Sort, Target, Work
 from helios.plan.native.steps import program_of
 from helios.plan.typing.schema import from_arrow
 
+pytestmark = pytest.mark.promise("engine")
+
 
 def done(
     path: Path, kind: str, *, transform: str | None = None, steps: Sequence[Operation] = (), sort: Sequence[Sort] = ()

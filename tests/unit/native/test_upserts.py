@@ -12,6 +12,8 @@ from helios.native.deletes import vector, written
 from helios.native.newest import FILE, ROW, bounds, newest
 from helios.native.program import NotNative
 
+pytestmark = pytest.mark.promise("engine")
+
 
 def rows(*values: tuple[int | None, int | None, int, int]) -> pl.DataFrame:
     return pl.DataFrame(values, schema={"id": pl.Int64, "n": pl.Int64, FILE: pl.Int32, ROW: pl.UInt32}, orient="row")

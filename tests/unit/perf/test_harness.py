@@ -21,7 +21,10 @@ from perf.studies import STUDIES
 from perf.workloads import WORKLOADS
 from tests.unit.perf.toy import WRITTEN, Counted, Ended, Kept, Parent, Toy, Wrong
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is measured is Linux's /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="what is measured is Linux's /proc"),
+    pytest.mark.promise("benchmarks"),
+]
 
 
 def raced(folder: Path, workload: type[Toy], told: list[str] | None = None, rounds: Rounds = Rounds(2)) -> Any:  # noqa: B008

@@ -20,6 +20,8 @@ from helios.plan.nodes import Backlog, Scan
 from helios.plan.pruning import row_filter
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("commands")
+
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),

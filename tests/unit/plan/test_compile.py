@@ -34,6 +34,8 @@ from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, com
 from helios.plan.compile import SINKS
 from helios.plan.sources import SOURCES
 
+pytestmark = pytest.mark.promise("commands")
+
 
 def compiled(context: Context, *pipelines: Any) -> tuple[list[Plan], list[str]]:
     plans, problems = compile_pipelines(pipelines, context)

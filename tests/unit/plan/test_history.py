@@ -17,6 +17,8 @@ from helios.plan import Context, compile_pipelines
 from helios.plan.history import Settled, Unsettled, history, settle
 from helios.table.snapshots import Table
 
+pytestmark = pytest.mark.promise("time-travel")
+
 IDS = pa.schema([("id", pa.int64())])
 SOURCE = Iceberg.source("a.t")
 SINK = Iceberg.sink("a.out")

@@ -15,6 +15,8 @@ from helios.errors import ConfigError
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.native import choice
 
+pytestmark = pytest.mark.promise("engine")
+
 COLUMNS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("tags", pa.list_(pa.string()))])
 
 

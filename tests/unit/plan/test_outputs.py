@@ -8,6 +8,8 @@ from helios import Console, Iceberg, Kafka, Memory
 from helios.errors import CheckFailed, DeclarationError
 from helios.plan import Context, compile_pipelines, components_ahead
 
+pytestmark = pytest.mark.promise("outputs")
+
 ROWS = [{"id": 1}]
 
 

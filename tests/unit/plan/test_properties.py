@@ -8,6 +8,8 @@ from helios import Iceberg
 from helios.model.sink import CODECS, IcebergSink
 from helios.plan.properties import MERGE_MODES, WRITER_CODECS, codec_problems, created, default_format, presented
 
+pytestmark = pytest.mark.promise("layout")
+
 SINK = Iceberg.sink("a.t")
 
 

@@ -19,6 +19,8 @@ from helios.model.values import duration
 from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
 from helios.plan.sources import SOURCES, SourceRow, row_of
 
+pytestmark = pytest.mark.promise("own-source")
+
 SINK = Iceberg.sink("a.t")
 ORDERS = Iceberg.source("a.orders").incremental() >> select("id AS n")
 

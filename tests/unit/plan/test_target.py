@@ -13,6 +13,8 @@ from helios.catalog.operations import client, forget_all
 from helios.plan import Context, compile_pipelines
 from helios.table.ledger import Record
 
+pytestmark = pytest.mark.promise("evolve")
+
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 ORDERS = Iceberg.source("a.orders")
 OLD = Iceberg.sink("a.orders")

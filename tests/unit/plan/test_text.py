@@ -19,6 +19,8 @@ from helios.plan.text import show_bytes
 from helios.table.growth import Growth
 from tests.unit.plan.conftest import SCHEMA
 
+pytestmark = pytest.mark.promise("commands")
+
 FOLLOWED = Iceberg.source("a.orders").incremental(poll="30s")
 SINK = Iceberg.sink("a.t")
 

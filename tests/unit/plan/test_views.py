@@ -28,6 +28,8 @@ from helios import (
 from helios.plan import ReadPath
 from helios.plan.views import view_of
 
+pytestmark = pytest.mark.promise("views")
+
 ORDERS = Iceberg.source("a.orders")
 CHANGED = ORDERS.incremental().changes("id")
 SINK = Iceberg.sink("a.t")

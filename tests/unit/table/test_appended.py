@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from helios.table.appended import APART, LIMIT, Appended, Entry, Verdict, entry_of, unsure
 from helios.table.inputs import Digest, Look, Node, Point, Range, State
 
+pytestmark = pytest.mark.promise("again")
+
 T = "u"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from helios.table.commit_times import CommitTimes, commit_times
 
+pytestmark = pytest.mark.promise("joins-as-of")
+
 
 def snapshot(id: int, parent: int | None = None, number: int | None = None, **summary: str) -> dict[str, Any]:
     found: dict[str, Any] = {"snapshot-id": id, "summary": {"operation": "append", **summary}}

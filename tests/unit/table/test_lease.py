@@ -13,6 +13,8 @@ import pytest
 
 from helios.table import lease
 
+pytestmark = pytest.mark.promise("drivers")
+
 MINE = {"owner": "a", "host": socket.gethostname(), "pid": os.getpid(), "started": lease.process_start(os.getpid())}
 ELSEWHERE = {"owner": "b", "host": "elsewhere.example", "pid": 7, "started": None}
 

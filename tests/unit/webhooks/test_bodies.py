@@ -14,6 +14,8 @@ from helios.plan.typing.schema import from_ddl
 from helios.webhooks.bodies import line_of, verify
 from helios.webhooks.signatures import Refused
 
+pytestmark = pytest.mark.promise("webhook")
+
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = from_ddl(
     "id bigint NOT NULL, name string, amount decimal(6,2), day date, at timestamp, ok boolean, tags array<int>, "

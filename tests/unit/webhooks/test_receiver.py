@@ -22,6 +22,8 @@ from helios.errors import RunError
 from helios.model.webhook import WebhookSource
 from helios.webhooks import receiver, receiving
 
+pytestmark = pytest.mark.promise("webhook")
+
 KEY = b"helios-key"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 

@@ -13,6 +13,8 @@ import pytest
 from helios.errors import RunError
 from helios.webhooks.segments import Segments, is_taken
 
+pytestmark = pytest.mark.promise("webhook")
+
 
 def line(delivery: str) -> tuple[str, bytes]:
     return delivery, json.dumps({"_webhook_id": delivery}).encode()

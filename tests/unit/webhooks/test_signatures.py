@@ -11,6 +11,8 @@ import pytest
 from helios.model.values import Secret
 from helios.webhooks.signatures import Refused, github, key_of, standard
 
+pytestmark = pytest.mark.promise("webhook")
+
 KEY = b"helios-key"
 SECRET = Secret("whsec_" + base64.b64encode(KEY).decode())
 NOW = 1_800_000_000.0

@@ -15,6 +15,8 @@ from helios.plan import Plan, ReadPath
 from helios.spark.replay.replay import Replay
 from tests.suite.pages import blocks
 
+pytestmark = pytest.mark.promise("typing")
+
 TOPIC = Kafka.source("shop.public.orders").servers("broker:9092")
 CHANGES = Cdc.debezium(TOPIC.incremental(poll=5))
 ROWS = TOPIC.value("json", schema="op string, id bigint, at map<string,int>, meta struct<op: string>")

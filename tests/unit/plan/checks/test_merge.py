@@ -9,6 +9,8 @@ from helios.plan.checks.merge import inserts_only, merge_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.schema import from_ddl
 
+pytestmark = pytest.mark.promise("merge-sql")
+
 WHERE = Origin("script.py", 3)
 BATCH = from_ddl("id bigint, amount double, op string, s struct<a:int>")
 TARGET = from_ddl("id bigint, total double, seen timestamp")

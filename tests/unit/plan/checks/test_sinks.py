@@ -31,6 +31,8 @@ from helios.plan import Context, compile_pipelines
 from helios.plan.checks.sinks import left_out, sort_terms, stored
 from helios.plan.typing.schema import from_ddl
 
+pytestmark = pytest.mark.promise("words")
+
 ORDERS = Iceberg.source("a.orders")
 FOLLOWED = ORDERS.incremental()
 SINK = Iceberg.sink("a.t")

@@ -19,6 +19,8 @@ from helios.plan.history import settle
 from helios.table.snapshots import Table
 from tests.unit.plan.conftest import SCHEMA
 
+pytestmark = pytest.mark.promise("words")
+
 ORDERS = Iceberg.source("a.orders")
 FOLLOWED = ORDERS.incremental()
 SINK = Iceberg.sink("a.t")

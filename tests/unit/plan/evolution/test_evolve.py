@@ -29,6 +29,8 @@ from helios.plan.evolution.fields import (
 from helios.plan.typing.schema import from_ddl
 from helios.plan.typing.types import SparkType, decimal, parse_type
 
+pytestmark = pytest.mark.promise("evolve")
+
 HERE = Origin("script.py", 12)
 
 

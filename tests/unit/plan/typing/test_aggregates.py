@@ -26,6 +26,8 @@ from helios.model.steps import Sql
 from helios.plan import ReadPath
 from helios.plan.typing.aggregates import group_columns
 
+pytestmark = pytest.mark.promise("typing")
+
 FOLLOWED = Iceberg.source("a.orders").incremental()
 SINK = Iceberg.sink("a.t")
 COUNTED = FOLLOWED >> aggregate("name", n="count(*)")

@@ -28,6 +28,8 @@ from helios import (
 from helios.cli.graph import draw, mermaid
 from helios.plan import Context
 
+pytestmark = pytest.mark.promise("typing")
+
 ORDERS = Iceberg.source("a.orders")
 FOLLOWED = ORDERS.incremental()
 PRICES = Iceberg.source("a.prices")

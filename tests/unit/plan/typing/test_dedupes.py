@@ -24,6 +24,8 @@ from helios import (
 )
 from helios.plan.typing.dedupes import earlier_steps
 
+pytestmark = pytest.mark.promise("typing")
+
 FOLLOWED = Iceberg.source("a.orders").incremental()
 SINK = Iceberg.sink("a.t")
 BY_TIME = watermark("ts", "1h") >> dedupe("id", within="1d")

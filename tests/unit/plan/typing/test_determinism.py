@@ -30,6 +30,8 @@ from helios.model import steps
 from helios.model.modes import MODES
 from helios.plan.typing.determinism import BARE, NONDETERMINISTIC, WITHOUT_ARGUMENTS, nondeterministic_function
 
+pytestmark = pytest.mark.promise("typing")
+
 FORMS = [
     "{}",
     " {} ",

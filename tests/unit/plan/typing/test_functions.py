@@ -12,6 +12,8 @@ from helios.plan import Context, compile_pipelines
 from helios.plan.typing.expression import parse
 from helios.plan.typing.functions import UnknownFunction, unknown_functions
 
+pytestmark = pytest.mark.promise("typing")
+
 ORDERS = Iceberg.source("a.orders")
 SINK = Iceberg.sink("a.t")
 

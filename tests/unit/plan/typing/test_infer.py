@@ -18,6 +18,8 @@ from helios.model.memory import Memory
 from helios.plan.typing.infer import INFERRED, UnparsedExpression, infer
 from helios.plan.typing.schema import Column, Schema, from_ddl
 
+pytestmark = pytest.mark.promise("typing")
+
 COLUMNS = from_ddl(
     "id bigint NOT NULL, i int, amount double, price decimal(10,2), qty int, name string, ts timestamp, "
     "tn timestamp_ntz, d date, flag boolean, s struct<a:int,b:string,c:struct<x:double>>, arr array<int>, "

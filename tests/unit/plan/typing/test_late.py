@@ -22,6 +22,8 @@ from helios import (
     window,
 )
 
+pytestmark = pytest.mark.promise("late")
+
 FOLLOWED = Iceberg.source("a.orders").incremental()
 LATE = watermark("ts", "1 hour", on_late="quarantine")
 HOURS = window("ts", "1 hour").group_by("id").agg(n="count(*)")

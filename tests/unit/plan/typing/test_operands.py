@@ -13,6 +13,8 @@ from helios.model.flow import Transform
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import from_ddl
 
+pytestmark = pytest.mark.promise("typing")
+
 COLUMNS = from_ddl(
     "i int, ti tinyint, id bigint, amount double, price decimal(10,2), name string, ts timestamp, tn timestamp_ntz, "
     "d date, flag boolean, bin binary, arr array<int>, m map<string,bigint>, s struct<a:int>"

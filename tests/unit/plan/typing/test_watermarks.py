@@ -8,6 +8,8 @@ import pytest
 
 from helios import Files, Iceberg, dedupe, join, select, step, watermark, where
 
+pytestmark = pytest.mark.promise("typing")
+
 FOLLOWED = Iceberg.source("a.orders").incremental()
 SINK = Iceberg.sink("a.t")
 WITHIN = dedupe("id", within="1h")
