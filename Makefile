@@ -32,9 +32,10 @@ $(JARS): $(READY)
 	@$(WITH_JAVA) $(BIN)/helios jars >/dev/null
 	@touch $@
 
-# MinIO is built from source (3 minutes, once). Tests of a server that cannot be had are skipped, and say why.
-$(SERVERS): $(READY) tests/services/minio.py tests/services/rest.py tests/services/kafka.py
-	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest kafka; then touch $@; fi
+# Those that start within a minute; MinIO and GCS are built from source (4 minutes, once). Tests of a server that cannot
+# be had are skipped, and say why.
+$(SERVERS): $(READY) $(wildcard tests/services/*.py)
+	@if $(WITH_JAVA) $(BIN)/python -m tests.services install minio rest kafka hive nessie moto postgres cluster azurite gcs; then touch $@; fi
 
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from tests.suite import marks, minutes, promises
+from tests.suite import jvm, marks, minutes, promises
 from tests.suite.schedule import LongFirst
 from tests.suite.skips import named
 
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ.setdefault(jvm.OF_ALL_JAVA, jvm.QUICK)
     if config.getoption("--minutes"):
         config.pluginmanager.register(minutes.Minutes(config))
 

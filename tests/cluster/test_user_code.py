@@ -152,6 +152,7 @@ def test_what_a_function_lacks_on_executors_is_told_with_its_line(project: Any, 
     assert "spark.pyspark.python" in told
 
 
+@pytest.mark.landing
 def test_java_of_helioss_own_reaches_the_executors(project: Any, tmp_path: Path) -> None:
     script = """
         from helios import Catalog, Iceberg, dedupe, param, watermark

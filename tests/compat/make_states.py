@@ -1,4 +1,4 @@
-"""Has an older Helios make the states from which the new one goes on: `python make_states.py FOLDER`.
+"""Has an older Helios make the states from which the new one goes on: `python make_states.py FOLDER CASE...`.
 
 PYTHONPATH says which `helios` that is. FOLDER/kept/CASE then has the images of each case: copies of all that lay on
 disk at a moment, as a kill would leave it. Those of the last run are taken within it, before its first commit and after
@@ -109,5 +109,5 @@ if __name__ == "__main__":
     into = Path(sys.argv[1])
     keys.FOLD_AFTER = 1  # an upsert's third batch then leaves what it remembers as a base and a delta
     session.start(replace(load(into), spark_conf=FAST), ("iceberg", "sqlite"))
-    for name, case in CASES.items():
-        make(name, case, into)
+    for name in sys.argv[2:]:
+        make(name, CASES[name], into)

@@ -81,13 +81,15 @@ class States:
 
 
 @pytest.fixture(scope="module")
-def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[States]:
+def states(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[States]:
+    """The states of the cases that this run tests: each takes some seconds."""
+    tested = [item.callspec.params for item in request.session.items if "states" in getattr(item, "fixturenames", ())]
     folder = tmp_path_factory.mktemp("compat")
     old = folder / "old"
     _unpack(old)
     # Nothing of the older code counts for the coverage of the new one.
     env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE")}
-    command = [sys.executable, str(HERE / "make_states.py"), str(folder)]
+    command = [sys.executable, str(HERE / "make_states.py"), str(folder), *dict.fromkeys(one["name"] for one in tested)]
     done = subprocess.run(
         command, env={**env, "PYTHONPATH": str(old)}, cwd=folder, check=False, capture_output=True, text=True
     )
@@ -120,6 +122,7 @@ IMAGES = [(name, image) for name, case in CASES.items() for image in case.only o
 
 
 @pytest.mark.parametrize(("name", "image"), IMAGES, ids=[f"{name}-{image}".replace(" ", "-") for name, image in IMAGES])
+@pytest.mark.cases(landing="append-clean")
 def test_it_goes_on_with_the_same_rows(states: States, shared_spark: SparkSession, name: str, image: str) -> None:
     case, lake = CASES[name], states.restore(name, image)
     pipeline = case.pipeline(lake)

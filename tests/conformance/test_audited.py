@@ -43,6 +43,7 @@ def die() -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.cases(short="after-audit")
+@pytest.mark.cases(landing="before-audit")
 def test_a_driver_that_dies_at_the_staging(scene: Any, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     at_staging(monkeypatch, **{moment: die})
     scene.feed(2)
@@ -55,6 +56,7 @@ def test_a_driver_that_dies_at_the_staging(scene: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("other", ["append_by_hand", "compact"])
+@pytest.mark.cases(landing="append_by_hand-before-audit")
 def test_main_moves_at_the_staging(scene: Any, monkeypatch: pytest.MonkeyPatch, moment: str, other: str) -> None:
     at_staging(monkeypatch, **{moment: getattr(scene, other)})
     scene.feed(2)
@@ -62,6 +64,7 @@ def test_main_moves_at_the_staging(scene: Any, monkeypatch: pytest.MonkeyPatch, 
     scene.holds(0, 1, *(["others"] if other == "append_by_hand" else []), 2)
 
 
+@pytest.mark.cases(landing="audit")
 def test_a_zombies_staging_below_that_of_its_replacement(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zombie's held commit reaches the branch between the replacement's look at it and its own commit."""
     zombie, late = scene.driver(), scene.work(2)
@@ -88,6 +91,7 @@ def test_a_zombies_staging_below_that_of_its_replacement(scene: Any, monkeypatch
     scene.holds(0, 1, 2, 3)
 
 
+@pytest.mark.cases(landing="audit")
 def test_a_zombies_staging_above_that_of_its_replacement(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zombie's held commit comes when the replacement's batch is staged and not yet published."""
     zombie, late = scene.driver(), scene.work(2)

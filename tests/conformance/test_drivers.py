@@ -24,6 +24,7 @@ def looked_up(scene: Any, number: int = 2) -> tuple[Any, Any]:
     return target, work
 
 
+@pytest.mark.cases(landing="route")
 def test_a_batch_of_a_zombie_whose_replacement_has_written_it(scene: Any) -> None:
     zombie, work = looked_up(scene)
     replacement, again = looked_up(scene)
@@ -38,6 +39,7 @@ def test_a_batch_of_a_zombie_whose_replacement_has_written_it(scene: Any) -> Non
         assert scene.files() == files  # what the zombie wrote is deleted
 
 
+@pytest.mark.cases(landing="audit")
 def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the zombie's last look and its commit the replacement commits: Iceberg itself retries, and rejects it."""
     zombie, work = looked_up(scene)
@@ -57,6 +59,7 @@ def test_a_held_commit_of_a_zombie_that_is_let_go(scene: Any, monkeypatch: pytes
 @pytest.mark.parametrize("name", ["overwrite", "overwrite-filter", "overwrite-partitions"])
 @pytest.mark.promise("others", "overwrite")
 @pytest.mark.cases(short="overwrite")
+@pytest.mark.cases(landing="overwrite-filter")
 def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> None:
     """Before the batch is written, when its target may be read anew for other reasons."""
     target, work = looked_up(scene)
@@ -67,6 +70,7 @@ def test_an_overwrite_rejects_what_came_right_after_the_look_up(scene: Any) -> N
 
 
 @pytest.mark.promise("unknown-outcome")
+@pytest.mark.cases(landing="upsert")
 def test_a_commit_that_went_through_and_was_reported_as_unknown(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, after=lambda: scene.throw("CommitStateUnknownException"))
     scene.feed(2)
@@ -78,6 +82,7 @@ def test_a_commit_that_went_through_and_was_reported_as_unknown(scene: Any, monk
 @pytest.mark.parametrize("kind", ["RuntimeException", "CommitFailedException"])
 @pytest.mark.promise("unknown-outcome")
 @pytest.mark.cases(short=("RuntimeException-append", "CommitFailedException-append"))
+@pytest.mark.cases(landing="RuntimeException-route")
 def test_a_commit_that_went_through_and_was_reported_as_failed(
     scene: Any, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -89,6 +94,7 @@ def test_a_commit_that_went_through_and_was_reported_as_failed(
 
 @pytest.mark.parametrize("name", ["upsert", "audit"])
 @pytest.mark.promise("unknown-outcome")
+@pytest.mark.cases(landing="audit")
 def test_a_commit_that_did_not_go_through_and_whose_outcome_is_unknown(
     scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +108,7 @@ def test_a_commit_that_did_not_go_through_and_whose_outcome_is_unknown(
 
 
 @pytest.mark.parametrize("name", ["upsert", "route"])
+@pytest.mark.cases(landing="upsert")
 def test_a_second_driver_on_a_checkpoint_is_refused_before_it_writes(scene: Any) -> None:
     lease = Lease(Checkpoint(scene.world.spark, scene.world.plan(scene.pipeline).checkpoint))
     lease.acquire()
@@ -118,6 +125,7 @@ def test_a_second_driver_on_a_checkpoint_is_refused_before_it_writes(scene: Any)
 
 
 @pytest.mark.parametrize("name", ["overwrite-filter"])
+@pytest.mark.cases(landing="overwrite-filter")
 def test_a_held_overwrite_that_cuts_through_files(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a batch is two operations, a delete and an append: the first is validated, the second stands on it."""
     scene.append_by_hand()

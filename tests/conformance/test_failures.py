@@ -21,6 +21,7 @@ def die() -> None:
     raise RuntimeError("the driver died")
 
 
+@pytest.mark.cases(landing="upsert")
 def test_first_runs(scene: Any) -> None:
     scene.holds(0, 1)
     scene.feed(2)
@@ -32,6 +33,7 @@ def test_first_runs(scene: Any) -> None:
 
 
 @pytest.mark.promise("replay")
+@pytest.mark.cases(landing="overwrite-filter")
 def test_a_replayed_batch(scene: Any) -> None:
     scene.forget(1)
     scene.feed(2)
@@ -41,6 +43,7 @@ def test_a_replayed_batch(scene: Any) -> None:
 
 
 @pytest.mark.promise("replay")
+@pytest.mark.cases(landing="route")
 def test_a_replayed_batch_whose_snapshot_has_expired(scene: Any) -> None:
     scene.append_by_hand()
     scene.expire()
@@ -51,6 +54,7 @@ def test_a_replayed_batch_whose_snapshot_has_expired(scene: Any) -> None:
 
 
 @pytest.mark.promise("replay")
+@pytest.mark.cases(landing="audit")
 def test_a_replayed_batch_that_was_compacted_and_has_expired(scene: Any) -> None:
     scene.compact()
     scene.expire()
@@ -60,6 +64,7 @@ def test_a_replayed_batch_that_was_compacted_and_has_expired(scene: Any) -> None
     scene.holds(0, 1, 2)
 
 
+@pytest.mark.cases(landing="upsert-history")
 def test_a_driver_that_dies_right_before_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=die)
     scene.feed(2)
@@ -73,6 +78,7 @@ def test_a_driver_that_dies_right_before_the_commit(scene: Any, monkeypatch: pyt
 
 
 @pytest.mark.short
+@pytest.mark.cases(landing="upsert")
 def test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint(
     scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +94,7 @@ def test_a_driver_that_dies_between_the_commit_and_sparks_checkpoint(
 
 @pytest.mark.promise("others")
 @pytest.mark.slow
+@pytest.mark.cases(landing="overwrite-filter")
 def test_another_writer_between_two_batches(scene: Any) -> None:
     scene.append_by_hand()
     scene.feed(2)
@@ -96,6 +103,7 @@ def test_another_writer_between_two_batches(scene: Any) -> None:
 
 
 @pytest.mark.promise("others")
+@pytest.mark.cases(landing="route")
 def test_another_writer_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=scene.append_by_hand)
     scene.feed(2)
@@ -109,6 +117,7 @@ def test_another_writer_between_the_look_up_and_the_commit(scene: Any, monkeypat
 
 @pytest.mark.promise("others")
 @pytest.mark.slow
+@pytest.mark.cases(landing="audit")
 def test_compaction_between_two_batches(scene: Any) -> None:
     scene.compact()
     scene.feed(2)
@@ -117,6 +126,7 @@ def test_compaction_between_two_batches(scene: Any) -> None:
 
 
 @pytest.mark.promise("others")
+@pytest.mark.cases(landing="upsert-history")
 def test_compaction_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=scene.compact)
     scene.feed(2)
@@ -128,6 +138,7 @@ def test_compaction_between_the_look_up_and_the_commit(scene: Any, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["upsert", "upsert-stored-order", "upsert-history"])
+@pytest.mark.cases(landing="upsert")
 def test_a_new_checkpoint_remembers_the_deletes_of_the_old_one(scene: Any) -> None:
     scene.run(new_checkpoint=True)
     scene.feed(2)
@@ -139,6 +150,7 @@ def test_a_new_checkpoint_remembers_the_deletes_of_the_old_one(scene: Any) -> No
 
 
 @pytest.mark.parametrize("name", ["upsert", "upsert-history"])
+@pytest.mark.cases(landing="upsert-history")
 def test_a_driver_that_dies_after_it_folded_what_it_remembers(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert_state, "FOLD_AFTER", 1)
     scene.at_commit(monkeypatch, before=die)

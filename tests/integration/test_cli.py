@@ -125,6 +125,7 @@ loud_orders = (
 
 
 @pytest.mark.promise("signals")
+@pytest.mark.landing
 def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
@@ -149,6 +150,7 @@ def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
 
 
 @pytest.mark.promise("kills")
+@pytest.mark.landing
 def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
@@ -190,6 +192,7 @@ slow = Memory.source([{"id": 1}]) >> dawdle >> Iceberg.sink("m.slow")
 
 
 @pytest.mark.promise("signals", "several")
+@pytest.mark.landing
 def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_once(folder: Path) -> None:
     (folder / "mixed.py").write_text(MIXED)
     with following(folder, "mixed.py", "--once") as process:
@@ -231,6 +234,7 @@ def test_a_pipeline_that_fails_its_check_does_not_block_the_others(folder: Path)
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.promise("signals")
+@pytest.mark.cases(short="15")
 def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, number: signal.Signals) -> None:
     # A Java that is never ready, so that a wait for Spark has no end. It ends with its input, as the real one does.
     java = folder / "java" / "bin" / "java"

@@ -128,6 +128,7 @@ def start() -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", ENSURE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.landing
 def test_a_pinned_jar_is_fetched_once_from_the_real_registry(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     assert missing(["sqlite"], spark_version="4.1.4") == [SQLITE]
@@ -174,6 +175,7 @@ def test_what_the_registry_has_is_kept_when_something_else_is_missing(cache: Pat
     assert kept(cache) == [SQLITE_NAME]
 
 
+@pytest.mark.landing
 def test_half_a_jar_is_never_kept(cache: Path, registry: Registry) -> None:
     registry.files[SQLITE_PATH] = small_jar()[:100_000]
     with pytest.raises(EnvironmentProblem, match=f"{SQLITE_NAME} arrived damaged"):
@@ -230,6 +232,7 @@ def test_ctrl_c_leaves_nothing_half_and_no_ivy_behind(cache: Path, registry: Reg
     assert kept(cache) == []
 
 
+@pytest.mark.landing
 def test_a_killed_fetch_is_cleaned_up_by_the_next(cache: Path, registry: Registry) -> None:
     registry.hold = 50_000
     process = start()

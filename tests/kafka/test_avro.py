@@ -136,6 +136,7 @@ def test_values_that_spark_would_change_are_bad_records(world: Any, topics: Topi
     assert rows(world, "a.q", "reason") == Counter(reasons)
 
 
+@pytest.mark.landing
 def test_old_and_new_schemas_in_one_batch(world: Any, topics: Topics, registry: Registry, forget_commit: Any) -> None:
     name = topics.make()
     first = registry.register(f"{name}-value", ONE)
@@ -255,6 +256,7 @@ def test_a_registry_that_asks_for_a_login(world: Any, topics: Topics, registry: 
     assert world.ids("a.t") == [1]
 
 
+@pytest.mark.landing
 def test_a_registry_that_is_away(world: Any, topics: Topics, registry: Registry) -> None:
     name = topics.make()
     first = registry.register(f"{name}-value", ONE)

@@ -41,6 +41,7 @@ def log(topics: Topics) -> Log:
     return Log(topics)
 
 
+@pytest.mark.landing
 def test_changes_go_by_their_offset(world: Any, log: Log, forget_commit: Any) -> None:
     pipeline = log.source() >> world.sink("a.t").upsert("id")
     log.send(("c", 1, "a", None), ("U", 1, "b", None), ("r", 2, "a", None), ("Insert", 3, "a", None))

@@ -19,6 +19,7 @@ from tests.suite.waiting import until
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka")]
 
 
+@pytest.mark.landing
 def test_a_login_over_tls_and_one_that_is_refused(world: Any, topics: Topics) -> None:
     name = topics.make()
     topics.send(name, numbered(0, 5))

@@ -25,6 +25,7 @@ def table(topics: Topics) -> Table:
     return Table(topics)
 
 
+@pytest.mark.landing
 def test_inserts_updates_deletes_and_tombstones(world: Any, table: Table) -> None:
     table.send(1, event("r", {"id": 1, "name": "snapshot"}, snapshot="first"))
     table.send(2, event("r", {"id": 2, "name": "stays"}, snapshot="last"))

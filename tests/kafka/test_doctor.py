@@ -27,6 +27,7 @@ def seen(folder: Path, script: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
+@pytest.mark.landing
 def test_brokers_topics_and_the_registry(topics: Topics, tmp_path: Path) -> None:
     name = topics.make(partitions=2)
     topics.send(name, numbered(0, 7))

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka", "kills")]
 
 COMMAND = Path(__file__).parents[2] / "perf" / "kafka.py"
 RECORDS = 400
-KILLS = 3
 
 
 def rows(folder: Path) -> Counter[tuple[Any, ...]]:
@@ -41,7 +40,8 @@ def await_more(folder: Path, run: subprocess.Popen[bytes]) -> None:
     assert run.poll() is None
 
 
-def test_killed_runs_lose_no_record_and_double_none(topics: Topics, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.landing), 3])
+def test_killed_runs_lose_no_record_and_double_none(topics: Topics, tmp_path: Path, kills: int) -> None:
     name = topics.make(partitions=2)
     for partition in (0, 1):
         topics.send(name, numbered(0, RECORDS), partition)
@@ -61,10 +61,10 @@ def test_killed_runs_lose_no_record_and_double_none(topics: Topics, tmp_path: Pa
         """)
     )
     command = [sys.executable, "-m", "helios", "run", "pipeline.py"]
-    for kill in range(KILLS):
+    for kill in range(kills):
         run = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True)
         await_more(tmp_path, run)
-        if kill == 1:  # the broker too
+        if kill == kills // 2:  # the broker too
             topics.broker.kill()
             topics.broker.start()
             await_more(tmp_path, run)

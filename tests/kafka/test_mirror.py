@@ -69,6 +69,7 @@ def test_each_table_has_its_own_columns_and_key(world: Any, database: Database) 
     assert sorted(world.catalog.tables("shop")) == ["shop.items", "shop.orders", "shop.people"]
 
 
+@pytest.mark.landing
 def test_a_death_between_two_tables_and_a_lost_commit(
     world: Any, database: Database, monkeypatch: pytest.MonkeyPatch, forget_commit: Callable[[Path, int], None]
 ) -> None:

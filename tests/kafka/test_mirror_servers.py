@@ -314,6 +314,7 @@ CASES = [pytest.param(fault, marks=[] if fault == QUICK else pytest.mark.slow) f
 
 
 @pytest.mark.parametrize("fault", CASES)
+@pytest.mark.cases(landing="rest-503 after")
 def test_a_fault_around_the_commit(there: World, place: Place, database: Database, fault: str) -> None:
     pipeline = mirror(there, place, database)
     first(database)

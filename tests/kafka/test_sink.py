@@ -34,6 +34,7 @@ def values(world: Any, topics: Topics, name: str) -> Counter[Any]:
     return Counter(one["value"] for one in records(world, topics, name))
 
 
+@pytest.mark.landing
 def test_rows_as_json_with_a_key(world: Any, topics: Topics) -> None:
     name = topics.make(partitions=3)
     more = with_columns(at="TIMESTAMP '2026-01-01 00:00:00.123456'", price="CAST(1.50 AS decimal(8,2))")
@@ -88,6 +89,7 @@ def test_a_followed_topic_goes_into_another_and_on_after_a_restart(
         world.run(pipeline, new_checkpoint=True)
 
 
+@pytest.mark.landing
 def test_a_produce_that_fails_fails_the_batch(world: Any, topics: Topics) -> None:
     name, target = topics.make(), topics.make()
     topics.send(name, [{"id": 1}])

@@ -64,6 +64,7 @@ def await_active(server: Postgres, name: str, expected: str = "t") -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.landing
 def test_a_slot_that_is_read(postgres: Postgres) -> None:
     read = make(postgres, "read")
     with pytest.raises(RunError, match=r"slot read of 127\.0\.0\.1:\d+/postgres is not read by anyone: \d+ bytes beh"):

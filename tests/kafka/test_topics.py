@@ -26,6 +26,7 @@ def offsets(*ends: int) -> Counter[tuple[int, int]]:
     return Counter((partition, offset) for partition, end in enumerate(ends) for offset in range(end))
 
 
+@pytest.mark.landing
 def test_each_record_is_in_the_table_once_through_restarts_and_a_lost_commit(
     world: Any, topics: Topics, forget_commit: Callable[[Path, int], None]
 ) -> None:
@@ -96,6 +97,7 @@ def test_records_of_transactions_that_are_not_committed_are_not_read(world: Any,
     assert world.ids("a.t") == list(range(7))
 
 
+@pytest.mark.landing
 def test_where_reading_begins(world: Any, topics: Topics) -> None:
     name = topics.make(partitions=2)
     topics.send(name, numbered(0, 5), 0)
@@ -140,6 +142,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(world: Any,
     assert world.ids("a.t") == [3, 10, 11, 12, 22, 23, 24, 25]
 
 
+@pytest.mark.landing
 def test_records_that_retention_deleted_before_they_were_read_stop_the_run(world: Any, topics: Topics) -> None:
     name = topics.make(partitions=2)
     topics.send(name, numbered(0, 5))

@@ -46,6 +46,7 @@ BAD = (
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka-values")]
 
 
+@pytest.mark.landing
 def test_records_that_do_not_parse_are_quarantined_with_their_place_and_bytes(world: Any, topics: Topics) -> None:
     name = topics.make()
     topics.send(name, [*GOOD, *(value for value, _ in BAD)], key=b"k\xff")
@@ -102,6 +103,7 @@ def test_bytes_text_tombstones_and_what_else_a_record_has(world: Any, topics: To
     assert reason == "the value is no UTF-8 text"
 
 
+@pytest.mark.landing
 def test_fields_that_must_be_there(world: Any, topics: Topics) -> None:
     name = topics.make()
     topics.send(name, [{"id": 1}, {"v": 2}, {"id": None}, None])

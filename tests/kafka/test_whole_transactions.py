@@ -151,6 +151,7 @@ def some(rng: random.Random, transactions: int) -> list[tuple[Part, int | None]]
 
 
 @pytest.mark.parametrize("quiet", [True, False])
+@pytest.mark.cases(landing="True")
 def test_a_batch_has_whole_transactions_or_none_of_them(shared_spark: SparkSession, quiet: bool) -> None:
     rng = random.Random(7)
     for most in (None, 40):

@@ -29,6 +29,7 @@ from tests.matrix.combinations import BY_NAME, COMBINATIONS, NAME, Combination, 
 from tests.matrix.gaps import GAPS
 from tests.services.fixtures import named_skip
 from tests.streaming.conftest import World, shared_spark
+from tests.suite.promises import PROMISES
 
 __all__ = ["shared_spark"]
 
@@ -171,7 +172,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parameters = []
     for row in COMBINATIONS:
         cause = GAPS.get((row.catalog, row.storage, promise))
-        marks = [pytest.mark.jars(*row.components), *([] if row.quick else [pytest.mark.slow])]
+        shown = [name for name in (row.catalog, row.storage) if name in PROMISES]
+        marks = [pytest.mark.jars(*row.components), pytest.mark.promise(*shown)]
+        marks += [] if row.quick else [pytest.mark.slow]
         marks += [pytest.mark.xfail(reason=cause, strict=True)] if cause else []
         parameters.append(pytest.param(row.name, marks=marks, id=row.name))
     metafunc.parametrize("lake", parameters, indirect=True, scope="session")

@@ -62,6 +62,7 @@ def scanned(lake: Any, name: str) -> pa.Table:
     return lake.spark.read.table(f"lake.{name}").toArrow()
 
 
+@pytest.mark.cases(landing="rest-s3")
 def test_rows_of_any_type_are_those_of_spark(lake: Any, engine: Callable[[str], None]) -> None:
     """Renamed and widened columns and deleted rows of several files, into partitions."""
     rows = table(Random(7), KINDS, 120)
@@ -143,6 +144,7 @@ def test_what_spark_does_after_all_leaves_no_files(
     assert stored(lake, "left.u") == []
 
 
+@pytest.mark.cases(landing="rest-s3")
 def test_keys_are_nowhere_to_be_read(lake: Any, engine: Callable[[str], None]) -> None:
     storage = lake.catalog.storage
     secrets = [value.reveal() for _, value in storage.options if isinstance(value, Secret)] if storage else []

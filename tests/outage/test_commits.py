@@ -60,6 +60,7 @@ def test_a_full_refresh_whose_commit_is_sent_twice(scene: Any) -> None:
     assert scene.rows("target") == Counter([(1, 1)])
 
 
+@pytest.mark.landing
 def test_a_conflict_with_another_writer_and_a_second_sending_in_one_commit(scene: Any) -> None:
     """The commit conflicts, is tried again on what is there then, lands, and is sent once more."""
 
@@ -102,6 +103,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mode", "fault"), CASES)
+@pytest.mark.cases(landing="append-500 after")
 def test_a_fault_around_a_commit_neither_loses_nor_doubles(scene: Any, mode: str, fault: str) -> None:
     def copy() -> Any:
         sink = MODES[mode](scene.sink("target").retry(backoff=0.05))

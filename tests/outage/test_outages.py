@@ -50,6 +50,7 @@ def ends(scene: Any, run: Any, batches: int) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "pause"])
+@pytest.mark.cases(landing="kill")
 def test_a_catalog_that_is_away_is_waited_for(scene: Any, way: str) -> None:
     # A server that is held answers nobody; one that is slow, as this process begins, is not away.
     scene.through(scene.server.uri, rest_client_socket__timeout__ms="3000" if way == "pause" else "20000")
@@ -80,6 +81,7 @@ FAULTS: dict[str, Fault] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@pytest.mark.cases(landing="dropped")
 def test_a_gateway_that_answers_for_a_catalog_that_is_away(scene: Any, fault: Fault) -> None:
     scene.through(scene.proxy.uri, rest_client_max__retries="1")
     scene.fill("source", numbered(0, 100))
@@ -98,6 +100,7 @@ def once(df: Any) -> Any:
     return df.dropDuplicates(["id"])
 
 
+@pytest.mark.landing
 def test_a_stateful_pipeline_is_waited_for_with_its_state(scene: Any) -> None:
     scene.through(scene.proxy.uri)
     scene.fill("source", numbered(0, 100))
@@ -199,6 +202,7 @@ def test_a_token_that_was_not_renewed_is_asked_for_anew(scene: Any, way: str) ->
         assert "helios-client-secret" not in repr(scene.events)
 
 
+@pytest.mark.landing
 def test_a_wrong_credential_fails_at_once(scene: Any) -> None:
     scene.fill("source", numbered(0, 100))
     with OAuthProxy(scene.server.uri) as oauth:
@@ -216,6 +220,7 @@ def test_a_wrong_credential_fails_at_once(scene: Any) -> None:
 
 
 @pytest.mark.promise("replicas")
+@pytest.mark.landing
 def test_a_run_goes_on_at_the_next_replica(scene: Any) -> None:
     with Rest(scene.server.warehouse, database=scene.server.database) as second:
         scene.through(scene.proxy.uri, second.uri)
@@ -248,6 +253,7 @@ def overtaken(scene: Any) -> Iterator[tuple[Any, Rest]]:
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["within the run", "by a new run"])
 @pytest.mark.promise("replicas")
+@pytest.mark.cases(landing="by a new run")
 def test_no_run_goes_on_at_a_replica_that_shows_less(scene: Any, restarted: bool, monkeypatch: Any) -> None:
     with overtaken(scene) as (run, second):
         if restarted:

@@ -263,6 +263,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.cases(landing="wrong scope")
 def test_a_fault_is_told_by_every_command(world: World, folder: Path, name: str) -> None:
     case = CASES[name]
     declare(folder, case.catalog(world), case.storage(world))
@@ -282,6 +283,7 @@ def test_a_fault_is_told_by_every_command(world: World, folder: Path, name: str)
 
 
 @pytest.mark.parametrize("name", ["wrong client secret", "wrong region", "no bucket", "nothing listens"])
+@pytest.mark.cases(landing="wrong client secret")
 def test_a_run_does_not_wait_for_what_no_time_mends(world: World, folder: Path, name: str) -> None:
     case = CASES[name]
     declare(folder, case.catalog(world), case.storage(world))
@@ -316,6 +318,7 @@ def names(done: Result) -> list[tuple[str, bool | None]]:
 ROUND = [("storage of c: put", True), ("storage of c: get", True), ("storage of c: delete", True)]
 
 
+@pytest.mark.landing
 def test_a_healthy_catalog_is_looked_at_from_its_address_to_a_file_on_its_storage(world: World, folder: Path) -> None:
     declare(folder, world.rest(), world.s3())
     done = helios("doctor", "--catalog", "c", "--json")
@@ -378,6 +381,7 @@ class Mute(Proxy):
 @pytest.mark.parametrize(
     ("hanging", "about"), [("catalog", "catalog c"), ("storage", "storage of c: put"), ("azure", "storage of c: put")]
 )
+@pytest.mark.cases(landing="catalog-catalog c")
 def test_no_look_takes_longer_than_its_bound(world: World, folder: Path, hanging: str, about: str) -> None:
     with Mute(world.minio.endpoint) as mute:
         catalogs = {"catalog": world.rest(uri=mute.uri), "storage": world.rest(), "azure": world.on_azure()}

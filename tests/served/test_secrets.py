@@ -337,6 +337,7 @@ def marked_catalog(proxy: OAuthProxy, minio: MarkedMinio) -> Catalog:
     return Catalog.rest("seed", uri=proxy.uri, warehouse="s3://lake/wh", credential=proxy.credential, storage=storage)
 
 
+@pytest.mark.landing
 def test_commands_that_start_no_spark(place: Place) -> None:
     scripts = ("pipeline.py", "failing.py")
     fine = [(one, script) for one in ("plan", "check", "graph") for script in scripts]
@@ -463,6 +464,7 @@ def test_declared_values_show_nothing() -> None:
     assert sum(found.places.values()) > 1000
 
 
+@pytest.mark.landing
 def test_a_secret_that_is_somewhere_is_found(place: Place) -> None:
     """The control: where the user himself writes a marker, these tests see it."""
     place.found.leaks.clear()

@@ -53,6 +53,7 @@ def count(catalog: Catalog, name: str) -> int:
     ("fault", "rows"),
     [(answer_after(503), 1), (answer_after(500), 1), (drop_after(), 1), (answer_before(503), 0), (drop_before(), 0)],
 )
+@pytest.mark.cases(landing="fault0-1")
 def test_a_fault_befalls_one_commit_before_or_after_it_is_applied(
     fault: Fault, rows: int, proxy: FaultProxy, table: tuple[Catalog, str]
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_server_that_is_away_is_a_502(rest: Rest) -> None:
         assert (answer.status_code, "ConnectionRefusedError" in answer.text) == (502, True)
 
 
+@pytest.mark.landing
 def test_a_token_is_asked_for_issued_and_renewed(rest: Rest) -> None:
     with OAuthProxy(rest.uri, expires_in=1) as proxy:
         assert requests.get(f"{proxy.uri}/v1/config", timeout=5).status_code == 401

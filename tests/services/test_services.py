@@ -151,6 +151,7 @@ def test_what_is_not_installed_says_how_to_install_it(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.promise("s3")
+@pytest.mark.landing
 def test_minio_keeps_its_objects_over_a_kill(minio: Minio) -> None:
     client = minio.client()
     client.put_object(Bucket=minio.bucket("kept"), Key="a", Body=b"x")
@@ -241,6 +242,7 @@ def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
 
 
 @pytest.mark.promise("cluster")
+@pytest.mark.landing
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
     def has(workers: int) -> None:
         until = time.monotonic() + 60
@@ -257,6 +259,7 @@ def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> 
 
 
 @pytest.mark.promise("kafka")
+@pytest.mark.landing
 def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -> None:
     with named_skip(), Kafka(tmp_path) as broker:
         meta = (tmp_path / "data" / "meta.properties").read_text()
@@ -269,6 +272,7 @@ def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -
 
 
 @pytest.mark.promise("cdc")
+@pytest.mark.landing
 def test_postgres_keeps_its_rows_through_a_kill() -> None:
     with named_skip(), Postgres() as server:
         server.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2);")

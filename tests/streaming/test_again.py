@@ -56,6 +56,7 @@ def as_before(world: Any) -> None:
     world.catalog.load("a.t").iceberg.transaction().set_properties({KEY: json.dumps(fields)}).commit_transaction()
 
 
+@pytest.mark.landing
 def test_inputs_of_an_older_batch_are_skipped_and_with_other_steps_refused(world: Any) -> None:
     for ids in ((1, 2), (3,), (1, 2), (3,)):
         world.run(memory(world, *ids))
@@ -209,6 +210,7 @@ def held(world: Any, *tables: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("moment", ["before", "between", "behind"])
+@pytest.mark.cases(landing="before")
 def test_again_that_dies_is_finished_by_the_next_one(world: Any, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
     where, name = {
         "before": (QuarantineSink, "write"),

@@ -308,6 +308,7 @@ def test_a_null_time_and_a_table_without_commits(world: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["pyiceberg", pytest.param("spark", marks=pytest.mark.slow)])
+@pytest.mark.cases(landing="pyiceberg")
 def test_a_row_before_the_retained_history_stops_the_run(world: Any, by: str) -> None:
     columns = "k bigint, price double"
     for n in range(4):
@@ -342,6 +343,7 @@ def test_a_row_before_the_retained_history_stops_the_run(world: Any, by: str) ->
 
 
 @pytest.mark.parametrize("way", ["commits", pytest.param("validity", marks=pytest.mark.slow)])
+@pytest.mark.cases(landing="commits")
 def test_a_replay_sees_the_table_as_the_batch_that_died_did(world: Any, way: str) -> None:
     if way == "validity":
         versions(world, (1, 1.0, at(0), None))

@@ -113,6 +113,7 @@ class Dimension:
 
 @pytest.mark.parametrize("kind", ["table", "csv"])
 @pytest.mark.promise("joins")
+@pytest.mark.cases(landing="table")
 def test_a_batch_is_not_finished_from_another_state_of_what_it_was_joined_with(world: Any, kind: str) -> None:
     world.fill("a.s", range(10))
     side = Dimension(world, kind, "A", "B")
@@ -149,6 +150,7 @@ def test_what_was_set_aside_of_another_state_is_set_aside_anew(world: Any, kind:
     assert sorted(world.ids("a.t") + aside) == list(range(20))
 
 
+@pytest.mark.landing
 def test_what_an_upsert_remembers_of_a_batch_that_never_landed_goes_with_a_new_checkpoint(world: Any) -> None:
     world.fill("a.s", range(5), v="'old'", o="1L")
     wrong = [False]
@@ -198,6 +200,7 @@ def test_a_batch_that_failed_its_audit_and_was_accepted_by_hand_is_in_main_once(
     assert world.ids("a.t") == list(range(30))
 
 
+@pytest.mark.landing
 def test_a_lost_checkpoint_of_routed_tables_is_noticed(world: Any) -> None:
     world.fill("a.s", range(5), c="'A'")
     source = world.source("a.s").incremental(poll=1, start="latest")

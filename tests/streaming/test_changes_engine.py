@@ -265,6 +265,7 @@ def test_deletes_of_a_whole_partition_apply_to_every_file(world: Any) -> None:
 
 
 @pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read")])
+@pytest.mark.cases(landing="2-copy-on-write")
 def test_only_touched_files_are_read(world: Any, version: int, mode: str) -> None:
     read = make(world, version, mode, more="PARTITIONED BY (v)")
     world.sql("INSERT INTO local.db.t VALUES (1, 'a'), (2, 'a'), (3, 'a'), (1, 'b'), (2, 'b'), (1, 'c')")

@@ -100,6 +100,7 @@ def test_a_local_root_is_found_by_every_spelling(shared_spark: SparkSession, tmp
         assert files.root == HadoopFiles(shared_spark, location).root == f"file:{tmp_path}/a"
 
 
+@pytest.mark.landing
 def test_one_of_several_drivers_that_start_at_once_has_the_lease(shared_spark: SparkSession, tmp_path: Path) -> None:
     for number in range(10):
         leases = [Lease(Checkpoint(shared_spark, f"file:{tmp_path}/{number}")) for _ in range(4)]
@@ -139,6 +140,7 @@ def test_names_of_a_store_that_lists_in_an_array_of_its_own_class(shared_spark: 
     assert names_of(own) == ["0.json"]
 
 
+@pytest.mark.landing
 def test_spark_writes_local_checkpoints_by_the_class_that_starts_no_processes(world: Any) -> None:
     world.fill("a.s", [1])
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")

@@ -143,6 +143,7 @@ def test_the_fields_are_counted_also_where_other_columns_are_left_out(world: Any
     assert read(world, source) == ({(1,): 1}, [("2,b", NUMBER), ("3,c,x,y", NUMBER)])
 
 
+@pytest.mark.landing
 def test_bytes_that_are_no_text_of_the_encoding(world: Any) -> None:
     folder = land(world.folder / "in", "a.csv", "id,name\n1,größe\n2,\ufffd\n".encode() + "3,größe\n".encode("latin-1"))
     source = Files.source(str(folder), "csv", schema="id bigint, name string")
@@ -184,6 +185,7 @@ def test_line_ends_that_no_reader_finds_are_told(world: Any, format: str, fix: s
 
 
 @pytest.mark.parametrize("kind", CASES)
+@pytest.mark.cases(landing="decimal(10,2)")
 def test_what_a_type_cannot_hold_is_a_bad_row(world: Any, kind: str) -> None:
     good, bad = CASES[kind]
     folder = land(world.folder / "in", "a.csv", "v\n" + "".join(f"{text}\n" for text in (*good, *bad)))

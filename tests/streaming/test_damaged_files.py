@@ -64,6 +64,7 @@ def noted(world: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.cases(landing="parquet")
 def test_a_file_that_is_damaged_inside_is_set_aside(world: Any, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = world.folder / "in box"
     made = FORMATS[kind]
@@ -109,6 +110,7 @@ def test_damaged_files_of_a_batch_that_is_read_once(world: Any) -> None:
 
 
 @pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.cases(landing="False")
 def test_a_file_that_goes_while_it_is_looked_at_is_missing_and_not_bad(
     world: Any, monkeypatch: pytest.MonkeyPatch, skips: bool
 ) -> None:

@@ -144,6 +144,7 @@ def test_rows_wait_with_all_their_values(world: Any) -> None:
     ]
 
 
+@pytest.mark.landing
 def test_a_key_may_be_null_and_zero_has_no_sign(world: Any) -> None:
     write(world, "a.s", [(0, None, 0), (1, None, 1), (2, 0, 2), (3, 0, 3), (9, 9, 9999)])
     keyed = with_columns(f="if(id = 2, -0.0D, CAST(k AS double))") >> rename({"ts": "at"})
@@ -184,6 +185,7 @@ def test_keys_that_a_callable_leaves_unbounded_are_refused(world: Any) -> None:
     assert len(world.ids("a.t")) == 1
 
 
+@pytest.mark.landing
 def test_another_span_is_refused(world: Any) -> None:
     write(world, "a.s", [(0, 1, 0)])
 

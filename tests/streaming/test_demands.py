@@ -35,6 +35,7 @@ def events(world: Any, *hours: int | None) -> None:
     ],
     ids=["where", "not null", "other column", "join", "sql"],
 )
+@pytest.mark.cases(landing="where")
 def test_an_expectation_sees_every_row_whatever_stands_behind_it(world: Any, behind: Any) -> None:
     rows = Memory.source([{"id": 1, "amount": 5}, {"id": 2, "amount": None}, {"id": 3, "amount": -1}])
     checks = expect({"positive": "amount > 0"})

@@ -40,6 +40,7 @@ def test_a_replayed_batch_adds_nothing(world: Any, copy: Pipeline, forget_commit
 
 
 @pytest.mark.promise("replay")
+@pytest.mark.landing
 def test_a_replay_after_expiry_adds_nothing(world: Any, copy: Pipeline, forget_commit: Forget) -> None:
     world.fill("a.t", [1000])  # another writer, so that the batch's own snapshot is not the current one
     world.expire("a.t")
@@ -156,6 +157,7 @@ def test_a_checkpoint_that_lost_a_file_is_refused(world: Any, copy: Pipeline, na
 
 
 @pytest.mark.promise("checkpoints")
+@pytest.mark.landing
 def test_a_damaged_checkpoint_is_refused(world: Any, copy: Pipeline) -> None:
     folder = world.checkpoint(copy)
     for target in (folder / "offsets/1",):
@@ -182,6 +184,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(world: Any, copy: Pipeline)
 
 
 @pytest.mark.promise("checkpoints")
+@pytest.mark.landing
 def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) -> None:
     world.fill("a.more", [1])
     changed = world.source("a.more").incremental(poll=1) >> world.sink("a.t")
@@ -190,6 +193,7 @@ def test_a_checkpoint_with_other_sources_is_refused(world: Any, copy: Pipeline) 
 
 
 @pytest.mark.promise("checkpoints", "changed-steps")
+@pytest.mark.landing
 def test_changed_stateless_steps_keep_the_checkpoint(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", range(20, 30))
     world.run(world.source("a.s").incremental(poll=1) >> where("id % 2 = 0") >> world.sink("a.t"))
@@ -411,6 +415,7 @@ def test_a_checkpoint_without_its_identity_is_refused_and_resumed(world: Any, co
 
 
 @pytest.mark.promise("checkpoints", "changed-steps")
+@pytest.mark.landing
 def test_new_checkpoint_is_refused_where_it_cannot_resume(world: Any) -> None:
     from helios import Files, aggregate
 
@@ -444,6 +449,7 @@ def test_a_step_that_keeps_state_on_the_same_checkpoint_is_refused(world: Any, c
 
 
 @pytest.mark.promise("expired")
+@pytest.mark.landing
 def test_the_source_expires_while_the_pipeline_stands_and_while_it_runs(world: Any, copy: Pipeline) -> None:
     world.fill("a.s", [20])
     world.expire("a.s")  # what was read is gone, what is unread is not
@@ -499,6 +505,7 @@ def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: A
 
 
 @pytest.mark.promise("others", "changed-steps")
+@pytest.mark.landing
 def test_a_full_refresh_does_not_take_the_rows_of_others_along(world: Any, copy: Pipeline) -> None:
     world.fill("a.t", [500])
     with pytest.raises(InputError, match=r"would empty local\.a\.t, and snapshot \d+ is not this pipeline's"):
@@ -564,6 +571,7 @@ def test_a_checkpoint_lost_after_an_idle_new_checkpoint_is_refused(world: Any, c
 
 
 @pytest.mark.promise("identity")
+@pytest.mark.landing
 def test_two_scripts_that_fill_one_table_by_one_name_are_refused(world: Any) -> None:
     world.fill("a.one", [1])
     world.fill("a.two", [2])

@@ -63,6 +63,7 @@ def rows(world: Any, source: Any) -> Counter[tuple[Any, ...]]:
 # columns by name
 
 
+@pytest.mark.landing
 def test_columns_of_a_csv_go_by_the_name_in_its_header(world: Any) -> None:
     folder = world.folder / "in"
     land(folder, "a.csv", "amount,id\n1.00,7\n", 0)
@@ -73,6 +74,7 @@ def test_columns_of_a_csv_go_by_the_name_in_its_header(world: Any) -> None:
 
 
 @pytest.mark.parametrize("schema", [None, "id bigint"])
+@pytest.mark.cases(landing="None")
 def test_a_new_column_of_a_later_file_reaches_the_table(world: Any, schema: str | None) -> None:
     more: dict[str, Any] = {"schema": schema, "extra": "add"} if schema else {}
     for kind in ("csv", "json", "parquet"):
@@ -218,6 +220,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("which", BAD)
+@pytest.mark.cases(landing="unparsable")
 def test_a_row_that_does_not_parse(world: Any, which: str) -> None:
     kind, text, raw, why = BAD[which]
     land(world.folder / "in", f"a.{kind}", text)
@@ -254,6 +257,7 @@ def test_dropped_rows_are_counted_when_all_rows_of_a_batch_are_dropped(world: An
     assert world.ids("a.t") == []
 
 
+@pytest.mark.landing
 def test_quarantined_rows_of_a_replayed_batch_are_there_once(world: Any, forget_commit: Any) -> None:
     folder = world.folder / "in"
     source = Files.source(str(folder), "csv", schema="id bigint").on_bad_row("quarantine").incremental(poll=1)
@@ -328,6 +332,7 @@ def equal(given: Any, read: Any, kind: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.cases(landing="uint8")
 def test_every_declared_type_reads_what_the_file_holds(world: Any, kind: str, monkeypatch: Any) -> None:
     """Under each declared type a value is the file's own, or its row is bad, or the pair is refused: never another."""
     monkeypatch.setenv("TZ", "UTC")
@@ -397,6 +402,7 @@ DAMAGED: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("which", DAMAGED)
+@pytest.mark.cases(landing="no parquet")
 def test_a_file_that_cannot_be_read(world: Any, which: str) -> None:
     name, content, cause = DAMAGED[which]
     folder = world.folder / "in"
@@ -456,6 +462,7 @@ def test_compressed_text(world: Any, codec: str) -> None:
     assert rows(world, Files.source(str(world.folder / "in"), schema="id bigint")) == {(1,): 1, (2,): 1}
 
 
+@pytest.mark.landing
 def test_orc_and_text(world: Any) -> None:
     (world.folder / "orc").mkdir()
     orc.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["a", "b"]}), world.folder / "orc" / "a.orc")
@@ -467,6 +474,7 @@ def test_orc_and_text(world: Any) -> None:
 
 
 @pytest.mark.jars("avro")
+@pytest.mark.landing
 def test_avro(world: Any) -> None:
     made = world.spark.createDataFrame([(1, "a"), (2, None)], "id int, name string").coalesce(1)
     made.write.format("avro").save(str(world.folder / "avro"))

@@ -39,6 +39,7 @@ def land(folder: Path, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("followed", [False, True])
+@pytest.mark.cases(landing="False")
 def test_names_are_no_globs(world: Any, followed: bool) -> None:
     folder = land(world.folder / "in", {name: f"id\n{number}\n" for number, name in enumerate(NAMES)})
     source = Files.source(str(folder), "csv", schema="id bigint")
@@ -72,6 +73,7 @@ def test_a_path_of_hidden_files_is_refused(world: Any, path: str) -> None:
         world.run(Files.source(str(folder / path), "csv", schema="id bigint") >> world.sink("a.t"))
 
 
+@pytest.mark.landing
 def test_folders_of_any_name_are_columns(world: Any) -> None:
     names = {"größe": "größe=5", "a/b": "a%2Fb=6", "k[1]": "k[1]=7", "q'\"x": "q'\"x=8", "with space": "with space=9"}
     values = {"größe": 5, "a/b": 6, "k[1]": 7, "q'\"x": 8, "with space": 9}

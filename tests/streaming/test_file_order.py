@@ -42,6 +42,7 @@ def tied(count: int, keys: int) -> list[Row]:
 
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 @pytest.mark.parametrize("bad", ["fail", "quarantine"])
+@pytest.mark.cases(landing="fail-csv")
 def test_the_later_row_of_a_file_wins(world: Any, kind: str, bad: Any) -> None:
     rows = tied(60, 20)
     for number, these in enumerate((rows, rows[::-1])):

@@ -102,6 +102,7 @@ def nanos(*values: int | None, zone: str | None = None) -> pa.Array:
     return pa.array(values, pa.timestamp("ns", zone))
 
 
+@pytest.mark.landing
 def test_timestamps_in_nanoseconds_are_read_beside_others(world: Any) -> None:
     folder = world.folder / "in"
     write(folder, "a.parquet", t=nanos(BEFORE, EXACT, None), u=nanos(BEFORE, EXACT, None, zone="Europe/Berlin"))

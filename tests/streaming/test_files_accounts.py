@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.promise("accounts"), pytest.mark.sampled(4)]
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.cases(short="1")
 def test_every_row_of_random_files_is_accounted_for(world: Any, command: Any, seed: int) -> None:
     differences, account = command("files").one_round(world.folder, seed, world.spark)
     assert account.rows

@@ -46,6 +46,7 @@ def once_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> 
     monkeypatch.setattr(FilesReader, "read", read)
 
 
+@pytest.mark.landing
 def test_a_file_that_grows(world: Any, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     land(inbox / "a.csv", 0, 1)
     once_read(monkeypatch, lambda: land(inbox / "a.csv", 60, 1, 2))
@@ -82,6 +83,7 @@ def test_one_that_goes_is_left_out_under_skip(
     assert world.ids("a.t") == [1, *other]
 
 
+@pytest.mark.short
 def test_one_that_goes_stops_the_run(world: Any, inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     land(inbox / "a.csv", 0, 1)
     once_read(monkeypatch, (inbox / "a.csv").unlink)

@@ -120,6 +120,7 @@ def found(world: Any, condition: str, way: str, *, engine: str, field: str, name
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.cases(landing="0-plain")
 def test_predicates_find_nan_and_both_zeros(world: Any, table: str, seed: int) -> None:
     random = Random(f"{table} {seed}")
     rows = fill(world, random, random.choice(("float", "double")), table)

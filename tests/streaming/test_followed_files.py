@@ -55,6 +55,7 @@ def planned(world: Any, inbox: Path, pipeline: Any, ids: range = range(3)) -> No
         world.run(pipeline)
 
 
+@pytest.mark.landing
 def test_a_position_names_its_files(world: Any, inbox: Path) -> None:
     pipeline = csv(inbox) >> world.sink("a.t")
     land(inbox, "a.csv", rows(1))
@@ -89,6 +90,7 @@ def test_a_failed_batch_whose_file_is_made_again_is_refused_and_then_read(world:
     assert world.ids("a.t") == [0, 2, 100, 101]
 
 
+@pytest.mark.landing
 def test_a_missing_file_is_skipped_told_and_read_when_it_comes_again(world: Any, inbox: Path) -> None:
     pipeline = csv(inbox).on_missing("skip") >> world.sink("a.t")
     planned(world, inbox, pipeline)
@@ -182,6 +184,7 @@ def test_a_file_that_is_still_written_waits(world: Any, inbox: Path, monkeypatch
     assert world.ids("a.t") == [1, 2, 3, 4]
 
 
+@pytest.mark.landing
 def test_a_cut_log_is_refused(world: Any, inbox: Path) -> None:
     pipeline = csv(inbox) >> world.sink("a.t")
     for number in range(3):
@@ -199,6 +202,7 @@ def test_a_cut_log_is_refused(world: Any, inbox: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["committed", "planned"])
+@pytest.mark.cases(landing="committed")
 def test_a_new_checkpoint_resumes_by_the_log(world: Any, inbox: Path, when: str) -> None:
     pipeline = csv(inbox) >> world.sink("a.t")
     land(inbox, "a.csv", rows(1))
@@ -235,6 +239,7 @@ def test_a_new_checkpoint_without_the_log_is_refused_with_a_remedy_that_works(wo
     assert world.ids("a.t") == [1, 2]
 
 
+@pytest.mark.landing
 def test_max_files_in_the_order_of_their_times(world: Any, inbox: Path) -> None:
     pipeline = csv(inbox, max_files=2) >> world.sink("a.t")
     for number in range(5):

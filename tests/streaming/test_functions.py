@@ -16,6 +16,7 @@ from helios.spark.run.run import PipelineRun
 pytestmark = pytest.mark.promise("typing")
 
 
+@pytest.mark.landing
 def test_the_list_of_functions_is_sparks(world: Any) -> None:
     listed = {row[0] for row in world.sql("SHOW SYSTEM FUNCTIONS")}
     names = {name for name in listed if re.fullmatch(r"\w+", name)}

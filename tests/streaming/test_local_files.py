@@ -28,6 +28,7 @@ def made(world: Any, files: Any, path: Path, mode: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("mode", ["644", "600", "777", "750", "1777", "400"])
+@pytest.mark.cases(landing="644")
 def test_permissions_are_those_of_hadoop(world: Any, mode: str) -> None:
     jvm, folder = world.spark._jvm, world.folder / "a b"
     conf = world.spark._jsparkSession.sessionState().newHadoopConf()

@@ -231,6 +231,7 @@ def test_a_file_that_cannot_be_read_is_told(world: World) -> None:
 
 
 @pytest.mark.parametrize("properties", [MERGE_ON_READ, {}], ids=["merge-on-read", "copy-on-write"])
+@pytest.mark.cases(landing="merge-on-read")
 def test_a_writer_that_changes_rows_never_fails_for_a_compaction(world: World, properties: dict[str, str]) -> None:
     table = make(world, "a.t", properties=properties)
     grow(world, "a.t", 8)
@@ -285,6 +286,7 @@ def test_a_branch_is_compacted_and_main_stays(world: World) -> None:
     assert world.sql("SELECT count(*) FROM local.a.t.branch_audit")[0][0] == 2006
 
 
+@pytest.mark.landing
 def test_the_ledger_survives_compaction_and_expiry(world: World) -> None:
     world.fill("src.t", range(10))
     pipeline = world.source("src.t").incremental(poll=1) >> world.sink("a.copy")
@@ -472,6 +474,7 @@ def test_spark_changes_what_pyiceberg_cannot_write(world: World) -> None:
 # between the batches of a writer
 
 
+@pytest.mark.landing
 def test_upkeep_between_batches(world: World) -> None:
     table = make(world, "a.t")
     grow(world, "a.t", 5)

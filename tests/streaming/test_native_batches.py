@@ -43,6 +43,7 @@ def live(world: Any, name: str) -> set[str]:
     return {urlparse(task.file.file_path).path for task in world.load(name).iceberg.scan().plan_files()}
 
 
+@pytest.mark.landing
 def test_a_followed_table_is_copied_once_with_its_stamps(required: Any) -> None:
     world = required
     world.fill("a.s", range(10), part="id % 2")
@@ -70,6 +71,7 @@ def test_a_followed_table_is_copied_once_with_its_stamps(required: Any) -> None:
 
 
 @pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.cases(landing="False")
 def test_a_driver_that_dies_around_the_commit_doubles_nothing(
     required: Any, landed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_driver_that_dies_around_the_commit_doubles_nothing(
     assert world.ids("a.t") == list(range(1, 10))
 
 
+@pytest.mark.landing
 def test_a_job_that_fails_leaves_no_files(required: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     world = required
     world.fill("a.s", range(10))
@@ -139,6 +142,7 @@ def test_deleted_rows_and_evolved_columns_are_read_as_by_spark(required: Any, ve
     assert told(world) == []
 
 
+@pytest.mark.landing
 def test_partitions_are_overwritten(required: Any) -> None:
     world = required
     world.fill("a.s", range(10), part="id % 3")

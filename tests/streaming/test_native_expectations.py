@@ -128,6 +128,7 @@ class Case:
 
 
 @pytest.mark.parametrize("seed", [10, 24])
+@pytest.mark.cases(landing="10")
 def test_expectations_are_as_by_spark(world: Any, seed: int) -> None:
     """The first has a row that stops the run, the other drops some."""
     assert Case(world, seed).differs() is None

@@ -62,6 +62,7 @@ def test_columns_that_are_not_declared_are_those_of_the_files(world: Any) -> Non
     assert str(plan.engine) == "spark, because the types of the source's columns are known only at run"
 
 
+@pytest.mark.landing
 def test_a_followed_folder_is_read_once(world: Any) -> None:
     set_engine(world, "require")
     inbox = world.folder / "in"

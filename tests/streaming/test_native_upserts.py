@@ -153,6 +153,7 @@ def _small(number: int, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("seed", [1])
+@pytest.mark.cases(landing="1")
 def test_an_upsert_is_as_by_spark(world: Any, seed: int) -> None:
     assert Case(world, seed).differs() is None
     assert told(world) == []

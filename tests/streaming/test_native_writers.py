@@ -142,6 +142,7 @@ def case(world: Any, writer: str, seed: int) -> bool:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.cases(landing="pyarrow")
 def test_files_of_other_writers_are_read_as_by_spark(world: Any, writer: str) -> None:
     done = [case(world, writer, seed) for seed in range(3)]
     assert any(done)

@@ -51,6 +51,7 @@ def test_a_folder_among_several_sources(world: Any, tmp_path: Path) -> None:
     assert line_of(world, rows >> join(files, on="id") >> sink, InputError) == str(files.origin)
 
 
+@pytest.mark.landing
 def test_a_target_that_lost_its_batch(world: Any, copy: Pipeline) -> None:
     snapshot = world.load("a.t").snapshots()[0].id
     world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {snapshot})")
@@ -62,6 +63,7 @@ def test_a_checkpoint_that_is_damaged(world: Any, copy: Pipeline) -> None:
     assert line_of(world, copy, CheckpointError) == str(copy.sink.origin)
 
 
+@pytest.mark.landing
 def test_a_step_of_the_users_that_fails_on_the_driver(world: Any) -> None:
     @step
     def broken(df: Any) -> Any:

@@ -21,6 +21,7 @@ def ids(name: str) -> Counter[Any]:
     return Counter(row["id"] for row in Memory.rows(name))
 
 
+@pytest.mark.landing
 def test_the_rows_of_a_run_are_read_back(world: Any) -> None:
     pipeline = Memory.source(ROWS) >> where("id > 2") >> Memory.sink("big")
     run = world.run(pipeline)
@@ -69,6 +70,7 @@ def test_an_expectation_that_fails_delivers_nothing(world: Any) -> None:
     assert run.metrics().records_failed == 1
 
 
+@pytest.mark.landing
 def test_rows_are_printed_and_what_is_left_out_is_told(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     world.run((Memory.source(ROWS) >> Console.sink(rows=2)).named("look"))
     out = capsys.readouterr().out

@@ -139,6 +139,7 @@ NAMES = ["windows", "sliding", "sessions", "dedupe"]
 @pytest.mark.slow
 @FEW
 @given(steps=st.sampled_from([WINDOWS, SESSIONS]), cut=shuffled(cuts=1))
+@pytest.mark.landing
 def test_shuffled_events_inside_the_watermark_give_what_a_batch_gives(world: Any, steps: Any, cut: Any) -> None:
     equal_to_a_batch(world, steps, cut, inside=True, at_once=True)
 
@@ -301,6 +302,7 @@ def equal_to_a_batch_join(world: Any, how: str, within: Any, cuts: Any, *, at_on
 
 @FEW
 @given(how=st.sampled_from(["inner", "left"]), cuts=st.tuples(shuffled(cuts=1), shuffled(cuts=1)))
+@pytest.mark.landing
 def test_two_streams_within_bounds_give_what_a_batch_gives(world: Any, how: str, cuts: Any) -> None:
     equal_to_a_batch_join(world, how, (5, 20), cuts, at_once=True)
 

@@ -218,6 +218,7 @@ def test_mended_rows_are_replayed_once_and_the_others_stay(world: Any) -> None:
 
 
 @pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.cases(landing="False")
 def test_a_replay_that_died_behind_its_commit_only_takes_the_rows_out(
     world: Any, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
@@ -245,6 +246,7 @@ def test_a_replay_that_died_behind_its_commit_only_takes_the_rows_out(
     assert world.ids("a.t") == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.landing
 def test_a_replay_that_died_before_its_commit_begins_anew(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def pipeline(most: int) -> Pipeline:
         made: Pipeline = (
@@ -365,6 +367,7 @@ def test_null_keys_and_deletes_share_the_memory_of_the_pipeline(world: Any) -> N
     assert world.rows("a.t", "id", "v") == Counter({(3, "bad"): 1, (2, "back"): 1})
 
 
+@pytest.mark.landing
 def test_routed_rows_find_their_tables(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def pipeline(by: str, most: int = 9) -> Pipeline:
         made: Pipeline = (
@@ -408,6 +411,7 @@ def test_joins_are_read_again_and_unions_are_not(world: Any) -> None:
     assert world.rows("a.t", "id", "a", "name") == Counter({(1, 1, "n1"): 1, (2, 2, "n2"): 1, (9, 9, "u"): 1})
 
 
+@pytest.mark.landing
 def test_values_of_every_type_come_back(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql(

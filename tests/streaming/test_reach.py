@@ -37,6 +37,7 @@ def two_files(world: Any, **columns: str) -> str:
 
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
 @pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.cases(landing="bigint-merge-on-read")
 def test_a_file_without_the_keys_of_a_batch_is_not_opened(world: Any, kind: str, mode: str) -> None:
     second = two_files(world, k=KEYS[kind])
     world.fill("a.s", [3, 20], k=KEYS[kind], v="'new'")

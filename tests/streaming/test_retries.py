@@ -71,6 +71,7 @@ def other_writer(world: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> lis
 
 
 @pytest.mark.short
+@pytest.mark.landing
 def test_a_batch_has_four_tries_in_all(world: Any, table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(table, "p", "c", "")
     ledger.claim(Record(checkpoint="c"))
@@ -83,6 +84,7 @@ def test_a_batch_has_four_tries_in_all(world: Any, table: Any, monkeypatch: pyte
     assert world.ids("a.t") == [0, *rows]
 
 
+@pytest.mark.landing
 def test_a_conflict_over_metadata_alone_does_not_write_the_batch_again(
     world: Any, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def merges(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("version", "mode"), [(2, "merge-on-read"), (3, "merge-on-read"), (2, "copy-on-write"), (3, "copy-on-write")]
 )
+@pytest.mark.cases(landing="2-merge-on-read")
 def test_a_merge_runs_once_beside_appends_of_other_keys(
     world: Any, monkeypatch: pytest.MonkeyPatch, version: int, mode: Any
 ) -> None:

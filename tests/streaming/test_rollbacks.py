@@ -74,6 +74,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("kept", [True, False], ids=["metadata", "no-metadata"])
 @pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.cases(landing="append-metadata")
 def test_a_rolled_back_batch_is_missed_after_other_commits_and_expiry(
     world: Any, copy: Pipeline, other: str, kept: bool
 ) -> None:
@@ -102,6 +103,7 @@ def test_the_same_by_the_commands_of_helios_alone(world: Any, copy: Pipeline) ->
     assert world.ids("a.t") == list(range(10))
 
 
+@pytest.mark.landing
 def test_a_branch_that_was_dropped_and_made_again(world: Any) -> None:
     world.fill("a.s", range(10))
     world.fill("a.t", [])
@@ -132,6 +134,7 @@ def test_a_branch_that_main_was_forwarded_to_may_be_dropped(world: Any) -> None:
     assert sorted(row[0] for row in world.sql("SELECT id FROM local.a.t.branch_audit")) == [*range(11), 100]
 
 
+@pytest.mark.landing
 def test_two_pipelines_that_append_to_one_table(world: Any) -> None:
     for name in ("p", "q"):
         world.fill(f"a.{name}", [1])
@@ -182,6 +185,7 @@ def test_a_commit_that_other_writers_came_before(world: Any, copy: Pipeline, bet
         world.run(copy)
 
 
+@pytest.mark.landing
 def test_a_rollback_behind_a_new_checkpoint(world: Any, copy: Pipeline) -> None:
     world.run(copy, new_checkpoint=True)
     roll_back(world)
@@ -296,6 +300,7 @@ def notes(world: Any, table: str = "a.t", count: int = 1) -> tuple[str, ...]:
     return tuple(note for status in found for note in status.notes)
 
 
+@pytest.mark.landing
 def test_a_routed_table_that_is_gone_or_rolled_back_stops_the_run(world: Any) -> None:
     world.fill("a.s", range(4), k="if(id % 2 = 0, 'x', 'y')")
     pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").route(by="k")
@@ -392,6 +397,7 @@ REJECTING = expect({"small": "id < 100"}, on_fail="quarantine")
 
 
 @pytest.mark.parametrize("kind", ["batch", "route"])
+@pytest.mark.cases(landing="batch")
 def test_a_quarantine_that_was_rolled_back_stops_the_run_at_its_start(world: Any, kind: str) -> None:
     def pipeline(*ids: int) -> Pipeline:
         sink = world.sink("a.t").quarantine("a.bad")
@@ -524,6 +530,7 @@ def test_a_proven_head_is_kept(world: Any, copy: Pipeline) -> None:
     assert [id for id in world.ids("a.t") if id < 500] == list(range(30))
 
 
+@pytest.mark.landing
 def test_a_running_pipeline_beside_another_writer_compaction_and_expiry(world: Any, copy: Pipeline) -> None:
     run = world.start(world.source("a.s").incremental(poll="200ms") >> world.sink("a.t"))
     while run.state != "running":

@@ -42,6 +42,7 @@ def manifest(world: Any, pipeline: Pipeline, batch: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.landing
 def test_a_batch_that_all_its_tables_have_is_found(
     world: Any, outcomes: list[Outcome], forget_commit: Callable[[Path, int], None]
 ) -> None:

@@ -156,6 +156,7 @@ def test_a_full_refresh_sets_nothing_aside_twice(world: Any) -> None:
 
 
 @pytest.mark.promise("quarantine")
+@pytest.mark.landing
 def test_a_new_checkpoint_sets_nothing_aside_twice(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = (
         world.source("a.s").incremental()
@@ -202,6 +203,7 @@ MODES: dict[str, Any] = {
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.promise("quarantine")
+@pytest.mark.cases(landing="append")
 def test_a_quarantine_takes_the_inputs_of_a_batch_pipeline_once_as_its_target_does(world: Any, mode: str) -> None:
     def pipeline(*ids: int, most: int = 100) -> Pipeline:
         steps = expect({"small": f"id < {most}"}, on_fail="quarantine")
@@ -319,6 +321,7 @@ def test_routed_batches_of_identical_inputs_and_other_steps_are_refused(world: A
 
 @pytest.mark.parametrize("bad", ["double", "outside", "type", "null"])
 @pytest.mark.promise("route")
+@pytest.mark.cases(landing="double")
 def test_a_refused_row_of_one_table_leaves_the_others_as_they_were(world: Any, bad: str) -> None:
     schema = "id bigint, k string, v string"
     world.run(Memory.source([(1, "x", "a"), (1, "y", "a")], schema) >> world.sink("a.t").route(by="k"))

@@ -99,6 +99,7 @@ def test_batches_are_bounded_by_whole_files_the_state_too(world: Any, bound: dic
 
 
 @pytest.mark.promise("bounds")
+@pytest.mark.landing
 def test_a_bounded_read_is_resumed_in_the_middle_of_a_state(world: Any, forget_commit: Any) -> None:
     for batch in range(5):
         world.fill("a.s", [batch])
@@ -132,6 +133,7 @@ def test_a_stateful_pipeline_reads_bounded_batches_of_a_state_with_deletes(world
 
 
 @pytest.mark.promise("start")
+@pytest.mark.landing
 def test_a_branch_is_followed_and_main_is_not(world: Any) -> None:
     world.fill("a.s", [1])
     world.catalog.load("a.s").branch("b")
@@ -189,6 +191,7 @@ def test_a_next_snapshot_that_has_expired(world: Any) -> None:
 
 
 @pytest.mark.promise("expired")
+@pytest.mark.landing
 def test_row_lineage_proves_what_was_delivered(world: Any) -> None:
     world.sql("CREATE NAMESPACE local.a")
     world.sql("CREATE TABLE local.a.s (id bigint) TBLPROPERTIES ('format-version'='3')")
@@ -215,6 +218,7 @@ def test_row_lineage_proves_what_was_delivered(world: Any) -> None:
 
 
 @pytest.mark.promise("expired")
+@pytest.mark.landing
 def test_a_source_that_is_rolled_back_or_replaced(world: Any) -> None:
     for i in (1, 2):
         world.fill("a.s", [i])

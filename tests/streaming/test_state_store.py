@@ -63,6 +63,7 @@ def test_state_is_in_rocksdb_and_survives_a_restart_and_a_replay(world: Any, sha
 
 
 @pytest.mark.parametrize("shape", ["dedupe", pytest.param("windows", marks=SLOW)])
+@pytest.mark.cases(landing="dedupe")
 def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: str) -> None:
     steps, sink = SHAPES[shape]
     pipeline = followed(world, "a.s") >> steps >> sink(world.sink("a.t"))

@@ -71,6 +71,7 @@ def sessions_of(rows: list[tuple[int, str]], gap: int) -> Counter[tuple[str, int
 
 @pytest.mark.parametrize("followed", [False, True])
 @pytest.mark.cases(slow="True")
+@pytest.mark.cases(landing="False")
 def test_sessions_equal_the_reference(world: Any, followed: bool) -> None:
     some = random.Random(3)
     rows = [(minute, some.choice("abc")) for minute in sorted(some.sample(range(3_000), 150))]
@@ -220,6 +221,7 @@ def test_a_filter_before_the_state(world: Any) -> None:
     assert world.ids("a.t") == [1, 3]
 
 
+@pytest.mark.landing
 def test_a_changed_query_that_groups_is_refused(world: Any) -> None:
     world.fill("a.s", range(20), ts=AT, a="'a'", b="'b'")
 

@@ -34,6 +34,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("kind", CASES)
+@pytest.mark.cases(landing="decimal(10,2)")
 def test_what_a_type_cannot_hold_is_a_bad_row(world: Any, kind: str) -> None:
     good, bad = CASES[kind]
     folder = world.folder / "in"

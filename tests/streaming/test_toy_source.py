@@ -51,6 +51,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_read_again(world: Any, co
     assert [s.summary["helios.batch"] for s in world.load("a.t").snapshots()] == ["0", "1"]
 
 
+@pytest.mark.landing
 def test_a_lost_checkpoint_resumes_at_the_position_of_its_target(world: Any, counter: CounterSource) -> None:
     pipeline = counter.incremental() >> world.sink("a.t")
     world.run(pipeline)
@@ -67,6 +68,7 @@ def test_it_is_read_once_and_identical_inputs_are_not_appended_again(world: Any,
     assert world.kinds().count("skipped") == 1
 
 
+@pytest.mark.landing
 def test_it_is_followed_beside_a_table(world: Any, counter: CounterSource) -> None:
     from helios import union
 

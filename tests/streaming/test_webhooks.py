@@ -58,6 +58,7 @@ def test_a_run_receives_and_commits(world: Any) -> None:
     assert world.load("a.t").iceberg.schema().column_names == ["id", "name"]
 
 
+@pytest.mark.landing
 def test_what_waits_is_drained_once_and_deleted_after_the_next_batch(world: Any) -> None:
     pipeline = hook(world).with_metadata() >> world.sink("a.t")
     for ids in (range(10), range(10, 20), range(20, 30)):
@@ -96,6 +97,7 @@ def test_the_log_of_segments_that_are_gone_stays_small(world: Any, monkeypatch: 
     assert len(waiting(world)) == 1
 
 
+@pytest.mark.landing
 def test_deliveries_have_one_reader(world: Any) -> None:
     with receiving([hook(world)]) as (url,):
         deliver(url, range(3))

@@ -62,6 +62,7 @@ QUOTES = {
 
 
 @pytest.mark.parametrize("which", QUOTES)
+@pytest.mark.cases(landing="never closed")
 def test_quotes(world: Any, which: str) -> None:
     text, good, bad = QUOTES[which]
     assert read(world, csv_of(world, text)) == (good, sorted(bad))
@@ -161,6 +162,7 @@ def test_values_of_a_file_of_json(world: Any) -> None:
     )
 
 
+@pytest.mark.landing
 def test_json_that_ends_in_the_midst(world: Any) -> None:
     rows, aside = read(world, json_of(world, '[{"id": 1},\n{"id": 2}, {"id": "3', "id bigint"))
     assert rows == {(1,): 1, (2,): 1}

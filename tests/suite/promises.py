@@ -180,11 +180,8 @@ def counted(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
 
 def run_of(item: pytest.Item) -> str | None:
     """The first of the runs that has a test; none has a slow one."""
-    if item.get_closest_marker("short"):
-        return "test"
-    if item.get_closest_marker("slow"):
-        return None
-    return "landing" if item.get_closest_marker("landing") else "test-all"
+    runs = {"short": "test", "landing": "landing", "slow": None}
+    return next((run for mark, run in runs.items() if item.get_closest_marker(mark)), "test-all")
 
 
 def table(items: Sequence[pytest.Item]) -> list[str]:

@@ -9,6 +9,8 @@ import pytest
 from helios.table.offsets import IcebergOffset, between
 from helios.table.positions import Batch, Recorded, Span, recorded, same_sources
 
+pytestmark = pytest.mark.promise("formats")
+
 RANGE = {"source": "local.a.s", "uuid": "u", "branch": None, "from": "start='current'", "changes": False}
 
 
