@@ -40,7 +40,7 @@ $(SERVERS): $(READY) $(wildcard tests/services/*.py)
 demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceberg
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# Marks choose: tests/suite/marks.py. `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
+# Marks choose (tests/suite/marks.py): `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
 # COVER= leaves the coverage unmeasured.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
 	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \

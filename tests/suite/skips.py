@@ -50,8 +50,8 @@ NAMED = (
     Named(
         "tests/",
         f"{SERVICE}(azurite|debezium|gcs|hive|kafka|nessie|postgres): not installed",
-        "`make test-all` installs MinIO and the REST catalog, which most tests of servers need; the other servers are "
-        "those of `make matrix` and `make services`.",
+        "MinIO and the REST catalog are what most tests of servers need, and must be there; another one may not be had. "
+        "Debezium takes 875 MB, and is `make services`'s alone.",
     ),
     Named(
         "tests/",
