@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import TYPE_CHECKING
 
 from helios.catalog import seam as _catalog
@@ -137,7 +138,14 @@ def __getattr__(name: str) -> object:
 def _load_engine() -> DefaultEngine:
     from helios.engine import DefaultEngine
 
+    atexit.unregister(_at_exit)  # somebody checks, plans or runs
     return DefaultEngine()
+
+
+def _at_exit() -> None:
+    from helios.script import tell_of_unrun
+
+    tell_of_unrun()
 
 
 def _load_operations() -> Operations:
@@ -147,4 +155,5 @@ def _load_operations() -> Operations:
 
 
 _engine.provide(_load_engine)
+atexit.register(_at_exit)
 _catalog.provide(_load_operations)

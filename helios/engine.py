@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helios.catalog.spec import Catalog
 from helios.config import Config, load
@@ -101,6 +101,11 @@ class DefaultEngine:
 
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))
+
+    def frame(self, frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]:
+        from helios.plan.frames import rows_of
+
+        return rows_of(frame)
 
     def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table:
         from helios.model.iceberg import Iceberg

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import os
+import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
@@ -85,6 +89,7 @@ def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = N
     parameters.PARAMETERS.update(parameters_given or {})
     parameters.USED_PARAMETERS.clear()
     module = _execute(file)
+    _refuse_unkept(file)
     unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
     if unknown:
         raise ScriptError(
@@ -135,6 +140,10 @@ def _hint(error: Exception) -> str:
         return near_miss(missing, helios_names())
     if isinstance(error, NameError) and error.name:
         return near_miss(error.name, helios_names())
+    if isinstance(error, TypeError) and (
+        found := re.match(r"(?:(\w+)\.)?(\w+)\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    ):
+        return _argument(*found.groups())
     if isinstance(error, AttributeError) and error.name and error.obj is not None:
         return near_miss(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
     frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -144,6 +153,37 @@ def _hint(error: Exception) -> str:
             "a udf takes its type as an object, such as udf(f, LongType())"
         )
     return ""
+
+
+ARGUMENTS = {
+    "interval": "poll",
+    "every": "poll",
+    "trigger": "poll",
+    "starting": "start",
+    "startingOffsets": "start",
+    "keys": "a name or several, without keys=",
+    "key": "a name or several, without key=",
+    "orderBy": "order_by",
+    "order": "order_by",
+    "ttl": "tombstones",
+}
+"""Names of arguments that others have, and Helios's."""
+
+
+def _argument(owner: str | None, call: str, name: str) -> str:
+    """A hint about an argument that a call does not have."""
+    homes = [value for module in list(sys.modules) if module.startswith("helios.model") for value in _classes(module)]
+    functions = [getattr(home, call, None) for home in homes if owner in (None, home.__name__)]
+    functions += [getattr(sys.modules["helios"], call, None)] if owner is None else []
+    known = [p for function in functions if callable(function) for p in inspect.signature(function).parameters]
+    other = ARGUMENTS.get(name)
+    if other in known or (other and " " in other):
+        return f"Write {other}=" if other in known else f"Write {other}"
+    return near_miss(name, [p for p in known if p != "self"]) if known else ""
+
+
+def _classes(module: str) -> list[type]:
+    return [value for value in vars(sys.modules[module]).values() if isinstance(value, type)]
 
 
 def helios_names() -> list[str]:
@@ -164,6 +204,40 @@ def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
     if isinstance(value, dict):
         return [(f"{name}[{key}]", item) for key, item in value.items() if isinstance(item, Pipeline)]
     return []
+
+
+def _refuse_unkept(file: Path) -> None:
+    """A pipeline that is written down and given to no variable would be run by nobody.
+
+    Raises:
+        ScriptError: There is one.
+    """
+    for node in ast.parse(file.read_bytes()).body:
+        if isinstance(node, ast.Expr) and _composes(node.value):
+            raise ScriptError(
+                "this pipeline is given to no variable, so that nothing would run it.",
+                where=Origin(str(file), node.lineno),
+                fix="assign it: orders = Iceberg.source(...) >> Iceberg.sink(...).",
+            )
+
+
+def _composes(value: ast.expr) -> bool:
+    """Whether an expression is a chain of `>>`, or names one."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "named":
+        value = value.func.value
+    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.RShift)
+
+
+def tell_of_unrun() -> None:
+    """At the end of `python script.py`: says so where it has declared pipelines and has run none."""
+    main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has taken `__file__` away by now
+    if main is None or not file.endswith(".py") or hasattr(sys, "ps1") or "IPython" in sys.modules:
+        return
+    found = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
+    if found:
+        name = os.path.basename(file)
+        declared = f"{name} declares {len(found)} pipeline{'s' if len(found) > 1 else ''} and runs none"
+        print(f"{declared}: `helios run {name}` does, and so does {found[0]}.run().", file=sys.stderr)
 
 
 def _explain_none(file: Path, public: Mapping[str, Any]) -> None:

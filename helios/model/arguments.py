@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
@@ -24,11 +24,39 @@ def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str
     return tuple(properties.items())
 
 
+def listed(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a call that takes any number of names, which may also come as one list.
+
+    Examples:
+        >>> listed(("a", "b")), listed((["a", "b"],))
+        (('a', 'b'), ('a', 'b'))
+    """
+    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else tuple(values)
+
+
 def text(value: str, what: str) -> str:
     """A text that must not be empty."""
     if not isinstance(value, str) or not value.strip():
-        raise DeclarationError(f"{what} takes text, not {value!r}.", where=caller(), fix="write it in quotes.")
+        raise DeclarationError(
+            f"{what} takes text, not {shown(value)}.", where=caller(), fix=as_text(value) or "write it in quotes."
+        )
     return value
+
+
+def shown(value: object) -> str:
+    """A value as messages show it; a column of PySpark by its class, since its text needs a running Spark."""
+    return "a Column of PySpark" if _is_column(value) else repr(value)
+
+
+def _is_column(value: object) -> bool:
+    return type(value).__name__ == "Column" and type(value).__module__.partition(".")[0] == "pyspark"
+
+
+def as_text(value: object) -> str | None:
+    """The fix for a value that PySpark takes in the place of a text."""
+    if not _is_column(value):
+        return None
+    return 'write it as Spark SQL text, such as "amount > 0"; a callable from DataFrame to DataFrame is a step too.'
 
 
 def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
@@ -36,9 +64,9 @@ def texts(values: Sequence[str], what: str) -> tuple[str, ...]:
     for value in values:
         if not isinstance(value, str) or not value.strip():
             raise DeclarationError(
-                f"{what} takes text, not {value!r}.",
+                f"{what} takes text, not {shown(value)}.",
                 where=caller(),
-                fix="pass column names or SQL expressions as text.",
+                fix=as_text(value) or "pass column names or SQL expressions as text.",
             )
     return tuple(values)
 
@@ -70,9 +98,9 @@ def one_of(value: Word, known: Iterable[str], what: str) -> Word:
     return value
 
 
-def key_columns(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
+def key_columns(keys: Sequence[str | Sequence[str]], what: str) -> tuple[str, ...]:
     """Key columns: at least one, each once."""
-    named = tuple(text(key, what) for key in keys)
+    named = tuple(text(key, what) for key in listed(keys))
     if not named or len({key.lower() for key in named}) != len(named):
         raise DeclarationError(f"{what} needs key columns, each once.", where=caller(), fix=f'write {what}("id").')
     return named

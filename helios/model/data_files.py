@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import one_of, text
+from helios.model.arguments import listed, one_of, text
 from helios.model.values import caller, size
 
 
@@ -71,11 +72,11 @@ class DataFiles:
             )
         return replace(self, codec=one_of(codec, CODECS, "compression"), codec_level=level)
 
-    def sort_by(self, *columns: str) -> Self:
+    def sort_by(self, *columns: str | Sequence[str]) -> Self:
         """The order of rows in data files: `sort_by("country", "ts desc")`."""
-        if not columns:
+        if not listed(columns):
             raise DeclarationError("sort_by() needs at least one column.", where=caller(), fix='write sort_by("ts").')
-        return replace(self, sort=tuple(text(column, "sort_by") for column in columns))
+        return replace(self, sort=tuple(text(column, "sort_by") for column in listed(columns)))
 
     def distribution(self, mode: Distribution) -> Self:
         """How rows are brought to writers: "none", "hash" (by partition) or "range" (by partition and order)."""

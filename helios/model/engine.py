@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from helios.errors import HeliosError
 
@@ -27,6 +27,8 @@ class Engine(Protocol):
     def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool = False) -> PipelineRun: ...
 
     def schema(self, flow: Flow) -> Schema | None: ...
+
+    def frame(self, frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]: ...
 
     def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table: ...
 

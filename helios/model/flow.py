@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, ove
 
 from helios.errors import DeclarationError, Origin
 from helios.model.engine import engine
+from helios.model.foreign import LikeDataFrame, LikeWriter
 from helios.model.values import Identifier, caller
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Call(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transform(Node):
+class Transform(LikeDataFrame, Node):
     """Steps in a row, without a source; reusable in any number of pipelines."""
 
     steps: tuple[Step, ...]
@@ -84,7 +85,7 @@ class Transform(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flow(Node):
+class Flow(LikeDataFrame, Node):
     """A flow of rows: a source, or a source followed by steps."""
 
     @property
@@ -112,8 +113,7 @@ class Flow(Node):
             if wrong_sink is not None or not other:
                 raise wrong(self, wrong_sink if other else other, "a fan-out is a list of sinks")
             return Pipelines(Pipeline(stream=stream, sink=sink) for sink in other)
-        following = as_transform(other)
-        if following is None:
+        if (following := as_transform(other)) is None:
             raise wrong(self, other, "after a source comes a step, a callable from DataFrame to DataFrame, or a sink")
         return replace(stream, tail=stream.tail + following.steps)
 
@@ -137,8 +137,8 @@ class Source(Flow):
     """A source of rows; the concrete ones are in the module of their system.
 
     Attributes:
-        kind: The name of its kind, in plans and stamps.
-        comparable: Whether two equal declarations read the same rows; rows in memory may not even be comparable.
+        kind: Its name, in plans and stamps.
+        comparable: Whether two equal declarations read the same rows; rows in memory may not.
         names_tables: Whether its rows may be changes of several tables, and name them.
         poll: Seconds between checks for new data; None for a source that is read once.
         max_rows: About how many rows a batch reads at most.
@@ -281,7 +281,7 @@ class Stream(Flow):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sink(Node):
+class Sink(LikeWriter, Node):
     """Where rows go; the concrete ones are in the module of their system."""
 
     def label(self) -> str:
@@ -382,13 +382,13 @@ def describe(value: Any) -> str:
     """A value as messages name it."""
     if isinstance(value, (Source, Sink)):
         return value.label()
-    if isinstance(value, Flow):
-        return f"a stream from {value.source.label()}"
     if isinstance(value, Transform):
         return value.text()
+    if isinstance(value, Flow):
+        return f"a stream from {value.source.label()}"
     if isinstance(value, Pipeline):
         return f"a pipeline into {value.sink.label()}"
-    return f"{type(value).__name__} {value!r}" if not isinstance(value, type) else f"the class {value.__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r}"
 
 
 def flows(flow: Flow) -> Iterator[Flow]:

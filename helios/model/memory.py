@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.arguments import columns_ddl
+from helios.model.engine import engine
 from helios.model.flow import Source
 from helios.model.output import HELD, MemorySink, named
 from helios.model.values import caller
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,28 +39,44 @@ class MemorySource(Source):
         return f"Memory.source({len(self.rows)} rows)"
 
 
+class Frame(Protocol):
+    """A table of Arrow's, or whatever can be shown as one: a DataFrame of pandas or Polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def _is_frame(rows: object) -> TypeIs[Frame]:
+    return hasattr(type(rows), "__arrow_c_stream__")
+
+
 class Memory:
     """Rows in memory as a source and as a sink, for tests."""
 
     @staticmethod
     def source(
-        rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]], schema: str | Mapping[str, str] | None = None
+        rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]] | Frame,
+        schema: str | Mapping[str, str] | None = None,
     ) -> MemorySource:
         """Rows to read once.
 
         Args:
-            rows: Mappings from column to value, or tuples in the order of `schema`.
+            rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
+                pyarrow.
             schema: Columns and Spark SQL types ("id bigint, name string", or a mapping); needed for tuples and for no
-                rows, otherwise inferred.
+                rows, otherwise inferred, or those of the frame.
 
         Raises:
-            DeclarationError: The columns are not clear from the rows.
+            DeclarationError: The columns are not clear from the rows, or the frame has a type that Spark has no rows
+                for.
 
         Examples:
             >>> Memory.source([{"id": 1}, {"id": 2}]).label()
             'Memory.source(2 rows)'
         """
         ddl = columns_ddl(schema)
+        if _is_frame(rows):
+            own, held = engine().frame(rows)
+            return MemorySource(columns=(), rows=held, declared_schema=ddl or own)
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:
             columns = tuple(dict.fromkeys(name for row in mappings for name in row))

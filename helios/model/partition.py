@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from helios.errors import DeclarationError
@@ -75,6 +76,25 @@ def truncate(width: int, column: str) -> PartitionField:
         DeclarationError: `width` is not a positive number.
     """
     return _sized("truncate", width, column)
+
+
+def by_name(column: str) -> PartitionField:
+    """A bare column name: its identity.
+
+    Raises:
+        DeclarationError: It is the text of a transform.
+    """
+    name, width = r"[`\"']?(\w+)[`\"']?", r"(\d+)"
+    call = re.fullmatch(rf"({'|'.join(TRANSFORMS)})s?\(({width},)?{name}(,{width})?\)", "".join(column.split()))
+    if call is None:
+        return identity(column)
+    transform, _, before, named, _, behind = call.groups()
+    size = f"{before or behind}, " if before or behind else ""
+    raise DeclarationError(
+        f"partition_by takes a transform as a call, and {column!r} is text: it would be a column of that name.",
+        where=caller(),
+        fix=f'write partition_by({transform}({size}"{named}")), and import {transform} from helios.',
+    )
 
 
 def _sized(transform: str, size: int, column: str) -> PartitionField:

@@ -8,11 +8,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import count, flag, one_of, text, text_pairs
+from helios.model.arguments import count, flag, listed, one_of, text, text_pairs
 from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFiles, Profile
 from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
-from helios.model.partition import PartitionField, identity
+from helios.model.partition import PartitionField, by_name
 from helios.model.values import Identifier, caller, duration, names_ref
 from helios.model.write_modes import WriteModes
 
@@ -82,7 +82,9 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
     # the table
 
-    def partition_by(self, *fields: PartitionField | str, evolve: bool = False) -> Self:
+    def partition_by(
+        self, *fields: PartitionField | str | Sequence[PartitionField | str], evolve: bool = False
+    ) -> Self:
         """How the table is partitioned; an existing table with another spec is an error, or evolves.
 
         Args:
@@ -92,7 +94,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         Raises:
             DeclarationError: A field that is no transform, or the same field twice.
         """
-        spec = tuple(identity(f) if isinstance(f, str) else f for f in fields)
+        spec = tuple(by_name(f) if isinstance(f, str) else f for f in listed(fields))
         for item in spec:
             if not isinstance(item, PartitionField):
                 raise DeclarationError(
@@ -193,9 +195,9 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             )
         return replace(self, evolution=replace(self.evolution, renames=pairs))
 
-    def drops(self, *columns: str) -> Self:
+    def drops(self, *columns: str | Sequence[str]) -> Self:
         """Drops columns of the table that the stream no longer carries: `evolve_schema("full").drops("c")`."""
-        dropped = tuple(text(column, "drops") for column in columns)
+        dropped = tuple(text(column, "drops") for column in listed(columns))
         if not dropped:
             raise DeclarationError("drops() needs columns.", where=caller(), fix='write drops("c"), or leave it out.')
         return replace(self, evolution=replace(self.evolution, drops=dropped))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, get_args
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.arguments import count
+from helios.model.arguments import as_text, count, listed
 from helios.model.flow import Source
 from helios.model.values import Identifier, caller, duration, show_seconds
 
@@ -276,14 +276,16 @@ class IcebergSource(Source):
     def where(self, condition: str) -> Self:
         """Only rows that meet a Spark SQL predicate; files and partitions without any are not opened."""
         if not isinstance(condition, str) or not condition.strip():
-            raise DeclarationError("where() needs a predicate.", where=caller(), fix='write where("amount > 0").')
+            fix = as_text(condition) or 'write where("amount > 0").'
+            raise DeclarationError("where() needs a predicate.", where=caller(), fix=fix)
         return replace(self, conditions=(*self.conditions, condition))
 
-    def select(self, *columns: str) -> Self:
+    def select(self, *columns: str | Sequence[str]) -> Self:
         """Only these columns, and the change columns where changes are read."""
-        if not columns or not all(isinstance(column, str) and column.strip() for column in columns):
+        names = listed(columns)
+        if not names or not all(isinstance(column, str) and column.strip() for column in names):
             raise DeclarationError("select() needs column names.", where=caller(), fix='write select("id", "amount").')
-        return replace(self, columns=tuple(map(_plain, columns)))
+        return replace(self, columns=tuple(map(_plain, names)))
 
     def batch_size(self, rows: int) -> Self:
         """Rows of a vectorized read batch; Iceberg's own is 5,000."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
-from helios.model.arguments import one_of, texts
+from helios.model.arguments import listed, one_of, texts
 from helios.model.flow import Call, Function, Step, Transform
 from helios.model.joins import Join, Union
 from helios.model.values import caller, duration, show_seconds
@@ -204,11 +204,11 @@ def where(condition: str) -> Transform:
     return _one(Where(condition=texts([condition], "where")[0]))
 
 
-def select(*expressions: str) -> Transform:
+def select(*expressions: str | Sequence[str]) -> Transform:
     """Keeps columns, or SQL expressions with an alias: `select("id", "price * qty AS total")`."""
-    if not expressions:
+    if not listed(expressions):
         raise DeclarationError("select() needs at least one column.", where=caller(), fix='write select("id").')
-    return _one(Select(expressions=texts(expressions, "select")))
+    return _one(Select(expressions=texts(listed(expressions), "select")))
 
 
 def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
@@ -224,11 +224,11 @@ def rename(names: Mapping[str, str]) -> Transform:
     return _one(Rename(names=_mapping(names, "rename")))
 
 
-def drop(*columns: str) -> Transform:
+def drop(*columns: str | Sequence[str]) -> Transform:
     """Drops columns: `drop("tmp")`."""
-    if not columns:
+    if not listed(columns):
         raise DeclarationError("drop() needs at least one column.", where=caller(), fix='write drop("tmp").')
-    return _one(Drop(columns=texts(columns, "drop")))
+    return _one(Drop(columns=texts(listed(columns), "drop")))
 
 
 def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
@@ -273,9 +273,9 @@ class Window:
     by: tuple[str, ...] = ()
     session: bool = False
 
-    def group_by(self, *by: str) -> Window:
+    def group_by(self, *by: str | Sequence[str]) -> Window:
         """Groups by columns in addition to the window."""
-        return replace(self, by=self.by + texts(by, "group_by"))
+        return replace(self, by=self.by + texts(listed(by), "group_by"))
 
     def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
         """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
@@ -302,7 +302,7 @@ def session_window(column: str, gap: float | str | timedelta) -> Window:
     return Window(texts([column], "session_window")[0], duration(gap, "gap"), None, session=True)
 
 
-def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transform:
+def dedupe(*keys: str | Sequence[str], within: float | str | timedelta | None = None) -> Transform:
     """Keeps one row of each key: `watermark("ts", "10 minutes") >> dedupe("id", within="1 day")`.
 
     Args:
@@ -315,9 +315,10 @@ def dedupe(*keys: str, within: float | str | timedelta | None = None) -> Transfo
     Raises:
         DeclarationError: There is no key.
     """
-    if not keys:
+    if not listed(keys):
         raise DeclarationError("dedupe() needs at least one key.", where=caller(), fix='write dedupe("id").')
-    return _one(Dedupe(keys=texts(keys, "dedupe"), within=duration(within, "within") if within is not None else None))
+    named = texts(listed(keys), "dedupe")
+    return _one(Dedupe(keys=named, within=duration(within, "within") if within is not None else None))
 
 
 def expect(conditions: Mapping[str, str], *, on_fail: OnFail = "fail") -> Transform:

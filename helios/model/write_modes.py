@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal, Self, TypeAlias, get_args
 
 from helios.errors import DeclarationError
-from helios.model.arguments import flag, key_columns, one_of, text
+from helios.model.arguments import flag, key_columns, listed, one_of, text
 from helios.model.modes import Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
 from helios.model.values import caller, duration
 
@@ -41,7 +42,7 @@ class WriteModes:
 
     def upsert(
         self,
-        *keys: str,
+        *keys: str | Sequence[str],
         order_by: str | None = None,
         delete_when: str | None = None,
         tombstones: float | str | timedelta = "7d",
@@ -51,8 +52,9 @@ class WriteModes:
         """Keeps the newest row per key: within a batch and across batches, a late older row does not win.
 
         Args:
-            keys: The key columns; a null key is refused, or goes to the quarantine. After `Cdc.debezium(...)` they may
-                be left out: then they are the key of its records, and order and deletes are those of the database.
+            keys: The key columns, `"id", "line"` or `["id", "line"]`; a null key is refused, or goes to the quarantine.
+                After `Cdc.debezium(...)` they may be left out: then they are the key of its records, and order and
+                deletes are those of the database.
             order_by: SQL expression whose greatest value is the newest row; ties go to the later source position.
                 Without it a later batch wins, and two rows of a key in one batch are an error.
             delete_when: SQL condition of rows that delete their key: `delete_when="op = 'd'"`.
@@ -75,7 +77,7 @@ class WriteModes:
                 fix='write upsert("id", order_by="updated_at", history=True).',
             )
         mode = Upsert(
-            keys=key_columns(keys, "upsert") if keys else (),
+            keys=key_columns(keys, "upsert") if listed(keys) else (),
             order_by=text(order_by, "order_by") if order_by is not None else None,
             delete_when=text(delete_when, "delete_when") if delete_when is not None else None,
             tombstones=duration(tombstones, "tombstones"),
@@ -84,7 +86,7 @@ class WriteModes:
         )
         return replace(self, mode=mode)
 
-    def delete(self, *keys: str) -> Self:
+    def delete(self, *keys: str | Sequence[str]) -> Self:
         """Deletes every row whose key arrives, as for erasure requests; the keys are not kept.
 
         Raises:

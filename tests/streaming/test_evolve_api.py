@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +12,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from helios import Memory
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, InputError, RunError
 from helios.plan.evolution.changes import Change, Drop, Policy
 from helios.plan.evolution.evolve import evolve
 from helios.plan.evolution.fields import from_pyiceberg, promotions
 from helios.plan.typing.types import parse_type
+from helios.spark.iceberg import schema as evolving
 from helios.spark.iceberg.schema import align, apply_changes, fields_of, null_violation, target_of
 from helios.spark.iceberg.tables import load_table, spark_schema
 
@@ -395,3 +398,28 @@ def test_what_iceberg_refuses_is_told_with_what_was_asked(world: Any) -> None:
     with pytest.raises(RunError, match=r"could not be changed \(DROP COLUMN d\): ValidationException: Cannot find"):
         apply_changes(world.spark, t.table, lambda: [Drop(path=("d",))])
     assert len(t.iceberg.metadata.schemas) == 1
+
+
+@pytest.mark.short
+@pytest.mark.parametrize(("retries", "others", "lands"), [(5, 5, True), (0, 1, False)])
+def test_a_pipeline_tries_as_often_as_it_says(
+    world: Any, monkeypatch: pytest.MonkeyPatch, retries: int, others: int, lands: bool
+) -> None:
+    """By default, with three retries, the first one would fail, and the second one land."""
+    world.fill("a.t", [0])
+    real, tries = evolving.commit_changes, count(1)
+
+    def commit(*arguments: Any) -> None:
+        if (tried := next(tries)) <= others:
+            world.sql(f"ALTER TABLE local.a.t SET TBLPROPERTIES ('try' = '{tried}')")
+        real(*arguments)
+
+    monkeypatch.setattr(evolving, "commit_changes", commit)
+    sink = world.sink("a.t").retry(retries=retries, backoff=0.001)
+    pipeline = Memory.source([{"id": 1, "more": "a"}]) >> sink
+    if lands:
+        world.run(pipeline)
+    else:
+        with pytest.raises(RunError, match=r"could not be changed in 1 try: CommitFailedException"):
+            world.run(pipeline)
+    assert world.ids("a.t") == ([0, 1] if lands else [0])

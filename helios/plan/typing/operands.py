@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from helios.errors import DeclarationError, HeliosError, Origin
@@ -46,8 +47,24 @@ def faults(node: Node, scope: Scope, named: str, where: Origin | None) -> list[H
         named: How messages name it.
         where: The line to blame.
     """
-    absent: list[HeliosError] = [*missing(node, scope, named, where)]
+    absent: list[HeliosError] = [*missing(node, scope, named, where), *_bare_dates(node, named, where)]
     return [*(absent or _mismatches(node, scope, named, where)), *unknown_functions(node, named, where)]
+
+
+def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosError]:
+    """Dates that nobody has put in quotes: SQL subtracts the month and the day from the year."""
+    from sqlglot import exp
+
+    problems: dict[str, HeliosError] = {}
+    for found in node.find_all(exp.Sub):
+        match = re.fullmatch(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", found.sql("spark"))
+        if match is None:
+            continue
+        year, month, day = match.groups()
+        what = f"{named}: {year}-{month}-{day} is the number {int(year) - int(month) - int(day)} in SQL, and no date."
+        fix = f"write DATE '{year}-{month:>02}-{day:>02}'."
+        problems.setdefault(what, DeclarationError(what, where=where, fix=fix))
+    return list(problems.values())
 
 
 def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> list[HeliosError]:

@@ -126,7 +126,8 @@ def apply_changes(
         if tried < retries:
             time.sleep(backoff * 2**tried)
     raise RunError(
-        f"the schema of {table.name()} could not be changed in {retries + 1} tries: {failure}; no rows were written.",
+        f"the schema of {table.name()} could not be changed in {retries + 1} tr{'ies' if retries else 'y'}: {failure}; "
+        "no rows were written.",
         fix="run again when the table is quieter: what has been changed already is found, and not changed again.",
     )
 

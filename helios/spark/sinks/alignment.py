@@ -75,6 +75,9 @@ class SchemaAligner:
             CheckFailed: The rows do not fit; the table is unchanged.
         """
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
-            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema))
+            retry = self._sink.retrying
+            evolving.apply_changes(
+                self._spark, self._table, lambda: self.check(schema), retries=retry.retries, backoff=retry.backoff
+            )
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)

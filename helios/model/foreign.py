@@ -1,0 +1,99 @@
+"""Calls that users know from PySpark, and what Helios calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from helios.errors import DeclarationError, near_miss
+from helios.model.values import caller
+
+STEPS: Mapping[str, str] = {
+    "filter": '>> where("amount > 0")',
+    "withColumn": '>> with_columns(total="price * qty")',
+    "withColumns": '>> with_columns(total="price * qty")',
+    "withColumnRenamed": '>> rename({"old": "new"})',
+    "withColumnsRenamed": '>> rename({"old": "new"})',
+    "selectExpr": '>> select("id", "price * qty AS total")',
+    "groupBy": '>> aggregate(["country"], n="count(*)")',
+    "groupby": '>> aggregate(["country"], n="count(*)")',
+    "agg": '>> aggregate(["country"], n="count(*)")',
+    "dropDuplicates": '>> dedupe("id")',
+    "drop_duplicates": '>> dedupe("id")',
+    "distinct": '>> sql("SELECT DISTINCT * FROM input")',
+    "dropDuplicatesWithinWatermark": '>> watermark("ts", "10 minutes") >> dedupe("id", within="1 day")',
+    "withWatermark": '>> watermark("ts", "10 minutes")',
+    "unionAll": ">> union(other)",
+    "unionByName": ">> union(other)",
+    "dropna": '>> where("amount IS NOT NULL")',
+    "na": """>> with_columns(name="coalesce(name, '')")""",
+    "fillna": """>> with_columns(name="coalesce(name, '')")""",
+    "orderBy": '.sort_by("ts") of the sink, for the order in its files',
+    "sort": '.sort_by("ts") of the sink, for the order in its files',
+    "transform": ">> function, since any callable from DataFrame to DataFrame is a step",
+    "writeTo": '>> Iceberg.sink("namespace.table")',
+    "write": '>> Iceberg.sink("namespace.table")',
+    "writeStream": '>> Iceberg.sink("namespace.table")',
+    "show": ".preview(20)",
+    "printSchema": ".schema()",
+    "collect": ".preview(20), or a Memory.sink",
+    "toPandas": ".preview(20).to_pandas()",
+}
+"""Methods of a DataFrame, and how the same is written here."""
+
+SINK: Mapping[str, str] = {
+    "order_by": 'it as an argument: .upsert("id", order_by="updated_at")',
+    "delete_when": """it as an argument: .upsert("id", delete_when="op = 'd'")""",
+    "history": 'it as an argument: .upsert("id", order_by="updated_at", history=True)',
+    "tombstones": 'it as an argument: .upsert("id", tombstones="7d")',
+    "partitionBy": '.partition_by(day("ts"), bucket(16, "id"))',
+    "partitionedBy": '.partition_by(day("ts"), bucket(16, "id"))',
+    "sortBy": '.sort_by("ts")',
+    "merge": '.upsert("id"), or your own MERGE by .merge_sql("MERGE INTO target USING batch ON ...")',
+    "mode": ".append(), .overwrite() or .upsert(...)",
+    "outputMode": ".append(), .overwrite() or .upsert(...)",
+    "trigger": '.flush(every="1m")',
+    "checkpointLocation": '.checkpoint("s3://bucket/checkpoint")',
+    "option": ".table_properties({...})",
+    "tableProperty": ".table_properties({...})",
+}
+"""Calls of a writer, and arguments that are taken for calls."""
+
+
+class UnknownCall(DeclarationError, AttributeError):
+    """A method that a declared value does not have."""
+
+
+class LikeDataFrame:
+    """What has steps: a method that only a DataFrame has is refused with the step that does the same."""
+
+    if not TYPE_CHECKING:  # an unknown name is an error of the type checker
+
+        def __getattr__(self, name: str) -> NoReturn:
+            _refuse(self, name, STEPS)
+
+
+class LikeWriter:
+    """What is written to: a method that only a DataFrameWriter has is refused with the call that does the same."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            _refuse(self, name, SINK)
+
+
+def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:
+    """Raises the error of a method that is not there.
+
+    Raises:
+        UnknownCall: With the call that does the same, or the nearest one.
+        AttributeError: The name is none that a user writes.
+    """
+    if name.startswith("_"):
+        raise AttributeError(f"{type(value).__name__!r} object has no attribute {name!r}", name=name, obj=value)
+    what = value.label() if hasattr(type(value), "label") else value.text()
+    fix = known.get(name)
+    if fix is not None:
+        raise UnknownCall(f"{what} has no .{name}().", where=caller(), fix=f"write {fix}.")
+    methods = [m for m in dir(type(value)) if not m.startswith("_") and callable(getattr(type(value), m, None))]
+    raise UnknownCall(f"{what} has no .{name}(). {near_miss(name, methods)}", where=caller())
