@@ -13,7 +13,6 @@ SERVERS := .venv/.servers
 COVERAGE := $(CURDIR)/build/coverage
 # --strict-skips in CI: a skip that tests/suite/skips.py does not name is a failure.
 STRICT ?=
-COVER ?= --cov --cov-report=
 
 # The environment is this checkout's own, whatever shell it is started from.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
@@ -41,10 +40,9 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
 # Marks choose (tests/suite/marks.py): `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
-# COVER= leaves the coverage unmeasured.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
 	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
-		--durations=15 --durations-min=5 $(COVER)
+		--durations=15 --durations-min=5 --cov --cov-report=
 
 landing: $(JARS) $(SERVERS) ## What a change is landed with, beside `make test`: each mode, failure, kind and server once
 	@$(WITH_JAVA) $(BIN)/pytest -m "landing and not short" -n 2 --session-timeout=1500 $(STRICT) \

@@ -110,6 +110,9 @@ class WideAppend(Append):
         )
 
 
+PARTITIONS = 1_000
+
+
 class PartitionedAppend(Append):
     """Rows of 1,000 partitions, mixed in every file of the source."""
 
@@ -122,7 +125,7 @@ class PartitionedAppend(Append):
     def generated(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        return super().generated().withColumn("part", (F.pmod(F.xxhash64("id"), F.lit(1000))).cast("int"))
+        return super().generated().withColumn("part", (F.pmod(F.xxhash64("id"), F.lit(PARTITIONS))).cast("int"))
 
     def create(self, target: str, contender: str) -> None:
         self.lake.write(self.expected().limit(0), target, _column("part"))

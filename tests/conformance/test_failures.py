@@ -126,7 +126,7 @@ def test_compaction_between_two_batches(scene: Any) -> None:
 
 
 @pytest.mark.promise("others")
-@pytest.mark.cases(landing="upsert-history")
+@pytest.mark.cases(landing="upsert")
 def test_compaction_between_the_look_up_and_the_commit(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.at_commit(monkeypatch, before=scene.compact)
     scene.feed(2)

@@ -192,7 +192,6 @@ slow = Memory.source([{"id": 1}]) >> dawdle >> Iceberg.sink("m.slow")
 
 
 @pytest.mark.promise("signals", "several")
-@pytest.mark.landing
 def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_once(folder: Path) -> None:
     (folder / "mixed.py").write_text(MIXED)
     with following(folder, "mixed.py", "--once") as process:

@@ -19,7 +19,6 @@ pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("cdc")]
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.cases(slow=("2-False", "1-True"))
-@pytest.mark.cases(landing="1-False")
 def test_snapshots_and_changes_of_a_topic_that_was_given_partitions(
     world: Any, topics: Topics, batches: int, late: bool
 ) -> None:

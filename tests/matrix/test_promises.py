@@ -73,7 +73,7 @@ def test_append(lake: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("replay")
-@pytest.mark.cases(landing="rest-s3")
+@pytest.mark.cases(landing=("rest-s3", "rest-adls", "rest-gcs", "glue-s3", "hive-local", "nessie-s3", "memory-local"))
 def test_replay(lake: Any) -> None:
     pipeline = lake.source("replayed.source").incremental(poll=1) >> where("id > 0") >> lake.sink("replayed.target")
     for number in (1, 2):
@@ -146,7 +146,7 @@ def test_time_travel(lake: Any) -> None:
 
 
 @pytest.mark.promise("upsert")
-@pytest.mark.cases(landing=("rest-s3", "rest-adls", "rest-gcs", "glue-s3", "hive-local", "nessie-s3", "memory-local"))
+@pytest.mark.cases(landing="rest-s3")
 def test_upsert(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int64()), ("gone", pa.bool_())])
 

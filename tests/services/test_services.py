@@ -259,7 +259,6 @@ def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> 
 
 
 @pytest.mark.promise("kafka")
-@pytest.mark.landing
 def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -> None:
     with named_skip(), Kafka(tmp_path) as broker:
         meta = (tmp_path / "data" / "meta.properties").read_text()

@@ -474,7 +474,6 @@ def test_spark_changes_what_pyiceberg_cannot_write(world: World) -> None:
 # between the batches of a writer
 
 
-@pytest.mark.landing
 def test_upkeep_between_batches(world: World) -> None:
     table = make(world, "a.t")
     grow(world, "a.t", 5)

@@ -72,7 +72,6 @@ def taken(form: str, path: Path, found: Iterator[str]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-@pytest.mark.cases(landing="csv")
 def test_what_the_engine_takes_is_what_spark_reads(world: Any, form: str) -> None:
     random, inbox = Random(form), world.folder / "in"
     inbox.mkdir()

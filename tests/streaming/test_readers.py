@@ -121,7 +121,6 @@ def test_the_format_of_a_new_table(world: Any, declare: Any, version: int) -> No
     assert world.load("a.t").iceberg.metadata.format_version == version
 
 
-@pytest.mark.landing
 def test_routed_tables_and_deletes_that_follow(world: Any) -> None:
     """New tables are v3, a table that is there stays v2, and a delete keeps what it finds."""
     world.sql("CREATE NAMESPACE local.a")

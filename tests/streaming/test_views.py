@@ -107,7 +107,6 @@ def test_a_view_after_a_replay(world: Any, forget_commit: Any) -> None:
     assert kept(world) == recomputed(world)
 
 
-@pytest.mark.landing
 def test_a_replica_and_a_log_of_changes(world: Any) -> None:
     make(world, 3, "merge-on-read")
     changes = world.source("a.s").incremental(poll=1).changes(keys=["id"])

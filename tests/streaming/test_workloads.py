@@ -13,7 +13,7 @@ from perf.harness.study import studied
 from perf.harness.usage import Usage
 from perf.harness.workload import Workload
 from perf.studies import STUDIES, freshness, growth, window_batches
-from perf.workloads import WORKLOADS, many
+from perf.workloads import WORKLOADS, append, many
 
 pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("benchmarks")]
 
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.usefixtures("native_workers"), pytest.mark.promise("be
 @pytest.mark.landing
 def test_every_contender_writes_the_same_rows(world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many, "PIPELINES", 5)
+    monkeypatch.setattr(append, "PARTITIONS", 20)
     kind = WORKLOADS[name]
     settings = Settings(world.folder, rows=2000)
     made = {who: kind(settings, who) for who in ("judge", *kind.contenders())}

@@ -50,7 +50,7 @@ NAMED = (
     Named(
         "tests/",
         f"{SERVICE}(azurite|debezium|gcs|hive|kafka|nessie|postgres): not installed",
-        "MinIO and the REST catalog are what most tests of servers need, and must be there; another one may not be had. "
+        "MinIO and the REST catalog, which most tests of servers need, must be there; another one may not be had. "
         "Debezium takes 875 MB, and is `make services`'s alone.",
     ),
     Named(
