@@ -42,6 +42,12 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     "--full-refresh", is_flag=True, help="Empty the target, and fill it from the beginning; asks for its name."
 )
 @click.option("--again", is_flag=True, help="Append the inputs of batch pipelines even if they were appended before.")
+@click.option(
+    "--beside",
+    multiple=True,
+    metavar="NAME",
+    help="Begin on a table in which the pipeline NAME has written rows of the same source; may be repeated.",
+)
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
 @click.option(
     "--metrics-port",
@@ -68,6 +74,7 @@ def run(
     new_checkpoint: bool,
     full_refresh: bool,
     again: bool,
+    beside: tuple[str, ...],
     fail_fast: bool,
     metrics_port: int | None,
     metrics_host: str | None,
@@ -91,8 +98,8 @@ def run(
     observed: list[PipelineRun] = []
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)
-    how = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-    how["fail_fast"] = fail_fast
+    how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
+    how |= {"fail_fast": fail_fast, "beside": beside}
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)
@@ -102,7 +109,7 @@ def run(
 def _carry_out(
     loaded: Loaded,
     shown: progress.Progress,
-    how: dict[str, bool],
+    how: dict[str, Any],
     observed: list[PipelineRun],
     endpoint: Endpoint | None,
 ) -> tuple[list[dict[str, Any]], int]:

@@ -103,6 +103,7 @@ def test_a_zombies_staging_above_that_of_its_replacement(scene: Any, monkeypatch
     scene.holds(0, 1, 2)
 
 
+@pytest.mark.landing
 def test_a_zombies_publication_whose_replacement_came_right_before_it(
     scene: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_zombies_publication_whose_replacement_came_right_before_it(
 
 
 @pytest.mark.parametrize("moment", ["looked up", "staged"])
+@pytest.mark.landing
 def test_an_audited_overwrite_rejects_what_it_has_not_seen(
     scene: Any, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:

@@ -11,6 +11,8 @@ from tests.matrix.combinations import COMBINATIONS
 from tests.matrix.gaps import GAPS
 from tests.matrix.table import PROMISES, Outcome, page
 
+pytestmark = pytest.mark.promise("suite")
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 

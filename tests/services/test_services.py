@@ -30,7 +30,7 @@ from tests.services.postgres import Postgres
 from tests.services.rest import Rest
 from tests.services.server import PORTS, Server, StartFailed, Unavailable, listens
 
-pytestmark = pytest.mark.sampled(1)
+pytestmark = [pytest.mark.sampled(1), pytest.mark.promise("suite")]
 
 SCHEMA = pa.schema([("id", pa.int64())])
 

@@ -24,15 +24,16 @@ from typing import TypeAlias, TypedDict
 
 from pyspark.sql import SparkSession
 
+from helios.catalog.names import file_name
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.checkpoint.small_files import small_files
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
-KEYS, FILES, AGAIN = "helios/keys", "helios/files", "helios/again.json"
+KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "helios/again.json"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
-PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", "helios/landed", "helios/lag", AGAIN)
+PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,12 @@ class Checkpoint:
     def move(self, to: Checkpoint) -> None:
         """Moves the whole folder to another place, which must be empty."""
         self.files.move(to.files)
+
+    def rename_target(self, old: str, new: str) -> None:
+        """Moves what is kept under the name of a target to another name; what is moved already stays."""
+        for folder, end in ((KEYS, ""), (LANDED, ".json")):
+            if f"{file_name(old)}{end}" in self.files.names(folder):
+                self.files.rename(f"{folder}/{file_name(old)}{end}", f"{folder}/{file_name(new)}{end}")
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""

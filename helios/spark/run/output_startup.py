@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
+from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.startup import StartupValidator
@@ -19,8 +22,10 @@ class OutputStartup(StartupValidator):
         full_refresh: Whether `--full-refresh` was given, which is refused.
     """
 
-    def __init__(self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool) -> None:
-        super().__init__(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh)
+    def __init__(
+        self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool, beside: Collection[str] = ()
+    ) -> None:
+        super().__init__(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh, beside=beside)
         self.routed = True  # there is no one table to open
 
     def _refuse_unresumable(self) -> None:
@@ -33,8 +38,9 @@ class OutputStartup(StartupValidator):
             fix="give the pipeline another .named(...): it then begins at the start of its sources.",
         )
 
-    def _refuse_lost(self, table: JavaTable | None) -> None:
-        """Does nothing: what the sink holds is not known."""
+    def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
+        """None: what the sink holds is not known."""
+        yield from ()
 
     def _placed(self, context: SinkContext, planned: int) -> Sink:
         return OutputSink(context, anew=planned < 0)

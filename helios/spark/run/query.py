@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 
@@ -190,7 +191,15 @@ class PipelineQuery:
             refused.fix = fix if "watermark" in refused.what else None
             raise refused from error
 
-    def validate(self, df: DataFrame, *, new_checkpoint: bool, full_refresh: bool, again: bool = False) -> Job:
+    def validate(
+        self,
+        df: DataFrame,
+        *,
+        new_checkpoint: bool,
+        full_refresh: bool,
+        again: bool = False,
+        beside: Collection[str] = (),
+    ) -> Job:
         """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
         Args:
@@ -198,6 +207,7 @@ class PipelineQuery:
             new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether inputs are appended that were appended before.
+            beside: Pipelines whose rows of the same sources may be in the target, too.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
         context = SinkContext(
@@ -209,7 +219,8 @@ class PipelineQuery:
             combines=cache(self._combines),
         )
         validator = StartupValidator if self.plan.write.output is None else OutputStartup
-        started = validator(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh).start(df)
+        how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+        started = validator(context, beside=beside, **how).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -62,7 +62,8 @@ class PipelineRun:
         once: Process the data that is there at the start, then end.
         new_checkpoint: Start a new checkpoint at the position in the target's record.
         full_refresh: Empty the target in one snapshot, and refill it from the start.
-        again: Append the inputs of a batch pipeline even if they were appended before.
+        again: Append inputs of a batch pipeline that were appended before, too.
+        beside: Pipelines whose rows of the same sources may be in the target, too.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -75,6 +76,7 @@ class PipelineRun:
         new_checkpoint: bool = False,
         full_refresh: bool = False,
         again: bool = False,
+        beside: Collection[str] = (),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
@@ -83,6 +85,7 @@ class PipelineRun:
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
         self._again = again
+        self._accepted = beside
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = 0
@@ -104,8 +107,6 @@ class PipelineRun:
         self._store_freshness: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
-
-    # the handle
 
     def start(self) -> PipelineRun:
         free_with_last_reference()
@@ -160,8 +161,6 @@ class PipelineRun:
     def metrics(self) -> Metrics:
         """The run's figures, live: see `helios.metrics.metrics.Metrics`."""
         return self._metrics
-
-    # the run
 
     def _run(self) -> None:
         self.state = "starting"
@@ -236,8 +235,8 @@ class PipelineRun:
 
     def _start_once(self, location: str) -> None:
         self.plan, self.spark = self._choice.plan, self._choice.spark
-        on_wait = partial(self._report_waiting, EXECUTOR_WAIT)
-        self._executors = Executors(self.spark, self.plan, location, on_wait, self._stop.is_set)
+        wait = partial(self._report_waiting, EXECUTOR_WAIT)
+        self._executors = Executors(self.spark, self.plan, location, wait, self._stop.is_set)
         self._executors.verify()
         if self._stop.is_set():
             raise Stopped
@@ -246,7 +245,8 @@ class PipelineRun:
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
         df = query.declare(anew=self.new_checkpoint or self.full_refresh)
-        job = query.validate(df, new_checkpoint=self.new_checkpoint, full_refresh=self.full_refresh, again=self._again)
+        how = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
+        job = query.validate(df, beside=self._accepted, **how)
         try:
             self.state = "running"
             self._event("started")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -29,13 +29,14 @@ class Runner:
         full_refresh: bool = False,
         again: bool = False,
         fail_fast: bool = False,
+        beside: Collection[str] = (),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-        self.runs = [PipelineRun(plan, spark, emit=emit, **options) for plan in plans]
+        self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False
 

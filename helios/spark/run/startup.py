@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
+from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import ReadPath
@@ -14,11 +16,9 @@ from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
-from helios.spark.iceberg.added_files import changes_files
-from helios.spark.iceberg.history import History
-from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
+from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
@@ -55,9 +55,12 @@ class StartupValidator:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
+        beside: Pipelines whose rows of the same sources may be in the target, too.
     """
 
-    def __init__(self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool) -> None:
+    def __init__(
+        self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool, beside: Collection[str] = ()
+    ) -> None:
         plan = context.plan
         self.context = context
         self.plan = plan
@@ -65,6 +68,7 @@ class StartupValidator:
         self.checkpoint = context.checkpoint
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
+        self.beside = beside
         self.routed = plan.write.sink.many_tables
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
@@ -89,22 +93,14 @@ class StartupValidator:
                 where=plan.origin,
                 fix="choose another pipeline of the script with SCRIPT:name, or read it anew with --full-refresh.",
             )
+        # Tables that rows name are opened when a row does.
+        table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable()
         elif plan.former_checkpoint is not None:
-            self._adopt_former(plan.former_checkpoint)
-        replaced = self.new_checkpoint or self.full_refresh
-        existing = self._identity(lenient=replaced)
-        if existing is not None:
-            self._refuse_foreign(existing)
-        existing = None if replaced else existing
-        # Tables that rows name are opened when a row first does.
-        table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
-        if existing is not None:
-            self._compare(existing, table)
-        elif not replaced:
-            self._refuse_lost(table)
-        if not replaced:
+            self._adopt_former(plan.former_checkpoint, table)
+        existing = self._existing(table)
+        if not (self.new_checkpoint or self.full_refresh):
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
@@ -119,6 +115,23 @@ class StartupValidator:
             raise
 
     # validation
+
+    def _existing(self, table: JavaTable | None) -> Identity | None:
+        """The checkpoint's identity, which fits pipeline and target; None where a new one begins."""
+        replaced = self.new_checkpoint or self.full_refresh
+        existing = self._identity(lenient=replaced)
+        if existing is not None:
+            self._refuse_foreign(existing, table)
+        if existing is not None and not replaced:
+            self._compare(existing, table)
+            return existing if existing.target == self.plan.write.table.text else self._renamed(existing)
+        for name, found in self._targets(table) if not self.full_refresh else ():
+            record = self._last_record(found)
+            if record is None:
+                refuse_same_sources(self.context, name, found, self.beside)
+            elif not replaced:
+                refuse_lost(self.plan, name, record, self.checkpoint.location)
+        return None
 
     def _refuse_schema(self, table: JavaTable, df: DataFrame) -> None:
         """Rejects rows that do not fit the table, before anything is changed."""
@@ -160,7 +173,7 @@ class StartupValidator:
                 return None
             raise
 
-    def _refuse_foreign(self, existing: Identity) -> None:
+    def _refuse_foreign(self, existing: Identity, table: JavaTable | None) -> None:
         plan, location = self.plan, self.checkpoint.location
         if existing.pipeline not in (plan.pipeline, plan.was):
             raise CheckpointError(
@@ -169,7 +182,8 @@ class StartupValidator:
                 fix=f'give each pipeline its own .checkpoint(...); for a renamed one write .named("{plan.pipeline}", '
                 f'was="{existing.pipeline}").',
             )
-        if existing.target != plan.write.table.text:
+        renamed = table is not None and str(table.uuid()) == existing.target_uuid
+        if existing.target != plan.write.table.text and not renamed:
             raise CheckpointError(
                 f"pipeline {existing.pipeline!r} writes {existing.target}, not {plan.write.table.text}, says the "
                 f"checkpoint {location}.",
@@ -213,52 +227,28 @@ class StartupValidator:
                 fix="put the steps back, or give the pipeline a new name and a new target.",
             )
 
-    def _refuse_others(self, table: JavaTable) -> None:
-        """Rejects a full refresh that would delete rows of other writers."""
-        table.refresh()
-        names = {name for name in (self.plan.pipeline, self.plan.was) if name}
-        names |= {f"{name}.replay" for name in names}  # replayed rows are the pipeline's own too
-        history = History(table, Ledger(table, self.plan.pipeline, "", "", self.branch).head())
-        # A branch of an empty table starts with an empty snapshot.
-        changing = (s for s in history if str(s.operation()) != COMPACTION and changes_files(s))
-        foreign = next((s for s in changing if s.summary().get("helios.pipeline") not in names), None)
-        if foreign is not None:
-            why = f"snapshot {foreign.snapshotId()} is not this pipeline's"
-        elif history.expired is not None:
-            why = f"snapshot {history.expired} has expired, so that its writer is unknown"
-        else:
-            return
-        raise InputError(
-            f"--full-refresh would empty {self.plan.write.table.text}, and {why}.",
-            where=self.plan.declared.sink.origin,
-            fix="delete the pipeline's own rows by hand, or run under a new name into a new table.",
-        )
-
-    def _refuse_lost(self, table: JavaTable | None) -> None:
-        """Rejects a start without a checkpoint where tables hold rows of the pipeline."""
+    def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
+        """The table, or the tables of a routed stream that are there."""
+        name = self.plan.write.table
         if table is not None:
-            refuse_lost(self.plan, self.plan.write.table, self._last_record(table), self.checkpoint.location)
-        for name in tables.named_after(self.spark, self.plan.write.table) if self._lost_routes_show else []:
-            routed = tables.load_table(self.spark, name)
-            record = self._last_record(routed) if routed is not None else None
-            refuse_lost(self.plan, name, record, self.checkpoint.location)
+            yield name, table
+        routed = self.routed and self.plan.streaming and bool(self.plan.checkpoint)
+        for one in tables.named_after(self.spark, name) if routed else []:
+            if (found := tables.load_table(self.spark, one)) is not None:
+                yield one, found
 
-    @property
-    def _lost_routes_show(self) -> bool:
-        return self.routed and self.plan.streaming and bool(self.plan.checkpoint)
-
-    def _adopt_former(self, former: str) -> None:
-        """Moves the checkpoint of the pipeline's former name to the new one, once."""
+    def _adopt_former(self, former: str, table: JavaTable | None) -> None:
+        """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
         old = Checkpoint(self.spark, former)
         if self.checkpoint.identity() is not None or (found := old.identity()) is None:
             return
         if found.pipeline == self.plan.was:
+            self._refuse_foreign(found, table)
+            self._compare(found, table)
             lease = Lease(old)
             lease.acquire()  # fails if another driver is alive on it
             lease.release()
             old.move(self.checkpoint)
-
-    # creation
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
@@ -298,6 +288,16 @@ class StartupValidator:
         self._refuse_behind(ledger, last)
         sink = AuditedSink if plan.write.sink.audits else TableSink
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
+
+    def _renamed(self, identity: Identity) -> Identity:
+        """The identity after the target was renamed: what the checkpoint keeps by its name goes along."""
+        lease, at = Lease(self.checkpoint), f"@{self.branch}" if self.branch else ""
+        lease.acquire()  # fails if another driver is alive on it
+        lease.release()
+        self.checkpoint.rename_target(identity.target + at, self.plan.write.table.text + at)
+        identity = replace(identity, target=self.plan.write.table.text)
+        self.checkpoint.create(identity)
+        return identity
 
     def _placed(self, context: SinkContext, planned: int) -> Sink:
         """The sink of batches that go to no one table."""
@@ -348,7 +348,7 @@ class StartupValidator:
         elif self.full_refresh:
             # The table first: if a driver dies in between, the record rejects the old checkpoint.
             if table is not None:
-                self._refuse_others(table)
+                refuse_rows_of_others(self.context, table)
                 Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch).empty()
             if quarantine is not None:
                 quarantine.empty(identity.id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from helios.model.sink import Retry
@@ -12,7 +14,8 @@ from helios.spark.iceberg.commit import CommitRetries
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     found: list[float] = []
-    monkeypatch.setattr(commit.time, "sleep", found.append)
+    # Not `time.sleep` itself, by which threads of other tests sleep too.
+    monkeypatch.setattr(commit, "time", SimpleNamespace(sleep=found.append))
     return found
 
 

@@ -1,0 +1,137 @@
+"""Pipelines that begin on a table: rows of their sources that others have written, and tables that were renamed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from helios import Memory, Pipeline, union
+from helios.errors import CheckpointError
+
+pytestmark = pytest.mark.promise("identity")
+
+
+def rename(world: Any, old: str, new: str) -> None:
+    world.sql(f"ALTER TABLE local.{old} RENAME TO {new}")
+
+
+@pytest.mark.short
+def test_a_table_that_was_renamed_with_its_sink_is_no_new_table(world: Any, copy: Pipeline) -> None:
+    rename(world, "a.t", "a.u")
+    world.fill("a.s", [20])
+    renamed = world.source("a.s").incremental(poll=1) >> world.sink("a.u")
+    told = r"local\.a\.u holds rows of local\.a\.s that pipeline local\.a\.t has written"
+    with pytest.raises(CheckpointError, match=told) as refused:
+        world.run(renamed)
+    assert world.ids("a.u") == list(range(20))
+    # The first fix of the error, as it is written.
+    assert '.named("local.a.u", was="local.a.t")' in str(refused.value.fix)
+    same = renamed.named("local.a.u", was="local.a.t")
+    world.run(same)
+    world.fill("a.s", [21])
+    world.run(same)
+    world.run(renamed)  # is the same pipeline by now
+    assert world.ids("a.u") == list(range(22))
+    assert [key for key in world.load("a.u").iceberg.properties if key.startswith("helios.ledger")] == [
+        "helios.ledger.local.a.u"
+    ]
+
+
+def test_a_named_pipeline_goes_on_when_its_table_is_renamed(world: Any) -> None:
+    """Deletes and orders that the checkpoint remembers by the name of the table go along."""
+    columns = {"n": "CAST(1 AS int)", "gone": "id = 2"}
+
+    def into(table: str) -> Pipeline:
+        sink = world.sink(table).upsert("id", order_by="n", delete_when="gone", store_order=False)
+        pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> sink
+        return pipeline.named("kept")
+
+    world.fill("a.s", [1, 2, 3], **columns)
+    world.run(into("a.t"))
+    rename(world, "a.t", "a.u")
+    world.fill("a.s", [2, 3], n="CAST(0 AS int)", gone="false")  # older than the delete, and than the row
+    world.fill("a.s", [4], n="CAST(0 AS int)", gone="false")
+    for _ in range(2):
+        world.run(into("a.u"))
+    assert world.ids("a.u") == [1, 3, 4]
+    with pytest.raises(CheckpointError, match=r"writes local\.a\.u, not local\.a\.other"):
+        world.run(into("a.other"))
+
+
+def test_was_of_another_table_moves_nothing(world: Any, copy: Pipeline) -> None:
+    before = world.checkpoint(copy)
+    other = (world.source("a.s").incremental(poll=1) >> world.sink("a.other")).named("new", was="local.a.t")
+    with pytest.raises(CheckpointError, match=r"writes local\.a\.t, not local\.a\.other"):
+        world.run(other)
+    assert before.exists()
+    assert not world.checkpoint(other).exists() or not list(world.checkpoint(other).rglob("identity.json"))
+    world.fill("a.s", [20])
+    world.run(copy)
+    assert world.ids("a.t") == list(range(21))
+
+
+@pytest.mark.short
+def test_a_second_pipeline_of_the_same_source_is_told_and_may_stand_beside(world: Any, copy: Pipeline) -> None:
+    second = copy.named("second")
+    with pytest.raises(CheckpointError, match=r"would write them once more") as refused:
+        world.run(second)
+    assert "run once with `--beside local.a.t`" in str(refused.value.fix)
+    with pytest.raises(CheckpointError, match=r"would write them once more"):
+        world.run(second, new_checkpoint=True)
+    world.run(second, beside=["local.a.t"])
+    world.fill("a.s", [20])
+    world.run(second)  # asks nothing any more
+    world.run(copy)
+    assert Counter(world.ids("a.t")) == Counter([*range(21), *range(21)])
+
+
+@pytest.mark.parametrize("kind", ["other source", "memory", "whole", "nothing landed"])
+def test_pipelines_that_share_no_rows_begin(world: Any, kind: str) -> None:
+    world.fill("a.s", [1])
+    world.fill("a.other", [2])
+    first = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    if kind == "nothing landed":
+        first = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    world.run(first)
+    second = {
+        "other source": world.source("a.other").incremental(poll=1) >> world.sink("a.t"),
+        "memory": Memory.source([{"id": 2}]) >> world.sink("a.t"),
+        "whole": world.source("a.s") >> world.sink("a.t").overwrite(),
+        "nothing landed": world.source("a.s").incremental(poll=1) >> world.sink("a.t"),
+    }[kind]
+    world.run(second.named("second"))
+    assert world.ids("a.t") == ([1] if kind in ("whole", "nothing landed") else [1, 2])
+
+
+def test_a_source_in_a_union_and_one_that_was_renamed_are_the_same(world: Any, copy: Pipeline) -> None:
+    rename(world, "a.s", "a.renamed")
+    world.fill("a.more", [100])
+    both = world.source("a.more").incremental(poll=1) >> union(world.source("a.renamed").incremental(poll=1))
+    with pytest.raises(CheckpointError, match=r"holds rows of local\.a\.s that pipeline local\.a\.t has written"):
+        world.run((both >> world.sink("a.t")).named("second"))
+    assert world.ids("a.t") == list(range(20))
+
+
+@pytest.mark.short
+def test_a_branch_of_a_main_that_the_pipeline_has_filled(world: Any, copy: Pipeline) -> None:
+    """On a branch that is made from main the rows of main would be there twice."""
+    staged = world.source("a.s").incremental(poll=1) >> world.sink("a.t").branch("staged")
+    with pytest.raises(CheckpointError, match=r"that pipeline local\.a\.t has written"):
+        world.run(staged)
+    world.sql("ALTER TABLE local.a.t CREATE BRANCH staged")
+    with pytest.raises(CheckpointError, match=r"that pipeline local\.a\.t has written"):
+        world.run(staged)
+    world.run(staged, beside=["local.a.t"])
+    assert world.ids("a.t") == list(range(20))
+
+
+def test_routed_tables_of_another_pipeline(world: Any) -> None:
+    world.fill("a.s", range(4), part="CAST(id % 2 AS string)")
+    routed = world.source("a.s").incremental(poll=1) >> world.sink("a.r").route(by="part")
+    world.run(routed)
+    with pytest.raises(
+        CheckpointError, match=r"local\.a\.r_\d holds rows of local\.a\.s that pipeline local\.a\.r has"
+    ):
+        world.run(routed.named("second"))
