@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
@@ -88,7 +87,7 @@ def _others(table: JavaTable, plan: Plan) -> Iterator[tuple[str, Record]]:
             yield other, parse(text, key, table.name())
 
 
-def _entries(record: Record) -> Iterator[Mapping[str, Any]]:
+def _entries(record: Record) -> Iterator[Mapping[str, object]]:
     for entry in (record.position or {}).get("sources") or ():
         if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
             yield entry
@@ -104,7 +103,7 @@ def _visible(table: JavaTable, branch: str | None, head: JavaSnapshot | None, re
     return bool(ancestry.isAncestorOf(table, head.snapshotId(), record.snapshot))
 
 
-def _reads(plan: Plan, entry: Mapping[str, Any]) -> bool:
+def _reads(plan: Plan, entry: Mapping[str, object]) -> bool:
     """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID.
 
     Those are the sources that it follows, or the first one of a batch pipeline; others are joined.
