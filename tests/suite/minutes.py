@@ -33,6 +33,7 @@ class Minutes:
         self.began = time.monotonic()
         self.spent: Counter[str] = Counter()
         self.times: Counter[str] = Counter()
+        self.workers: list[tuple[dict[str, float], dict[str, int]]] = []
         self._inside = 0
         self._timed(subprocess.Popen, "wait", "processes")
         self._timed(subprocess.Popen, "communicate", "processes")
@@ -88,15 +89,16 @@ class Minutes:
         if hasattr(self.config, "workerinput"):
             self.config.workeroutput["minutes"] = dict(self.spent), dict(self.times)  # type: ignore[attr-defined]
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        spent, times = node.workeroutput.get("minutes", ({}, {}))
-        workers = self.__dict__.setdefault("workers", [])
-        workers.append((spent, times))
+        # A worker that crashed has no output.
+        self.workers.append(getattr(node, "workeroutput", {}).get("minutes", ({}, {})))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        workers = self.__dict__.get("workers") or [(self.spent, self.times)]
-        spent: Counter[str] = sum((Counter(one) for one, _ in workers), Counter())
-        times: Counter[str] = sum((Counter(one) for _, one in workers), Counter())
+        spent, times = Counter[str](), Counter[str]()
+        for waited, counted in self.workers or [(self.spent, self.times)]:
+            spent.update(waited)
+            times.update(counted)
         terminalreporter.section("minutes")
         terminalreporter.write_line("| waiting for | times | seconds of workers | share |\n|---|---|---|---|")
         for row, says in ROWS.items():

@@ -178,3 +178,23 @@ def test_a_skip_that_is_not_named_is_a_failure(
     assert process.returncode == status, said
     assert outcome in said.splitlines()[-1]
     assert not options or "not named in tests/suite/skips.py" in said
+
+
+WAITS = """
+import subprocess, time
+
+def test_a():
+    time.sleep(0.6)
+    subprocess.run(["sleep", "0.3"])
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_minutes_tell_what_a_run_waited_for(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    (tmp_path / "test_waits.py").write_text(WAITS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    unit\n    short\n    process\n")
+    process = pytest_at(tmp_path, "-p", "tests.conftest", "--minutes", *workers)
+    said = process.communicate()[0]
+    assert process.returncode == 0, said
+    assert re.search(r"\| fixed waits, .* \| 1 \| 1 \|", said), said
+    assert re.search(r"\| waiting for processes .* \| [1-9] \| \d \|", said), said
