@@ -350,4 +350,4 @@ def _end_starting_jvm() -> None:
         with suppress(OSError):
             for child in listed.read_text().split():
                 if b"spark" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    os.kill(int(child), signal.SIGTERM)
+                    os.kill(int(child), signal.SIGKILL)  # it ignores the others

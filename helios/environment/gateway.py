@@ -121,5 +121,9 @@ class Starting:
 
 
 def _without_interrupts() -> None:
-    """Ctrl-C is for this process, which stops its run in order."""
+    """Ctrl-C and SIGTERM, which a terminal, `timeout` or Airflow send to the whole group, are for this process.
+
+    It stops its run in order, and the JVM ends with it; whoever ends the JVM alone uses SIGKILL.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -125,8 +125,9 @@ loud_orders = (
 
 
 @pytest.mark.promise("signals")
-@pytest.mark.landing
-def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
+@pytest.mark.cases(landing="15")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_stops_a_followed_run_after_its_batch(folder: Path, number: signal.Signals) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
     with following(folder, "follow.py", "--log-format", "json") as process:
@@ -135,7 +136,8 @@ def test_control_c_stops_a_followed_run_after_its_batch(folder: Path) -> None:
         for line in process.stdout:
             events.append(json.loads(line))
             if events[-1]["kind"] == "batch":
-                os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group, Spark's JVM too
+                # A terminal, `timeout` and Airflow tell the whole group, Spark's JVM too.
+                os.killpg(process.pid, number)
         assert process.wait(60) == 0
     kinds = [event["kind"] for event in events if event["kind"] != "idle"]
     assert kinds == ["note", "started", "batch", "note", "stopped", "summary"]
