@@ -102,10 +102,10 @@ class DefaultEngine:
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))
 
-    def frame(self, frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]:
+    def frame(self, frame: Any, declared: str | None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
         from helios.plan.frames import rows_of
 
-        return rows_of(frame)
+        return rows_of(frame, declared)
 
     def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table:
         from helios.model.iceberg import Iceberg

@@ -17,7 +17,7 @@ from typing import Any
 from helios.catalog.spec import Catalog
 from helios.errors import HeliosError, Origin, ScriptError, near_miss
 from helios.model import values as parameters
-from helios.model.flow import Flow, Pipeline, Transform
+from helios.model.flow import Flow, Pipeline, Sink, Transform
 
 MODULE = "__helios_script__"
 """The name under which a script is imported, so that its `if __name__ == "__main__"` does not run."""
@@ -89,7 +89,7 @@ def load_script(path: str | Path, parameters_given: Mapping[str, str] | None = N
     parameters.PARAMETERS.update(parameters_given or {})
     parameters.USED_PARAMETERS.clear()
     module = _execute(file)
-    _refuse_unkept(file)
+    _refuse_unkept(file, vars(module))
     unknown = sorted(set(parameters.PARAMETERS) - parameters.USED_PARAMETERS)
     if unknown:
         raise ScriptError(
@@ -206,14 +206,14 @@ def _pipelines(name: str, value: Any) -> list[tuple[str, Pipeline]]:
     return []
 
 
-def _refuse_unkept(file: Path) -> None:
+def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
     """A pipeline that is written down and given to no variable would be run by nobody.
 
     Raises:
         ScriptError: There is one.
     """
     for node in ast.parse(file.read_bytes()).body:
-        if isinstance(node, ast.Expr) and _composes(node.value):
+        if isinstance(node, ast.Expr) and _is_pipeline(node.value, values):
             raise ScriptError(
                 "this pipeline is given to no variable, so that nothing would run it.",
                 where=Origin(str(file), node.lineno),
@@ -221,17 +221,37 @@ def _refuse_unkept(file: Path) -> None:
             )
 
 
-def _composes(value: ast.expr) -> bool:
-    """Whether an expression is a chain of `>>`, or names one."""
+def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
+    """Whether an expression is a chain of `>>` from a source to a sink, or names one, as far as its text tells."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "named":
         value = value.func.value
-    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.RShift)
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.RShift):
+        return False
+    last = value.right
+    sink = isinstance(_root(last, values), Sink) or any(call in ast.unparse(last) for call in (".sink(", ".mirror("))
+    first = _root(value, values)
+    return sink and (isinstance(first, Flow) or getattr(first, "__module__", "").startswith("helios."))
+
+
+def _root(value: ast.expr, values: Mapping[str, Any]) -> Any:
+    """The value of the name that an expression begins with."""
+    while not isinstance(value, ast.Name):
+        if isinstance(value, ast.BinOp):
+            value = value.left
+        elif isinstance(value, ast.Call):
+            value = value.func
+        elif isinstance(value, ast.Attribute):
+            value = value.value
+        else:
+            return None
+    return values.get(value.id)
 
 
 def tell_of_unrun() -> None:
     """At the end of `python script.py`: says so where it has declared pipelines and has run none."""
     main, file = sys.modules.get("__main__"), sys.argv[0]  # Python has taken `__file__` away by now
-    if main is None or not file.endswith(".py") or hasattr(sys, "ps1") or "IPython" in sys.modules:
+    interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
+    if main is None or not file.endswith(".py") or interactive or hasattr(sys, "last_type"):  # it has died
         return
     found = [name for key, value in vars(main).items() if not key.startswith("_") for name, _ in _pipelines(key, value)]
     if found:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, ove
 from helios.errors import DeclarationError, Origin
 from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
-from helios.model.values import Identifier, caller
+from helios.model.values import Identifier, caller, written_as_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -313,8 +313,8 @@ class Pipeline(Node):
         Raises:
             DeclarationError: The name is empty or not made of letters, digits, `_`, `-` and `.`.
         """
-        for given, more in ((name, ""), (was, "@")):  # a pipeline without a name has its table's and branch's
-            if given is not None and not (given and all(c.isalnum() or c in f"_-.{more}" for c in given)):
+        for given, former in ((name, False), (was, True)):
+            if given is not None and not written_as_name(given, former=former):
                 raise DeclarationError(
                     f"{given!r} is not a pipeline name.", where=caller(), fix="use letters, digits, '_', '-' and '.'."
                 )

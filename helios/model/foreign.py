@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -91,9 +92,15 @@ def _refuse(value: Any, name: str, known: Mapping[str, str]) -> NoReturn:
     """
     if name.startswith("_"):
         raise AttributeError(f"{type(value).__name__!r} object has no attribute {name!r}", name=name, obj=value)
-    what = value.label() if hasattr(type(value), "label") else value.text()
+    if hasattr(type(value), name):  # a property has raised
+        raise AttributeError(f"{type(value).__name__}.{name} is not known yet", name=name, obj=value)
+    try:
+        what = value.label() if hasattr(type(value), "label") else value.text()
+    except AttributeError:
+        what = type(value).__name__
     fix = known.get(name)
-    if fix is not None:
+    called = re.match(r"(?:it as an argument: )?\.(\w+)\(", fix or "")
+    if fix is not None and (called is None or hasattr(type(value), called[1])):
         raise UnknownCall(f"{what} has no .{name}().", where=caller(), fix=f"write {fix}.")
     methods = [m for m in dir(type(value)) if not m.startswith("_") and callable(getattr(type(value), m, None))]
     raise UnknownCall(f"{what} has no .{name}(). {near_miss(name, methods)}", where=caller())

@@ -75,8 +75,8 @@ class Memory:
         """
         ddl = columns_ddl(schema)
         if _is_frame(rows):
-            own, held = engine().frame(rows)
-            return MemorySource(columns=(), rows=held, declared_schema=ddl or own)
+            own, held = engine().frame(rows, ddl)
+            return MemorySource(columns=(), rows=held, declared_schema=own)
         mappings = [row for row in rows if isinstance(row, Mapping)]
         if len(mappings) == len(rows) and mappings:
             columns = tuple(dict.fromkeys(name for row in mappings for name in row))

@@ -34,6 +34,11 @@ def caller() -> Origin:
     return Origin(file, frame.f_lineno)
 
 
+def written_as_name(name: str, *, former: bool = False) -> bool:
+    """Whether a text names a pipeline; a former name may be that of a table and its branch."""
+    return bool(name) and all(c.isalnum() or c in ("_-.@" if former else "_-.") for c in name)
+
+
 def duration(value: float | str | timedelta, what: str) -> float:
     """Seconds, from a number of seconds, a text such as "30s", or a timedelta.
 

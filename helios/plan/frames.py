@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from helios.errors import DeclarationError
+from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
-from helios.plan.typing.schema import from_arrow
+from helios.plan.typing.schema import from_arrow, from_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def rows_of(frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]:
+def rows_of(frame: Any, declared: str | None = None) -> tuple[str, tuple[tuple[Any, ...], ...]]:
     """The columns of a frame as Spark SQL DDL, and its rows; the index of pandas is left out.
 
     Args:
         frame: A pandas or Polars DataFrame, a `pyarrow.Table`, or whatever else gives Arrow's stream.
+        declared: Columns of it and their types, as Spark SQL DDL; None for all, with their own.
 
     Raises:
         DeclarationError: A column has a type, or values, that Spark has no rows for.
@@ -27,6 +29,8 @@ def rows_of(frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]:
         ('`id` bigint, `name` string', ((1, 'a'), (None, 'b')))
     """
     table = _microseconds(_arrow(frame))
+    if declared is not None:
+        table = _selected(table, from_ddl(declared, caller()).names)
     schema = from_arrow(table.schema)
     for column, field in zip(schema.columns, table.schema, strict=True):
         if column.type == "unknown":
@@ -37,7 +41,19 @@ def rows_of(frame: Any) -> tuple[str, tuple[tuple[Any, ...], ...]]:
             )
     ddl = ", ".join(f"`{column.name.replace('`', '``')}` {column.type}" for column in schema.columns)
     columns = [table.column(i).to_pylist(maps_as_pydicts="strict") for i in range(table.num_columns)]
-    return ddl, tuple(zip(*columns, strict=True))
+    return declared or ddl, tuple(zip(*columns, strict=True))
+
+
+def _selected(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The columns of some names, in their order."""
+    for name in names:
+        if table.column_names.count(name) != 1:
+            raise DeclarationError(
+                f"Memory.source: the frame has no column {name!r}. {near_miss(name, table.column_names)}",
+                where=caller(),
+                fix="write the schema with the names of the frame's columns.",
+            )
+    return table.select(list(names))
 
 
 def _arrow(frame: Any) -> pa.Table:

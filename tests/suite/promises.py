@@ -148,7 +148,7 @@ LATER = (
     "expressions as values (`col`, `lit`, `fn`), `sample`, `explode`",
     "files that other writers registered in a table are not believed",
     "`rename`, `rehearse`, `backfill`, `diff`, `why`, `history`, `ui`, `explain`, declarations in YAML",
-    "`--fail-on-rejects`, `--beside`, one memory of deletes for all pipelines of a table",
+    "`--fail-on-rejects`, one memory of deletes for all pipelines of a table",
     "OpenLineage and OpenTelemetry; `helios.testing`",
 )
 """What is planned and not built: no test shows it."""

@@ -57,7 +57,7 @@ def _bare_dates(node: Node, named: str, where: Origin | None) -> list[HeliosErro
 
     problems: dict[str, HeliosError] = {}
     for found in node.find_all(exp.Sub):
-        match = re.fullmatch(r"(\d{4}) - (\d{1,2}) - (\d{1,2})", found.sql("spark"))
+        match = re.fullmatch(r"((?:19|20)\d\d) - (0?[1-9]|1[0-2]) - (0?[1-9]|[12]\d|3[01])", found.sql("spark"))
         if match is None:
             continue
         year, month, day = match.groups()

@@ -159,8 +159,14 @@ class Checkpoint:
     def rename_target(self, old: str, new: str) -> None:
         """Moves what is kept under the name of a target to another name; what is moved already stays."""
         for folder, end in ((KEYS, ""), (LANDED, ".json")):
-            if f"{file_name(old)}{end}" in self.files.names(folder):
-                self.files.rename(f"{folder}/{file_name(old)}{end}", f"{folder}/{file_name(new)}{end}")
+            before, now, there = f"{file_name(old)}{end}", f"{file_name(new)}{end}", self.files.names(folder)
+            if before in there and now in there:
+                raise CheckpointError(
+                    f"the checkpoint {self.location} has {folder} of {new} beside those of its former name, {old}.",
+                    fix=f"delete {folder}/{now} in it if a move was broken off, so that it is done again.",
+                )
+            if before in there:
+                self.files.rename(f"{folder}/{before}", f"{folder}/{now}")
 
     def clear(self) -> None:
         """Forgets all progress; the identity and the lease stay."""

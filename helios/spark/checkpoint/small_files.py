@@ -249,7 +249,8 @@ class HadoopFiles(SmallFiles):
 
     @override
     def rename(self, name: str, to: str) -> None:
-        self._fs.rename(self._at(name), self._at(to))
+        if not self._fs.rename(self._at(name), self._at(to)):
+            raise CheckpointError(f"{self._at(name)} could not be renamed to {self._at(to)}.")
 
     @override
     def move(self, to: SmallFiles) -> None:

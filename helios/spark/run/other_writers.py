@@ -6,13 +6,17 @@ from collections.abc import Collection, Iterator, Mapping
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
+from helios.model.flow import Flow, Source
+from helios.model.joins import Union
+from helios.model.values import written_as_name
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.validators import COMPACTION
-from helios.spark.jvm.classes import classes, listed
-from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.classes import listed
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import REPLAY, Record, parse
 from helios.table.refs import LEDGER
 
@@ -34,21 +38,34 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     plan = context.plan
     if plan.write.mode.whole:
         return  # what is there is replaced
-    head = context.ledger(table, plan.write.sink.branch_name).head()
+    branch = plan.write.sink.branch_name
+    written = None
     for other, record in _others(table, plan):
-        if other in beside or not _visible(table, plan.write.sink.branch_name, head, record):
-            continue
         shared = next((entry for entry in _entries(record) if _reads(plan, entry)), None)
-        if shared is None:
+        if shared is None or other in beside:
             continue
-        new = plan.pipeline if all(c.isalnum() or c in "_-." for c in plan.pipeline) else name.table
+        if record.branch != branch:
+            written = written if written is not None else _writers(table, branch)
+            if other not in written and ANYBODY not in written:
+                continue
+        renaming = renaming_call(plan, other)
+        choices = [f"where both are to write into the table, run once with `helios run --beside {other}`"]
+        if renaming is not None and not plan.write.sink.many_tables:
+            choices.insert(0, f"where it is the same pipeline, renamed, write {renaming}")
         raise CheckpointError(
             f"{name.text} holds rows of {shared['source']} that pipeline {other} has written, and {plan.pipeline} "
             "would write them once more; nothing was written.",
             where=plan.declared.sink.origin,
-            fix=f'where it is the same pipeline, renamed, write .named("{new}", was="{other}"); where both are to '
-            f"write into the table, run once with `--beside {other}`.",
+            fix="; ".join(choices) + ".",
         )
+
+
+def renaming_call(plan: Plan, was: str) -> str | None:
+    """The call that says what a pipeline was called; None where its former name cannot be written."""
+    name = plan.pipeline if written_as_name(plan.pipeline) else plan.write.table.table
+    if not (written_as_name(name) and written_as_name(was, former=True)):
+        return None
+    return f'.named("{name}", was="{was}")'
 
 
 def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
@@ -93,24 +110,33 @@ def _entries(record: Record) -> Iterator[Mapping[str, object]]:
             yield entry
 
 
-def _visible(table: JavaTable, branch: str | None, head: JavaSnapshot | None, record: Record) -> bool:
-    """Whether what the record tells of is in the branch that is written, or in main, from which it would be made."""
-    if branch == record.branch or (branch is not None and head is None and record.branch is None):
-        return True
-    if head is None or record.snapshot is None or table.snapshot(record.snapshot) is None:
-        return False
-    ancestry = classes().org.apache.iceberg.util.SnapshotUtil
-    return bool(ancestry.isAncestorOf(table, head.snapshotId(), record.snapshot))
+ANYBODY = ""
+"""The writer of snapshots that have expired."""
+
+
+def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
+    """The pipelines whose commits a branch holds; a branch that is missing is made from main."""
+    missing = branch is not None and not table.refs().containsKey(branch)
+    head = table.currentSnapshot() if branch is None or missing else Ledger(table, "", "", "", branch).head()
+    history = History(table, head)
+    found = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
+    return frozenset(found | ({ANYBODY} if history.expired is not None else set()))
 
 
 def _reads(plan: Plan, entry: Mapping[str, object]) -> bool:
-    """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID.
-
-    Those are the sources that it follows, or the first one of a batch pipeline; others are joined.
-    """
-    reads = [read for read in plan.reads if read.source.streaming] if plan.streaming else plan.reads[:1]
+    """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
+    sources = list(_sources(plan.stream))
+    reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
     return any(
         read.source.comparable
         and (entry["source"] in (read.name, read.ledger_name) or (read.uuid and read.uuid == entry.get("uuid")))
         for read in reads
     )
+
+
+def _sources(flow: Flow) -> Iterator[Source]:
+    """The source of a flow, and those of flows that are united with it; others are joined."""
+    yield flow.source
+    for step in flow.steps:
+        if isinstance(step, Union):
+            yield from _sources(step.other)

@@ -36,6 +36,7 @@ class Runner:
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
+        beside = {*beside, *(plan.pipeline for plan in plans)}  # what is declared beside another was not renamed
         self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False

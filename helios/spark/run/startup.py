@@ -18,7 +18,8 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
-from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources
+from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, renaming_call
+from helios.spark.run.renamed import move_checkpoint, retarget
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
@@ -97,7 +98,7 @@ class StartupValidator:
         table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable()
-        elif plan.former_checkpoint is not None:
+        if plan.former_checkpoint is not None and not self.full_refresh:
             self._adopt_former(plan.former_checkpoint, table)
         existing = self._existing(table)
         if not (self.new_checkpoint or self.full_refresh):
@@ -122,14 +123,17 @@ class StartupValidator:
         existing = self._identity(lenient=replaced)
         if existing is not None:
             self._refuse_foreign(existing, table)
+            if not replaced:
+                self._compare(existing, table)
+            if existing.target != self.plan.write.table.text and not self.full_refresh:
+                existing = retarget(self.context, existing)
         if existing is not None and not replaced:
-            self._compare(existing, table)
-            return existing if existing.target == self.plan.write.table.text else self._renamed(existing)
+            return existing
         for name, found in self._targets(table) if not self.full_refresh else ():
             record = self._last_record(found)
             if record is None:
                 refuse_same_sources(self.context, name, found, self.beside)
-            elif not replaced:
+            elif not replaced and self.plan.streaming:
                 refuse_lost(self.plan, name, record, self.checkpoint.location)
         return None
 
@@ -175,12 +179,13 @@ class StartupValidator:
 
     def _refuse_foreign(self, existing: Identity, table: JavaTable | None) -> None:
         plan, location = self.plan, self.checkpoint.location
+        renaming = renaming_call(plan, existing.pipeline)
         if existing.pipeline not in (plan.pipeline, plan.was):
             raise CheckpointError(
                 f"the checkpoint {location} belongs to pipeline {existing.pipeline!r}, not to {plan.pipeline!r}.",
                 where=plan.declared.sink.origin,
-                fix=f'give each pipeline its own .checkpoint(...); for a renamed one write .named("{plan.pipeline}", '
-                f'was="{existing.pipeline}").',
+                fix="give each pipeline its own .checkpoint(...)"
+                + (f"; for a renamed one write {renaming}." if renaming else "."),
             )
         renamed = table is not None and str(table.uuid()) == existing.target_uuid
         if existing.target != plan.write.table.text and not renamed:
@@ -232,23 +237,20 @@ class StartupValidator:
         name = self.plan.write.table
         if table is not None:
             yield name, table
-        routed = self.routed and self.plan.streaming and bool(self.plan.checkpoint)
-        for one in tables.named_after(self.spark, name) if routed else []:
+        for one in tables.named_after(self.spark, name) if self.routed and self.plan.checkpoint else []:
             if (found := tables.load_table(self.spark, one)) is not None:
                 yield one, found
 
     def _adopt_former(self, former: str, table: JavaTable | None) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
         old = Checkpoint(self.spark, former)
-        if self.checkpoint.identity() is not None or (found := old.identity()) is None:
+        if self._identity(lenient=self.new_checkpoint) is not None or (found := old.identity()) is None:
             return
         if found.pipeline == self.plan.was:
             self._refuse_foreign(found, table)
-            self._compare(found, table)
-            lease = Lease(old)
-            lease.acquire()  # fails if another driver is alive on it
-            lease.release()
-            old.move(self.checkpoint)
+            if not self.new_checkpoint:
+                self._compare(found, table)
+            move_checkpoint(old, self.checkpoint)
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
@@ -288,16 +290,6 @@ class StartupValidator:
         self._refuse_behind(ledger, last)
         sink = AuditedSink if plan.write.sink.audits else TableSink
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
-
-    def _renamed(self, identity: Identity) -> Identity:
-        """The identity after the target was renamed: what the checkpoint keeps by its name goes along."""
-        lease, at = Lease(self.checkpoint), f"@{self.branch}" if self.branch else ""
-        lease.acquire()  # fails if another driver is alive on it
-        lease.release()
-        self.checkpoint.rename_target(identity.target + at, self.plan.write.table.text + at)
-        identity = replace(identity, target=self.plan.write.table.text)
-        self.checkpoint.create(identity)
-        return identity
 
     def _placed(self, context: SinkContext, planned: int) -> Sink:
         """The sink of batches that go to no one table."""

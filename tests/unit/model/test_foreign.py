@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from helios import Iceberg, Memory, day, dedupe, drop, select, where, window
+from helios import Iceberg, Kafka, Memory, day, dedupe, drop, select, where, window
 from helios.errors import CheckFailed, DeclarationError, InputError
 from helios.model.partition import PartitionField
 from helios.script import load_script
@@ -142,7 +142,8 @@ def test_a_date_without_quotes_is_no_date(condition: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["id > 1998 - 1", "d > DATE '1998-01-01'", "name > '1998-01-01'", "id > 5000 - id - 1"]
+    "condition",
+    ["id > 1998 - 1", "d > DATE '1998-01-01'", "name > '1998-01-01'", "id > 5000 - id - 1", "id > 3600 - 30 - 5"],
 )
 def test_what_is_subtracted_stays(condition: str) -> None:
     (Memory.source([(1, None, "a")], "id int, d date, name string") >> where(condition) >> SINK).check()
@@ -184,3 +185,38 @@ def test_a_script_that_python_runs_says_that_it_runs_nothing(tmp_path: Path, las
     file = script(tmp_path, "made = src >> Iceberg.sink('a.t')", last)
     done = subprocess.run([sys.executable, file], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (0, told)
+
+
+@pytest.mark.parametrize(
+    "line", ["src >> where('id > 0')", "1 >> 2", "x = [1 >> 2]", "(src >> Iceberg.sink('a.t')).check"]
+)
+def test_other_expressions_may_stand_alone(tmp_path: Path, line: str) -> None:
+    assert len(load_script(script(tmp_path, "kept = src >> Iceberg.sink('a.u')", line)).pipelines) == 1
+
+
+def test_a_schema_beside_a_frame_names_its_columns() -> None:
+    frame = pa.table({"a": ["x"], "b": ["y"], "c": ["z"]})
+    source = Memory.source(frame, "b string, a string")
+    assert (source.declared_schema, source.rows) == ("b string, a string", (("y", "x"),))
+    with pytest.raises(DeclarationError, match=r"the frame has no column 'd'\. Known: a, b, c"):
+        Memory.source(frame, "d string")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Kafka.sink("t").partitionBy("d"), r"has no \.partitionBy\(\)\. Known|Did you mean"),
+        (lambda: where("x > 0").show(), r"has no \.show\(\)\. "),
+    ],
+)
+def test_a_call_that_the_value_lacks_is_not_advised(call: Any, message: str) -> None:
+    with pytest.raises(DeclarationError, match=message) as told:
+        call()
+    assert told.value.fix is None
+
+
+def test_a_script_that_died_is_not_told_to_run(tmp_path: Path) -> None:
+    file = script(tmp_path, "made = src >> Iceberg.sink('a.t')", "1 / 0")
+    done = subprocess.run([sys.executable, file], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "runs none" not in done.stderr
