@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helios import Memory, Pipeline, union
+from helios import Memory, Pipeline, join, union, where
 from helios.errors import CheckpointError
 
 pytestmark = pytest.mark.promise("identity")
@@ -39,7 +39,8 @@ def test_a_table_that_was_renamed_with_its_sink_is_no_new_table(world: Any, copy
     ]
 
 
-def test_a_named_pipeline_goes_on_when_its_table_is_renamed(world: Any) -> None:
+@pytest.mark.parametrize("new_checkpoint", [False, True])
+def test_a_named_pipeline_goes_on_when_its_table_is_renamed(world: Any, new_checkpoint: bool) -> None:
     """Deletes and orders that the checkpoint remembers by the name of the table go along."""
     columns = {"n": "CAST(1 AS int)", "gone": "id = 2"}
 
@@ -53,8 +54,8 @@ def test_a_named_pipeline_goes_on_when_its_table_is_renamed(world: Any) -> None:
     rename(world, "a.t", "a.u")
     world.fill("a.s", [2, 3], n="CAST(0 AS int)", gone="false")  # older than the delete, and than the row
     world.fill("a.s", [4], n="CAST(0 AS int)", gone="false")
-    for _ in range(2):
-        world.run(into("a.u"))
+    world.run(into("a.u"), new_checkpoint=new_checkpoint)
+    world.run(into("a.u"))
     assert world.ids("a.u") == [1, 3, 4]
     with pytest.raises(CheckpointError, match=r"writes local\.a\.u, not local\.a\.other"):
         world.run(into("a.other"))
@@ -77,7 +78,7 @@ def test_a_second_pipeline_of_the_same_source_is_told_and_may_stand_beside(world
     second = copy.named("second")
     with pytest.raises(CheckpointError, match=r"would write them once more") as refused:
         world.run(second)
-    assert "run once with `--beside local.a.t`" in str(refused.value.fix)
+    assert "run once with `helios run --beside local.a.t`" in str(refused.value.fix)
     with pytest.raises(CheckpointError, match=r"would write them once more"):
         world.run(second, new_checkpoint=True)
     world.run(second, beside=["local.a.t"])
@@ -123,15 +124,61 @@ def test_a_branch_of_a_main_that_the_pipeline_has_filled(world: Any, copy: Pipel
     world.sql("ALTER TABLE local.a.t CREATE BRANCH staged")
     with pytest.raises(CheckpointError, match=r"that pipeline local\.a\.t has written"):
         world.run(staged)
+    world.fill("a.s", [20])
+    world.run(copy)  # main goes on, and its newest commit is not the branch's
+    with pytest.raises(CheckpointError, match=r"that pipeline local\.a\.t has written"):
+        world.run(staged)
     world.run(staged, beside=["local.a.t"])
-    assert world.ids("a.t") == list(range(20))
+    assert world.ids("a.t") == list(range(21))
 
 
-def test_routed_tables_of_another_pipeline(world: Any) -> None:
+@pytest.mark.parametrize("followed", [True, False])
+def test_routed_tables_of_another_pipeline(world: Any, followed: bool) -> None:
     world.fill("a.s", range(4), part="CAST(id % 2 AS string)")
-    routed = world.source("a.s").incremental(poll=1) >> world.sink("a.r").route(by="part")
+    source = world.source("a.s").incremental(poll=1) if followed else world.source("a.s")
+    routed = source >> world.sink("a.r").route(by="part")
     world.run(routed)
-    with pytest.raises(
-        CheckpointError, match=r"local\.a\.r_\d holds rows of local\.a\.s that pipeline local\.a\.r has"
-    ):
+    told = r"local\.a\.r_\d holds rows of local\.a\.s that pipeline local\.a\.r has"
+    with pytest.raises(CheckpointError, match=told) as refused:
         world.run(routed.named("second"))
+    assert "was=" not in str(refused.value.fix)  # routed tables do not take another name
+    world.run(routed.named("second"), beside=["local.a.r"])
+    assert sorted([*world.ids("a.r_0"), *world.ids("a.r_1")]) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_batch_of_united_sources_writes_the_rows_of_both(world: Any, copy: Pipeline) -> None:
+    world.fill("a.more", [100])
+    united = world.source("a.more") >> union(world.source("a.s")) >> world.sink("a.t")
+    with pytest.raises(CheckpointError, match=r"holds rows of local\.a\.s that pipeline local\.a\.t has written"):
+        world.run(united.named("second"))
+    joined = world.source("a.more") >> join(world.source("a.s"), on="id", how="left") >> world.sink("a.t")
+    world.run(joined.named("third"))
+    assert world.ids("a.t") == [*range(20), 100]
+
+
+def test_pipelines_that_one_script_declares_stand_beside_each_other(world: Any) -> None:
+    world.fill("a.s", range(4))
+    halves = [
+        (world.source("a.s").incremental(poll=1) >> where(f"id % 2 = {n}") >> world.sink("a.t")).named(f"half{n}")
+        for n in (0, 1)
+    ]
+    for _ in range(2):
+        assert world.runner(halves, once=True).run()
+    assert world.ids("a.t") == [0, 1, 2, 3]
+
+
+def test_what_is_kept_under_both_names_is_not_chosen_from(world: Any, copy: Pipeline) -> None:
+    named = copy.named("kept", was="local.a.t")
+    world.run(named)
+    rename(world, "a.t", "a.u")
+    moved = (world.source("a.s").incremental(poll=1) >> world.sink("a.u")).named("kept")
+    landed = world.checkpoint(named) / "helios" / "landed"
+    (landed / "local.a.u.json").write_text((landed / "local.a.t.json").read_text())
+    with pytest.raises(
+        CheckpointError, match=r"beside those of its former name, local\.a\.t\. Fix: delete helios/landed"
+    ):
+        world.run(moved)
+    (landed / "local.a.u.json").unlink()  # the fix
+    world.fill("a.s", [20])
+    world.run(moved)
+    assert world.ids("a.u") == list(range(21))
