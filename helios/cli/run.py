@@ -99,7 +99,9 @@ def run(
     endpoint = _endpoint(ctx, observed, metrics_port, metrics_host)
     shown = _progress(log_format, err=as_json)
     how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-    how |= {"fail_fast": fail_fast, "beside": beside}
+    # What the script still declares under its name was not renamed.
+    siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
+    how |= {"fail_fast": fail_fast, "beside": (*beside, *siblings)}
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)

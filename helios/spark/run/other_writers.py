@@ -39,25 +39,31 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     if plan.write.mode.whole:
         return  # what is there is replaced
     branch = plan.write.sink.branch_name
-    written = None
-    for other, record in _others(table, plan):
-        shared = next((entry for entry in _entries(record) if _reads(plan, entry)), None)
-        if shared is None or other in beside:
-            continue
-        if record.branch != branch:
-            written = written if written is not None else _writers(table, branch)
-            if other not in written and ANYBODY not in written:
-                continue
-        renaming = renaming_call(plan, other)
-        choices = [f"where both are to write into the table, run once with `helios run --beside {other}`"]
-        if renaming is not None and not plan.write.sink.many_tables:
-            choices.insert(0, f"where it is the same pipeline, renamed, write {renaming}")
-        raise CheckpointError(
-            f"{name.text} holds rows of {shared['source']} that pipeline {other} has written, and {plan.pipeline} "
-            "would write them once more; nothing was written.",
-            where=plan.declared.sink.origin,
-            fix="; ".join(choices) + ".",
-        )
+    shared = {other: source for other, record in _others(table, plan) if (source := _shared(plan, record)) is not None}
+    there = {other for other, record in _others(table, plan) if record.branch == branch}
+    if shared.keys() - there:
+        written = _writers(table, branch)
+        there |= shared.keys() if ANYBODY in written else shared.keys() & written
+    found = sorted(shared.keys() & there)
+    if not set(found) - set(beside):
+        return
+    other = next(one for one in found if one not in beside)
+    accepted = " ".join(f"--beside {one}" for one in found)
+    choices = [f"where all are to write into the table, run once with `helios run {accepted}`"]
+    renaming = renaming_call(plan, other)
+    if renaming is not None and not plan.write.sink.many_tables:
+        choices.insert(0, f"where it is the same pipeline, renamed, write {renaming}")
+    raise CheckpointError(
+        f"{name.text} holds rows of {shared[other]} that pipeline {other} has written, and {plan.pipeline} would write "
+        "them once more; nothing was written.",
+        where=plan.declared.sink.origin,
+        fix="; ".join(choices) + ".",
+    )
+
+
+def _shared(plan: Plan, record: Record) -> str | None:
+    """The name of a source whose rows a pipeline writes and a record tells of; None if there is none."""
+    return next((str(entry["source"]) for entry in _entries(record) if _reads(plan, entry)), None)
 
 
 def renaming_call(plan: Plan, was: str) -> str | None:
