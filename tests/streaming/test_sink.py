@@ -410,7 +410,7 @@ def test_a_checkpoint_inside_the_tables_folder_is_no_orphan(world: Any) -> None:
     world.run(world.source("a.s").incremental() >> world.sink("a.t"))
     folder = Path(str(world.catalog.load("a.t").iceberg.location()).removeprefix("file://").removeprefix("file:"))
     pipeline = (world.source("a.s").incremental() >> world.sink("a.t").checkpoint(str(folder / "mine"))).named("inside")
-    world.run(pipeline)
+    world.run(pipeline, beside=["local.a.t"])
     name = world.plan(pipeline).write.table
     stray = folder / "data" / "stray.parquet"
     stray.write_text("x")

@@ -36,8 +36,9 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         CheckpointError: Another pipeline has, and is none of these.
     """
     plan = context.plan
-    if plan.write.mode.whole:
-        return  # what is there is replaced
+    traits = plan.write.mode.traits
+    if traits.erases or not traits.stores:
+        return  # what is there is replaced or removed; a MERGE is the user's own
     branch = plan.write.sink.branch_name
     shared = {other: source for other, record in _others(table, plan) if (source := _shared(plan, record)) is not None}
     there = {other for other, record in _others(table, plan) if record.branch == branch}
