@@ -15,10 +15,8 @@ from dataclasses import asdict
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
-from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.files import LANDED, Checkpoint
 from helios.table.ancestry import Landing
-
-FOLDER = "helios/landed"
 
 
 class Landings:
@@ -33,7 +31,7 @@ class Landings:
     def __init__(self, checkpoint: Checkpoint, id: str, target: str) -> None:
         self._checkpoint = checkpoint
         self._id = id
-        self._file = f"{FOLDER}/{file_name(target)}.json"
+        self._file = f"{LANDED}/{file_name(target)}.json"
         self._last: Landing | None = None
         self._read = False
 

@@ -40,12 +40,13 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     if traits.erases or not traits.stores:
         return  # what is there is replaced or removed; a MERGE is the user's own
     branch = plan.write.sink.branch_name
-    shared = {other: source for other, record in _others(table, plan) if (source := _shared(plan, record)) is not None}
-    there = {other for other, record in _others(table, plan) if record.branch == branch}
+    others = dict(_others(table, plan))
+    shared = {other: source for other, record in others.items() if (source := _shared(plan, record)) is not None}
+    there = {other for other in shared if others[other].branch == branch}
     if shared.keys() - there:
         written = _writers(table, branch)
         there |= shared.keys() if ANYBODY in written else shared.keys() & written
-    found = sorted(shared.keys() & there)
+    found = sorted(there)
     if not set(found) - set(beside):
         return
     other = next(one for one in found if one not in beside)
