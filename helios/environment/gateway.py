@@ -1,7 +1,7 @@
-"""A local JVM of Spark, started with a recipe: pyspark is connected to it once it is up.
+"""The JVM of Spark's driver: pyspark is connected to it once it is up.
 
-pyspark's own start runs Spark's scripts, and is used wherever their work is needed: on a cluster, with files of
-configuration, or with settings that the JVM cannot take any more once it runs.
+It is started with a recipe where one fits. Spark's scripts start it wherever their work is needed: on a cluster, with
+files of configuration, or with settings that the JVM cannot take any more once it runs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ LONGEST_ARGUMENT = 120_000
 _POLL_SECONDS = 0.01
 
 
+def left_to_pyspark() -> bool:
+    """Whether pyspark starts the JVM itself, or is told where one is."""
+    return os.name != "posix" or "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def fits(recipe: Recipe, master: str, given: Mapping[str, str], jars: Sequence[Path]) -> bool:
     """Whether a JVM may be started without Spark's scripts.
 
@@ -53,9 +58,9 @@ def fits(recipe: Recipe, master: str, given: Mapping[str, str], jars: Sequence[P
         name for name in os.environ if name.startswith(READ_BY_SCRIPTS) and name not in (*READ_BY_THE_JVM, CONNECTION)
     ]
     return (
-        os.name == "posix"
-        and re.fullmatch(r"local(\[.*\])?", master) is not None
+        re.fullmatch(r"local(\[.*\])?", master) is not None
         and not scripted
+        and not Path(recipe.folder).with_name("conf").exists()
         and not any(key.startswith(SUBMITTED) for key in given)
         and "-Xmx" not in given.get("spark.driver.extraJavaOptions", "")
         and len(_class_path(recipe, jars)) < LONGEST_ARGUMENT
@@ -71,30 +76,21 @@ class Starting:
     """A JVM on its way, which ends with this process.
 
     Args:
-        java: The Java that it runs on.
-        recipe: What it is started with.
-        jars: The jars beside those of the recipe.
-        memory: Its heap, as `spark.driver.memory` has it.
-        options: More options, as `spark.driver.extraJavaOptions` has them.
+        command: What starts it.
+        variables: Its environment, beside that of this process.
         log: Where its error output goes; None for that of this process.
     """
 
-    def __init__(
-        self, java: Java, recipe: Recipe, jars: Sequence[Path], *, memory: str, options: str, log: IO[bytes] | None
-    ) -> None:
+    def __init__(self, command: Sequence[str], variables: Mapping[str, str], log: IO[bytes] | None) -> None:
         self._folder = Path(tempfile.mkdtemp())
         self._connection = self._folder / "connection"
-        own = {CONNECTION: str(self._connection), "PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13"}
-        home = {"SPARK_HOME": str(Path(recipe.folder).parent)}
-        path = _class_path(recipe, jars)
-        command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
         try:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # the JVM ends when this pipe does
                 stderr=log,
-                env={**os.environ, **environment(java), **home, **own},
-                preexec_fn=_without_interrupts,  # noqa: PLW1509 - one call of the system, as in pyspark
+                env={**os.environ, **variables, CONNECTION: str(self._connection)},
+                preexec_fn=_without_interrupts,  # noqa: PLW1509 - two calls of the system, as in pyspark
             )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -118,6 +114,39 @@ class Starting:
             shutil.rmtree(self._folder, ignore_errors=True)
         port, length = struct.unpack(">ii", held[:8])
         return port, held[8 : 8 + length].decode()
+
+
+def by_recipe(
+    java: Java, recipe: Recipe, jars: Sequence[Path], *, memory: str, options: str, log: IO[bytes] | None
+) -> Starting:
+    """A JVM that is started with a recipe.
+
+    Args:
+        java: The Java that it runs on.
+        recipe: What it is started with.
+        jars: The jars beside those of the recipe.
+        memory: Its heap, as `spark.driver.memory` has it.
+        options: More options, as `spark.driver.extraJavaOptions` has them.
+        log: Where its error output goes; None for that of this process.
+    """
+    path = _class_path(recipe, jars)
+    command = [str(java.path), "-cp", path, f"-Xmx{memory}", *shlex.split(options), *recipe.options, MAIN]
+    own = {"PYTHONHASHSEED": "0", "SPARK_SCALA_VERSION": "2.13", "SPARK_HOME": str(Path(recipe.folder).parent)}
+    return Starting(command, {**environment(java), **own}, log)
+
+
+def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) -> Starting:
+    """A JVM that Spark's scripts start, called as pyspark does, which would not keep SIGTERM from it.
+
+    Args:
+        home: The folder of the installed Spark; `SPARK_HOME` goes before it.
+        conf: Spark's conf, without secrets: everybody on the machine can read it.
+        log: Where its error output goes; None for that of this process.
+    """
+    script = Path(os.environ.get("SPARK_HOME") or home, "bin", "spark-submit")
+    given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    told = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    return Starting([str(script), *told, *given], {"SPARK_CONNECT_MODE": "0"}, log)
 
 
 def _without_interrupts() -> None:

@@ -59,12 +59,11 @@ class Recipe:
 
 
 def load(note: Path) -> Recipe | None:
-    """The recipe that a file holds; None without one, or when Spark's folder has changed since."""
+    """The recipe that a file holds; None without one, or when Spark was installed anew or a jar removed since."""
     try:
         held = json.loads(note.read_bytes())
         recipe = Recipe(held["folder"], *(tuple(held[key]) for key in ("files", "options", "class_path")))
-        folder = Path(recipe.folder)
-        if _files(folder) != recipe.files or (folder.parent / "conf").exists():
+        if _files(Path(recipe.folder)) != recipe.files:
             return None
     except (OSError, ValueError, TypeError, KeyError):
         return None

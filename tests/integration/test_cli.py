@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from helios import Catalog
+from tests.suite.waiting import until
 
 pytestmark = pytest.mark.sampled(1)
 
@@ -124,24 +125,63 @@ loud_orders = (
 """
 
 
+SLOWLY = FOLLOW.replace("(name) + SIGN", "(name, 'begun') + SIGN")
+BEGUN = """
+import pathlib, time
+
+def loud(name, begun):
+    pathlib.Path(begun).touch()
+    time.sleep(0.5)
+    return name.upper()
+"""
+
+
+def _of_group(process: subprocess.Popen[str]) -> list[int]:
+    return [-process.pid]
+
+
+def _of_session(process: subprocess.Popen[str]) -> list[int]:
+    """All that a service consists of, which systemd tells: pyspark's workers have a group of their own."""
+    found = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+    return [one for one in found if _session(one) == process.pid]
+
+
+def _session(process: int) -> int | None:
+    try:
+        return os.getsid(process)
+    except ProcessLookupError:
+        return None
+
+
 @pytest.mark.promise("signals")
-@pytest.mark.cases(landing="15")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_group_stops_a_followed_run_after_its_batch(folder: Path, number: signal.Signals) -> None:
-    (folder / "follow.py").write_text(FOLLOW)
-    (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
-    with following(folder, "follow.py", "--log-format", "json") as process:
-        assert process.stdout is not None
-        events = []
-        for line in process.stdout:
-            events.append(json.loads(line))
-            if events[-1]["kind"] == "batch":
-                # A terminal, `timeout` and Airflow tell the whole group, Spark's JVM too.
-                os.killpg(process.pid, number)
-        assert process.wait(60) == 0
+@pytest.mark.cases(landing="service")
+@pytest.mark.parametrize(
+    ("number", "told", "variables"),
+    [
+        pytest.param(signal.SIGINT, _of_group, {}, id="terminal"),
+        pytest.param(signal.SIGTERM, _of_group, {}, id="group"),
+        pytest.param(signal.SIGTERM, _of_session, {}, id="service"),
+        pytest.param(signal.SIGTERM, _of_session, {"PYSPARK_SUBMIT_ARGS": "pyspark-shell"}, id="service-by-scripts"),
+    ],
+)
+def test_a_signal_to_every_process_stops_a_followed_run_after_its_batch(
+    folder: Path,
+    number: signal.Signals,
+    told: Callable[[subprocess.Popen[str]], list[int]],
+    variables: dict[str, str],
+) -> None:
+    (folder / "follow.py").write_text(SLOWLY)
+    (folder / "helper.py").write_text(BEGUN)
+    with following(folder, "follow.py", "--log-format", "json", **variables) as process:
+        until((folder / "begun").exists)
+        for one in told(process):
+            os.kill(one, number)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, output
+    events = [json.loads(line) for line in output.splitlines()]
     kinds = [event["kind"] for event in events if event["kind"] != "idle"]
-    assert kinds == ["note", "started", "batch", "note", "stopped", "summary"]
-    assert "again to stop at once" in events[-3]["message"]
+    assert kinds == ["note", "started", "note", "batch", "stopped", "summary"]
+    assert "again to stop at once" in events[-4]["message"]
     assert sorted(row["customer"] for row in rows(folder, "shop.loud")) == [
         "ADA!",
         "ADA!",

@@ -24,6 +24,7 @@ CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
 """Whether pyspark tells the JVM of each column which line of Python made it, which takes ten calls; no message of ours
 has that line."""
 JARS = "spark.jars"
+APP = "helios"
 LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 
 STATE = {
@@ -49,6 +50,9 @@ DEFAULTS = {
     REDACTION: SECRETS,
     **STATE,
 }
+WORKERS = {"spark.python.daemon.module": "helios.spark.session.workers"}
+"""How the workers of this Python outlive a SIGTERM that all processes get; another one may have no Helios."""
+
 LOCAL_DEFAULTS = {
     # A UI nobody opens costs half a second of every start; [spark.conf] turns it on.
     "spark.ui.enabled": "false",
@@ -70,14 +74,16 @@ class Jvm:
         conf: The conf that the session starts with.
         version: The version of Spark.
         log: What the JVM writes to its error output; None where the user sees it.
-        starting: The JVM that is on its way; None where Spark's own scripts start it.
+        starting: The JVM that is on its way; None where there is one already, or pyspark starts it.
+        slim: Whether a recipe starts it, without the functions of Spark ML.
     """
 
     config: Config
     conf: Mapping[str, str]
     version: str
     log: IO[bytes] | None
-    starting: gateway.Starting | None
+    starting: gateway.Starting | None = None
+    slim: bool = False
 
 
 def launch(
@@ -101,7 +107,7 @@ def launch(
         EnvironmentProblem: Java or a jar is missing.
         OSError: Java does not start.
     """
-    version, _ = jars.installed_spark()
+    version, folder = jars.installed_spark()
     paths = jars.ensure(components, spark_version=version)
     found = java.find_java()
     os.environ.update(java.environment(found))
@@ -110,15 +116,28 @@ def launch(
     given = config.spark_conf.get(JAVA_OPTIONS, "")
     options = f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}" -Dhelios.log={level} {faster} {given}'.strip()
     conf = {CALL_SITES: str(debug).lower(), **start_conf(config, paths, options)}
-    _choose_python(config, conf)
+    if (python := _python(config)) is not None:
+        # pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
+        # packages the user's steps import; a cluster's machines may have no such path.
+        os.environ.setdefault("PYSPARK_PYTHON", python)
     log = None if debug else tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the JVM starts
+    if running or gateway.left_to_pyspark():
+        return Jvm(config, conf, version, log)
     recipe = class_archive.recipe(found, version)
-    if recipe is None or running or not gateway.fits(recipe, config.master, config.spark_conf, paths):
-        return Jvm(config, conf, version, log, None)
+    if recipe is None or not gateway.fits(recipe, config.master, config.spark_conf, paths):
+        starting = gateway.by_scripts(folder.parent, arguments(config, conf), log=log)
+        return Jvm(config, conf, version, log, starting)
     del conf[JARS]  # on the class path: Spark would copy them for its executor, which is the driver
     conf = {**LOCAL_FILES, **conf}
-    starting = gateway.Starting(found, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
-    return Jvm(config, conf, version, log, starting)
+    starting = gateway.by_recipe(found, recipe, paths, memory=conf[DRIVER_MEMORY], options=options, log=log)
+    return Jvm(config, conf, version, log, starting, slim=True)
+
+
+def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
+    """What a JVM is started with, which everybody on the machine can read; the rest goes to it by a socket."""
+    own = config.spark_conf.get(REDACTION)
+    shown = {key: value for key, value in conf.items() if not hidden(key, value, own)}
+    return {"spark.master": config.master, "spark.app.name": APP, **shown}
 
 
 def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict[str, str]:
@@ -129,6 +148,7 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
         **({**LOCAL_DEFAULTS, DRIVER_MEMORY: driver_heap().conf} if _is_local(config) else {}),
         JARS: ",".join(str(path) for path in paths),
         "spark.sql.extensions": EXTENSIONS,
+        **(WORKERS if _is_local(config) and _python(config) == sys.executable else {}),
         **config.spark_conf,
         JAVA_OPTIONS: java_options,
     }
@@ -137,15 +157,10 @@ def start_conf(config: Config, paths: Iterable[Path], java_options: str) -> dict
     return conf
 
 
-def _choose_python(config: Config, conf: Mapping[str, str]) -> None:
-    """Sets the executors' Python.
-
-    pyspark reads the conf for it only under spark-submit. Executors in this process use this interpreter, whose
-    packages the user's steps import; a cluster's machines may have no such path.
-    """
-    python = conf.get("spark.pyspark.python") or (sys.executable if _is_local(config) else None)
-    if python is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", python)
+def _python(config: Config) -> str | None:
+    """The executors' Python; None where a cluster's machines have their own."""
+    given = config.spark_conf.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    return given or (sys.executable if _is_local(config) else None)
 
 
 def _is_local(config: Config) -> bool:

@@ -31,13 +31,14 @@ from helios.spark.jvm.types.hadoop import JavaPath
 from helios.spark.jvm.types.spark import JavaSparkSession
 from helios.spark.jvm.version import spark_version
 from helios.spark.session.launch import (
+    APP,
     DEFAULTS,
     EXTENSIONS,
     OPTIONS_REDACTION,
     REDACTION,
     STATE,
     Jvm,
-    hidden,
+    arguments,
     launch,
 )
 from helios.spark.session.ml import add_when_imported
@@ -87,7 +88,7 @@ def connect(jvm: Jvm) -> SparkSession:
                 f"Spark {jvm.version} did not start on master {jvm.config.master}: {cause(error, _lines(jvm.log))}",
                 fix="run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
-    if jvm.starting is not None:
+    if jvm.slim:
         add_when_imported()
     if jvm.log is not None:
         quiet_death()
@@ -97,11 +98,8 @@ def connect(jvm: Jvm) -> SparkSession:
 def gateway(jvm: Jvm) -> JavaGateway:
     """pyspark's gateway to a JVM."""
     if jvm.starting is None:
-        # The JVM is started with arguments that everybody on the machine can read; the rest goes to it by a socket.
-        own = jvm.config.spark_conf.get(REDACTION)
-        open_ = {key: value for key, value in jvm.conf.items() if not hidden(key, value, own)}
-        arguments = _conf(jvm.config.master, open_)
-        return launch_gateway(arguments, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
+        open_ = SparkConf().setAll(list(arguments(jvm.config, jvm.conf).items()))
+        return launch_gateway(open_, {"stderr": jvm.log} if jvm.log else None)  # type: ignore[no-untyped-call]
     port, secret = jvm.starting.connection()
     # How pyspark learns of a JVM that is there already.
     told = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
@@ -133,7 +131,7 @@ def stop(session: SparkSession) -> None:
 
 
 def _conf(master: str, conf: Mapping[str, str]) -> SparkConf:
-    return SparkConf().setMaster(master).setAppName("helios").setAll(list(conf.items()))
+    return SparkConf().setMaster(master).setAppName(APP).setAll(list(conf.items()))
 
 
 def cause(error: Exception, log: Sequence[str]) -> str:

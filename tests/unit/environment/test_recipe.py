@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from helios.environment import gateway, recipe
+from helios.environment import class_archive, gateway, recipe
 from helios.environment.jars import installed_spark
-from helios.environment.java import find_java
+from helios.environment.java import Java, find_java
 from helios.environment.recipe import ML_PROVIDER, PROVIDERS, Recipe
 
 
@@ -68,7 +69,7 @@ def test_copies_are_without_signature_and_without_sparks_ml_extension(spark: Pat
     assert entries["own.jar"] == ("jars", [PROVIDERS])
 
 
-@pytest.mark.parametrize("change", ["added", "replaced", "removed", "conf", "copy", "torn"])
+@pytest.mark.parametrize("change", ["added", "replaced", "removed", "copy", "torn"])
 def test_a_spark_that_has_changed_has_no_recipe(spark: Path, tmp_path: Path, change: str) -> None:
     made = _made(tmp_path)
     note = tmp_path / "note.json"
@@ -79,8 +80,6 @@ def test_a_spark_that_has_changed_has_no_recipe(spark: Path, tmp_path: Path, cha
             _jar(spark / "own.jar", {"e/F.class": ""})
         case "removed":
             (spark / "own.jar").unlink()
-        case "conf":
-            (spark.parent / "conf").mkdir()
         case "copy":
             os.unlink(next(jar for jar in made.class_path if "copies" in jar))
         case "torn":
@@ -95,7 +94,7 @@ def test_no_recipe_was_made(tmp_path: Path) -> None:
 RECIPE = Recipe(folder="/spark/jars", files=(), options=(), class_path=("/spark/jars/a.jar", "/cache/iceberg.jar"))
 
 
-def test_what_only_sparks_scripts_carry_out_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_sparks_scripts_carry_out_is_left_to_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in [name for name in os.environ if name.startswith(gateway.READ_BY_SCRIPTS)]:
         monkeypatch.delenv(name)
 
@@ -115,6 +114,8 @@ def test_what_only_sparks_scripts_carry_out_is_left_to_them(monkeypatch: pytest.
     assert not fits(jars=tuple(Path("/very/long", "x" * 200, f"{i}.jar") for i in range(600)))
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/fast")
     assert fits()
+    (tmp_path / "conf").mkdir()
+    assert not gateway.fits(replace(RECIPE, folder=str(tmp_path / "jars")), "local", {}, ())
     for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH"):
         with monkeypatch.context() as patched:
             patched.setenv(name, "x")
@@ -123,7 +124,30 @@ def test_what_only_sparks_scripts_carry_out_is_left_to_them(monkeypatch: pytest.
 
 def test_a_jvm_that_ends_at_once_is_told(tmp_path: Path) -> None:
     with (tmp_path / "log").open("w+b") as log:
-        starting = gateway.Starting(find_java(), RECIPE, (), memory="nonsense", options="", log=log)
+        starting = gateway.by_recipe(find_java(), RECIPE, (), memory="nonsense", options="", log=log)
         with pytest.raises(RuntimeError, match="Java ended with the status 1"):
             starting.connection()
     assert "Invalid maximum heap size" in (tmp_path / "log").read_text()
+
+
+def test_spark_that_was_installed_anew_at_its_path_gets_another_archive(
+    spark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The installation of a CI at the path of the last one, with that one's cache."""
+    made = []
+
+    def train(archive: Path, found: Java) -> None:
+        made.append(archive)
+        archive.touch()
+        _made(tmp_path)
+
+    monkeypatch.setattr(class_archive, "_train", train)
+    monkeypatch.setattr(class_archive, "_note", lambda archive: tmp_path / "note.json")
+    monkeypatch.setattr(class_archive, "path", lambda *_: tmp_path / "archive.jsa")
+    for _ in range(2):
+        class_archive.ensure(find_java(), "4.1.3")
+    assert len(made) == 1
+    os.utime(spark / "own.jar", (1, 1))
+    for _ in range(2):
+        class_archive.ensure(find_java(), "4.1.3")
+    assert len(made) == 2
