@@ -38,8 +38,9 @@ def shared_spark(request: pytest.FixtureRequest) -> SparkSession:
     marked = [c for item in request.session.items for mark in item.iter_markers("jars") for c in mark.args]
     components = tuple(dict.fromkeys(("iceberg", "sqlite", *marked)))
     config = replace(load(Path.cwd()), master="local[2]", spark_conf={launch.DRIVER_MEMORY: "2g", **jvm.CONF})
-    started = launch.launch(config, components, java_options=jvm.options(version))
-    if SparkContext._gateway is None:
+    running = SparkContext._gateway is not None  # the tests of another folder have begun
+    started = launch.launch(config, components, java_options=jvm.options(version), running=running)
+    if not running:
         SparkContext._ensure_initialized(gateway=session.gateway(started))  # pytest-spark's session finds it
         add_when_imported()
     if started.log is not None:
