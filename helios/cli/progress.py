@@ -15,7 +15,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from helios.spark.run.run import Event
+    from helios.spark.run.events import Event
 
 ENDS = ("finished", "stopped", "failed")
 
@@ -48,17 +48,24 @@ def counted(number: int, noun: str) -> str:
 
 
 def summary(status: dict[str, Any]) -> str:
-    """One pipeline's end in a few words."""
-    return f"{status['state']}: {counted(status['batches'], 'batch')}, {counted(status['rows'], 'row')}"
+    """One pipeline's end in a few words.
+
+    Examples:
+        >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2})
+        'finished: 1 batch, 20 rows, 2 rejected'
+    """
+    rejected = f", {status['rejected']:,} rejected" if status["rejected"] else ""
+    return f"{status['state']}: {counted(status['batches'], 'batch')}, {counted(status['rows'], 'row')}{rejected}"
 
 
 def _width(names: Sequence[str]) -> int:
     return max(map(len, names), default=0)
 
 
-def late(event: Event) -> str:
-    """The rows of a batch that a watermark dropped, as the end of its line; empty without any."""
-    return f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
+def kept_out(event: Event) -> str:
+    """The rows of a batch that are not in the target, as the end of its line; empty without any."""
+    late = f"; {counted(event.late, 'late row')} dropped by the watermark" if event.late else ""
+    return (f"; {counted(event.rejected, 'row')} rejected" if event.rejected else "") + late
 
 
 WITH_MESSAGE = ("maintained", "noted", "resumed")
@@ -87,7 +94,7 @@ class Lines:
 
     def emit(self, event: Event) -> None:
         text = self._text(event)
-        if event.kind == "idle" and event.pipeline in self._idle and not event.late:
+        if event.kind == "idle" and event.pipeline in self._idle and not kept_out(event):
             return  # a quiet source would fill the log
         (self._idle.add if event.kind == "idle" else self._idle.discard)(event.pipeline)
         if text:
@@ -99,13 +106,13 @@ class Lines:
             if event.snapshot is not None:
                 written += f" in {counted(event.files, 'file')}, snapshot {event.snapshot}"
             told = f"; {event.message}" if event.message else ""
-            told += late(event)
+            told += kept_out(event)
             return f"batch {event.batch}: {written}, {event.seconds:.1f} s{told}"
         if event.kind == "skipped":
             told = f": {event.message}" if event.message else ""
-            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}{late(event)}"
+            return f"batch {event.batch}: in the table already, by snapshot {event.snapshot}{told}{kept_out(event)}"
         if event.kind == "idle":
-            return f"batch {event.batch}: no rows{late(event)}"
+            return f"batch {event.batch}: no rows{kept_out(event)}"
         if event.kind == "waiting":
             return f"waiting: {event.message}"
         if event.kind in WITH_MESSAGE:
@@ -154,6 +161,7 @@ class _Row:
     state: str = "waiting"
     batch: int | None = None
     rows: int = 0
+    rejected: int = 0
     rate: float | None = None
     committed: datetime | None = None
     began: float | None = None
@@ -194,8 +202,8 @@ class Board:
     def emit(self, event: Event) -> None:
         if event.message and event.kind in ("waiting", "skipped", "batch", *WITH_MESSAGE):
             self.note(f"{event.pipeline}: {event.message}")
-        if event.late:
-            self.note(f"{event.pipeline}: batch {event.batch}{late(event)}")
+        if kept_out(event):
+            self.note(f"{event.pipeline}: batch {event.batch}{kept_out(event)}")
         with self._lock:
             row = self._rows[event.pipeline]
             row.began = row.began if row.began is not None else time.monotonic()
@@ -203,6 +211,7 @@ class Board:
                 row.state, row.ended = event.kind, time.monotonic()
             else:
                 row.state = event.kind if event.kind in ("idle", "waiting") else "running"
+            row.rejected += event.rejected
             row.batch = event.batch if event.batch is not None else row.batch
             if event.kind == "batch":
                 row.rows += event.rows
@@ -230,7 +239,7 @@ class Board:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for name in ("pipeline", "state"):
             table.add_column(name)
-        for name in ("batch", "rows", "rows/s", "last commit", "elapsed"):
+        for name in ("batch", "rows", "rejected", "rows/s", "last commit", "elapsed"):
             table.add_column(name, justify="right")
         with self._lock:
             for name, row in self._rows.items():
@@ -240,6 +249,7 @@ class Board:
                     Text(row.state, style=colours.get(row.state, "")),
                     "" if row.batch is None else str(row.batch),
                     f"{row.rows:,}",
+                    f"{row.rejected:,}" if row.rejected else "",
                     "" if row.rate is None else f"{row.rate:,.0f}" if row.rate >= 10 else f"{row.rate:.1f}",
                     "" if row.committed is None else f"{row.committed:%H:%M:%S}",
                     "" if elapsed is None else _clock(elapsed),

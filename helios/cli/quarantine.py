@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from helios.table.snapshots import Table
 
 SHOW = "show"
-SHOWN = 60
-"""How many characters of a payload are shown in a line."""
 
 
 class Quarantine(click.Group):
@@ -115,10 +113,7 @@ def _print_rows(table: Table, count: int, as_json: bool) -> None:
     else:
         output.table(
             ("pipeline", "batch", "reason", "at", "payload"),
-            [
-                (r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), _cut(json.dumps(r["payload"])))
-                for r in found
-            ],
+            [(r["pipeline"], r["batch"], r["reason"], shown_time(r["at"]), json.dumps(r["payload"])) for r in found],
             numbers=("batch",),
         )
 
@@ -282,10 +277,6 @@ def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
 
 def _iso(moment: Any) -> str:
     return str(moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def _ranges(numbers: tuple[int, ...]) -> str:

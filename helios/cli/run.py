@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from helios.spark.run.run import PipelineRun
     from helios.spark.run.scheduler import Runner
 
+REJECTED = 3
+"""The exit status of `--fail-on-rejects`, where all else went well."""
 SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
 
 
@@ -48,6 +50,7 @@ SHOW_CURSOR, CLEAR_LINE = "\x1b[?25h", "\r\x1b[2K"
     metavar="NAME",
     help="Begin on a table in which the pipeline NAME has written rows of the same source; may be repeated.",
 )
+@click.option("--fail-on-rejects", is_flag=True, help="Exit with status 3 when rows were quarantined or dropped.")
 @click.option("--fail-fast", is_flag=True, help="When one pipeline fails, or its check does, stop the others.")
 @click.option(
     "--metrics-port",
@@ -75,6 +78,7 @@ def run(
     full_refresh: bool,
     again: bool,
     beside: tuple[str, ...],
+    fail_on_rejects: bool,
     fail_fast: bool,
     metrics_port: int | None,
     metrics_host: str | None,
@@ -105,7 +109,7 @@ def run(
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)
-    ctx.exit(exit_status)
+    ctx.exit(exit_status or (REJECTED if fail_on_rejects and any(one["rejected"] for one in status) else 0))
 
 
 def _carry_out(
@@ -200,7 +204,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
 def _status(refused: Compiled) -> dict[str, Any]:
     """The status of a pipeline that was not started, as those of runs are."""
     error = "\n".join(map(str, refused.faults))
-    counts = {"batches": 0, "rows": 0, "snapshot": None}
+    counts = {"batches": 0, "rows": 0, "rejected": 0, "snapshot": None}
     return {
         "pipeline": refused.name,
         "target": refused.pipeline.sink.label(),

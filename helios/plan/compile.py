@@ -17,7 +17,7 @@ from helios.catalog.conf import (
     pyiceberg_properties,
     warehouse,
 )
-from helios.catalog.names import TableName, file_name
+from helios.catalog.names import file_name
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
@@ -42,11 +42,12 @@ from helios.plan.checks.pipeline import (
     unusable_storages,
 )
 from helios.plan.checks.sources import rebootstrap_problems, unpaired_problems
-from helios.plan.context import Context, Surroundings
+from helios.plan.context import NOTHING, Context, Surroundings, Writers
 from helios.plan.history import Unsettled
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
+from helios.plan.produced import Produced
 from helios.plan.read_path import path_of, trigger_of
 from helios.plan.sources import SOURCES, row_of
 from helios.plan.spill import spill_of
@@ -109,7 +110,7 @@ def compile_pipelines(
 
 def compile_each(pipelines: Sequence[Pipeline], context: Context) -> list[Compiled]:
     """Compiles pipelines as `compile_pipelines` does, and tells what is wrong with which."""
-    produced = _Produced.by(pipelines, context)
+    produced = Produced(pipelines, context, lambda flow: _Lowering(None, context, produced).schema_of(flow))
     compiled: list[Compiled] = []
     for pipeline in pipelines:
         lowering = _Lowering(pipeline, context, produced)
@@ -148,36 +149,11 @@ def infer_schema(flow: Flow, context: Context) -> Schema | None:
     Raises:
         CheckFailed: With the problems found.
     """
-    lowering = _Lowering(None, context, _Produced())
+    lowering = _Lowering(None, context, NOTHING)
     schema = lowering.schema_of(flow)
     if lowering.problems:
         raise CheckFailed(lowering.problems)
     return schema
-
-
-@dataclass(frozen=True)
-class _Produced:
-    """The tables that the pipelines of a call write; of routed and mirrored ones the beginning of the name is known."""
-
-    tables: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-
-    @classmethod
-    def by(cls, pipelines: Iterable[Pipeline], context: Context) -> _Produced:
-        tables: list[TableName | None] = []
-        prefixes: list[str] = []
-        for sink in (p.sink for p in pipelines if isinstance(p.sink, IcebergSink)):
-            try:
-                target = target_of(sink, context)
-                tables += [target, quarantine_of(sink, context)]
-            except HeliosError:
-                continue  # reported where the pipeline itself is compiled
-            prefixes += [target.text + ("." if sink.mirrors else "_")] if sink.many_tables else []
-        return cls(frozenset(table.text for table in tables if table is not None), tuple(prefixes))
-
-    def __contains__(self, table: object) -> bool:
-        text = table.text if isinstance(table, TableName) else ""
-        return text in self.tables or text.startswith(self.prefixes)
 
 
 def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
@@ -188,7 +164,7 @@ def once(problems: Iterable[HeliosError]) -> list[HeliosError]:
 class _Lowering:
     """Compiles one pipeline, or one flow, and collects its problems and reads."""
 
-    def __init__(self, pipeline: Pipeline | None, context: Context, produced: _Produced) -> None:
+    def __init__(self, pipeline: Pipeline | None, context: Context, produced: Writers) -> None:
         self.pipeline = pipeline
         self.context = context
         self.produced = produced

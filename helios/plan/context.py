@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.config import Config, resolve
 from helios.errors import Origin
 from helios.model.values import Identifier
+from helios.plan.typing.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,28 @@ class Context:
         return resolve(name, catalog, self.catalogs, self.config, where)
 
 
+class Writers(Protocol):
+    """The tables that the pipelines of one call write."""
+
+    def __contains__(self, table: object) -> bool: ...
+
+    def columns(self, table: TableName) -> Schema | None:
+        """The columns that a table which does not exist will have; None where they are known only at run."""
+
+
+class _Nothing:
+    """No table is written."""
+
+    def __contains__(self, table: object) -> bool:
+        return False
+
+    def columns(self, table: TableName) -> Schema | None:
+        return None
+
+
+NOTHING: Writers = _Nothing()
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What describing a source needs beside the source.
@@ -51,5 +75,5 @@ class Surroundings:
     """
 
     context: Context
-    produced: Container[TableName] = frozenset()
+    produced: Writers = NOTHING
     mirrored: bool = False

@@ -10,7 +10,7 @@ from helios.plan.checks.sources import change_problems, column_problems, columns
 from helios.plan.context import Surroundings
 from helios.plan.history import Settled, settle
 from helios.plan.nodes import ReadPlan
-from helios.plan.typing.schema import from_pyiceberg
+from helios.plan.typing.schema import Schema, from_pyiceberg
 
 
 def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
@@ -33,9 +33,17 @@ def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> 
         return ReadPlan(source=source, table=table), []
     if not table.catalog.exists(table.within):
         if table in around.produced:
-            return ReadPlan(source=source, table=table), []
+            return _made(source, table, around.produced.columns(table))
         raise missing_table(table.catalog, table.within, source.origin)
     return _existing(source, table, settles=settles)
+
+
+def _made(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
+    """How a table is read that another pipeline of the script makes."""
+    if columns is None or not columns.exact:
+        return ReadPlan(source=source, table=table), []
+    read = ReadPlan(source=source, table=table, schema=columns_of(source, columns))
+    return read, column_problems(source, table.text, columns)
 
 
 def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:

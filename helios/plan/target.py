@@ -125,6 +125,22 @@ def _unstorable(write: WritePlan, columns: Schema) -> list[HeliosError]:
     return list(found.problems)
 
 
+def columns_of_new(sink: IcebergSink, table: TableName, stream: Schema) -> Schema | None:
+    """The columns of the table that a sink makes for a stream; None where they are known only at run, or it makes none.
+
+    Args:
+        sink: The sink.
+        table: Its table.
+        stream: The columns of the stream.
+    """
+    columns = stored(sink, stream, left_out(sink, stream, None)) if sink.mode.traits.stores else None
+    if columns is None or not columns.exact or not sink.creates:
+        return None
+    empty = Target(name=table.text, fields=(), format_version=sink.new_format)
+    found = evolve(fields.from_schema(columns), empty, Policy(), sink.origin)
+    return _as_schema(found.fields) if not found.problems else None
+
+
 def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[HeliosError]:
     if partitioning or not write.mode.traits.partitioned:
         return []

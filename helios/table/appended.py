@@ -202,6 +202,21 @@ def entry_of(
     return Entry(None if any("place" in one for one in sources) else steps, inputs, by)
 
 
+def earlier_state(position: Mapping[str, Any] | None, batch: Mapping[str, Any]) -> str | None:
+    """The source of a batch whose state a recorded position has read before, as it was then; None where none is.
+
+    Examples:
+        >>> before, now = ({"sources": [{"source": "a.s", "snapshot": snapshot}]} for snapshot in (5, 7))
+        >>> earlier_state(before, now)
+        'a.s'
+    """
+    before = [one for one in (position or {}).get("sources") or () if isinstance(one, Mapping) and "after" not in one]
+    for entry in batch["sources"]:
+        if "after" not in entry and any(one["source"] == entry["source"] and one != entry for one in before):
+            return str(entry["source"])
+    return None
+
+
 def _nothing(snapshot: int) -> Node | None:
     return None
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.errors import LedgerError
 from helios.table.refs import LEDGER, MAIN, ancestors
@@ -23,6 +23,10 @@ VERSION = 1
 """The newest version of records that this code reads."""
 
 
+Starts: TypeAlias = Sequence[Mapping[str, Any]]
+"""Where the followed sources are first read from: the entries of a checkpoint's `helios/start.json`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """The property `helios.ledger.<pipeline>`: the last batch of a pipeline that was committed or discarded.
@@ -38,6 +42,8 @@ class Record:
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
         branch: The branch that it writes; None for main, and in records of earlier versions.
+        start: Where the followed sources were first read from, as the checkpoint keeps it, where that depends on when
+            it was; None elsewhere.
     """
 
     checkpoint: str
@@ -49,12 +55,18 @@ class Record:
     aside: bool = False
     appended: Mapping[str, Any] | None = None
     branch: str | None = None
+    start: Starts | None = None
+
+    @property
+    def only_began(self) -> bool:
+        """Whether no batch of the pipeline is known, and its first start is."""
+        return self.position is None and self.start is not None
 
     def as_json(self) -> str:
         fields = asdict(self)
         if not self.aside:
             del fields["aside"]
-        for name in ("appended", "branch"):
+        for name in ("appended", "branch", "start"):
             if fields[name] is None:
                 del fields[name]
         return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))

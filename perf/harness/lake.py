@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from helios.model.sink import IcebergSink
     from helios.model.source import IcebergSource
     from helios.plan.nodes import Plan
-    from helios.spark.run.run import Event, PipelineRun
+    from helios.spark.run.events import Event
+    from helios.spark.run.run import PipelineRun
 
 NAMESPACE = "perf"
 NATIVE = "native"

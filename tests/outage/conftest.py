@@ -17,7 +17,8 @@ from helios import Catalog, Iceberg, Pipeline
 from helios.config import load
 from helios.engine import runnable
 from helios.plan import Context, Plan, compile_pipelines
-from helios.spark.run.run import Event, PipelineRun
+from helios.spark.run.events import Event
+from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
 from tests.services.fixtures import named_skip
 from tests.services.proxy import FaultProxy

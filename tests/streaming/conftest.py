@@ -23,7 +23,8 @@ from helios.engine import runnable
 from helios.environment import jars
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.native import engine
-from helios.spark.run.run import Event, PipelineRun
+from helios.spark.run.events import Event
+from helios.spark.run.run import PipelineRun
 from helios.spark.run.scheduler import Runner
 from helios.spark.session import launch, session
 from helios.spark.session.ml import add_when_imported

@@ -367,3 +367,20 @@ def test_other_modes_run_again(world: Any) -> None:
     assert world.ids("a.t") == [1]
     assert "skipped" not in world.kinds()
     assert "appended" not in world.load("a.t").iceberg.properties[KEY]
+
+
+def test_a_source_that_has_grown_is_told_before_its_rows_are_appended_once_more(world: Any) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s") >> world.sink("a.t")
+    world.run(pipeline)
+    assert "noted" not in world.kinds()
+    world.run(pipeline)  # the same state
+    assert "noted" not in world.kinds()
+    world.fill("a.s", [2])
+    world.run(pipeline)
+    kinds = world.kinds()[-4:]
+    assert kinds == ["started", "noted", "batch", "finished"]
+    [told] = [event.message for event in world.events if event.kind == "noted"]
+    assert told.startswith("local.a.t holds the rows of local.a.s as it was before: those that are still in it are")
+    assert ".incremental()" in told
+    assert world.ids("a.t") == [1, 1, 2]

@@ -17,6 +17,7 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.run.full_refresh import empty
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.table.ledger import Record
@@ -496,7 +497,7 @@ def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world
 
 @pytest.mark.promise("changed-steps")
 def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: Any, copy: Pipeline) -> None:
-    Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", "").empty()
+    empty(Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", ""), None)
     world.fill("a.s", [20])
     with pytest.raises(LeaseError, match="driven from another checkpoint"):
         world.run(copy)

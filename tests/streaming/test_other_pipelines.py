@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helios import Memory, Pipeline, join, union, where
-from helios.errors import CheckpointError
+from helios.errors import CheckpointError, InputError
 
 pytestmark = pytest.mark.promise("identity")
 
@@ -187,3 +187,26 @@ def test_what_is_kept_under_both_names_is_not_chosen_from(world: Any, copy: Pipe
     world.fill("a.s", [20])
     world.run(moved)
     assert world.ids("a.u") == list(range(21))
+
+
+def test_a_repair_beside_a_follower_reads_what_that_has_read(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", [20, 21])  # that the follower has not read yet
+    repair = (world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")).named("repair")
+    with pytest.raises(InputError, match=r"follows local\.a\.s into local\.a\.t, and has read it up to") as refused:
+        world.run(repair)
+    assert world.ids("a.t") == list(range(20))
+    # The first fix of the error, as it is written.
+    at = world.load("a.s").snapshots()[1].id
+    assert f".at_snapshot({at})" in str(refused.value.fix)
+    pinned = world.source("a.s").at_snapshot(at) >> world.sink("a.t").overwrite("id >= 0")
+    world.run(pinned.named("repair"))
+    world.run(copy)
+    assert world.ids("a.t") == list(range(22))
+    world.run(repair)  # the second one: both have read the same
+    world.fill("a.s", [22])
+    world.run(copy)
+    assert world.ids("a.t") == list(range(23))
+    world.fill("a.s", [23])
+    world.run(repair, beside=["local.a.t"])
+    world.run(copy)
+    assert Counter(world.ids("a.t")) == Counter([*range(24), 23])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from helios import Iceberg, Memory, where, with_columns
+from tests.suite.waiting import until
 
 pytestmark = [pytest.mark.promise("several"), pytest.mark.short]
 
@@ -111,3 +112,22 @@ def test_a_stop_before_the_first_batch_is_no_failure(world: Any) -> None:
     run.stop()
     assert run.await_termination(60)
     assert run.state == "stopped"
+
+
+def test_a_table_of_a_followed_pipeline_is_read_once_beside_it(world: Any) -> None:
+    world.fill("a.s", [1, 2])
+    writer = world.source("a.s").incremental(poll="200ms") >> world.sink("a.one")
+    reader = world.source("a.one") >> world.sink("a.two")
+    runner = world.runner([reader, writer])
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        until(lambda: ("local.a.two", "finished") in {(event.pipeline, event.kind) for event in world.events})
+    finally:
+        runner.stop()
+        thread.join(60)
+    assert world.ids("a.two") == [1, 2]
+    assert {status["pipeline"]: status["state"] for status in runner.status()} == {
+        "local.a.two": "finished",
+        "local.a.one": "stopped",
+    }

@@ -28,6 +28,7 @@ from helios.catalog.names import file_name
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.checkpoint.small_files import small_files
+from helios.table.ledger import Starts
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
@@ -273,8 +274,8 @@ class Checkpoint:
             fix="restore the file from a backup, or resume at the target's position: `helios run --new-checkpoint`.",
         )
 
-    def write_start(self, starts: list[StartEntry]) -> None:
-        self.files.write("helios/start.json", json.dumps(starts))
+    def write_start(self, starts: Sequence[StartEntry] | Starts) -> None:
+        self.files.write("helios/start.json", json.dumps(list(starts)))
 
     # routed tables
 

@@ -4,6 +4,8 @@
   terms.json   the key columns and the order
   delta/N      the keys of batch N: key columns, order, whether deleted, and when
   base/N       all deltas up to N, folded into one row per key, without expired deletes
+  replayed/R   the keys of a replay of quarantined rows; it counts once the target has that replay
+  settled/R    says that it has
 
 Batch N reads the state that the batches before it left, and writes its own delta before its commit: when it is run
 again, it reads the same state and replaces its own delta.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -36,16 +38,20 @@ class UpsertState:
         checkpoint: The pipeline's checkpoint, in which it is kept.
         target: The table's name.
         tombstones: Seconds for which a delete is remembered.
+        has_replay: Whether the target has a replay: by the UUID of its quarantine, and its number there.
 
     Attributes:
         files: The checkpoint's files.
         folder: The folder of this state within the checkpoint.
     """
 
-    def __init__(self, checkpoint: Checkpoint, target: str, tombstones: float) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, target: str, tombstones: float, has_replay: Callable[[str, int], bool]
+    ) -> None:
         self.files = checkpoint.files
         self.folder = f"helios/keys/{file_name(target)}"
         self._tombstones = tombstones
+        self._has_replay = has_replay
 
     def verify_terms(self, terms: Mapping[str, object], target: str, where: Origin | None) -> None:
         """Persists the key columns and the order; rejects a state that was written by others.
@@ -61,7 +67,7 @@ class UpsertState:
         text, known = json.dumps(terms), self.files.read(f"{self.folder}/terms.json")
         if text == known:
             return
-        if known is not None and any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta")):
+        if known is not None and self.remembers:
             raise CheckpointError(
                 f"what the checkpoint remembers of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
@@ -74,7 +80,7 @@ class UpsertState:
     @property
     def remembers(self) -> bool:
         """Whether it holds any key."""
-        return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta"))
+        return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
         """Deletes the delta of a batch that will never be in the target."""
@@ -96,10 +102,11 @@ class UpsertState:
         """
         base = max(self.numbers("base", batch), default=None)
         deltas = [n for n in self.numbers("delta", batch) if base is None or n > base]
+        replayed = self._replayed()
         if len(deltas) > FOLD_AFTER:
-            self.fold(spark, base, deltas, keys)
-            base, deltas = deltas[-1], []
-        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
+            self._fold(spark, base, deltas, replayed, keys)
+            base, deltas, replayed = deltas[-1], [], []
+        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + replayed
         return self._newest(self._read(spark, paths), keys) if paths else None
 
     def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
@@ -110,12 +117,30 @@ class UpsertState:
             batch: The batch.
             keys: The key columns, as for `load`.
         """
-        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
-        kept.write.mode("overwrite").parquet(self.path(f"delta/{batch}"))
+        self._write(rows, f"delta/{batch}", keys)
 
-    def fold(self, spark: SparkSession, base: int | None, deltas: list[int], keys: tuple[str, ...]) -> None:
-        """Folds a base and the deltas after it into a new base."""
-        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas]
+    def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
+        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
+        kept.write.mode("overwrite").parquet(self.path(name))
+
+    def _replayed(self) -> list[str]:
+        """The replays that the target has; what is left of others is deleted."""
+        found, settled = [], self.files.names(f"{self.folder}/settled")
+        for name in sorted(self.files.names(f"{self.folder}/replayed")):
+            quarantine, _, number = name.rpartition("-")
+            if name not in settled:
+                if not self._is_written(f"replayed/{name}") or not self._has_replay(quarantine, int(number)):
+                    self.files.delete(f"{self.folder}/replayed/{name}")
+                    continue
+                self.files.write(f"{self.folder}/settled/{name}", "")  # the next replay takes the place of its record
+            found.append(f"replayed/{name}")
+        return found
+
+    def _fold(
+        self, spark: SparkSession, base: int | None, deltas: list[int], replayed: list[str], keys: tuple[str, ...]
+    ) -> None:
+        """Folds a base, the deltas after it and replays into a new base."""
+        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + replayed
         newest = self._newest(self._read(spark, paths), keys)
         expired = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
         newest.where(~expired).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
@@ -137,10 +162,13 @@ class UpsertState:
         found = []
         for name in self.files.names(f"{self.folder}/{kind}"):
             number = name.removeprefix("-")
-            done = number.isdigit() and "_SUCCESS" in self.files.names(f"{self.folder}/{kind}/{name}")
-            if done and int(name) < before:
+            if number.isdigit() and int(name) < before and self._is_written(f"{kind}/{name}"):
                 found.append(int(name))
         return sorted(found)
+
+    def _is_written(self, name: str) -> bool:
+        """Whether the rows of a folder are there whole."""
+        return "_SUCCESS" in self.files.names(f"{self.folder}/{name}")
 
     def path(self, name: str) -> str:
         """The full path of a folder of this state."""

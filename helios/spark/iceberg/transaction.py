@@ -226,6 +226,12 @@ class Transaction:
         assert since is not None  # the transaction stands on what was before it
         return since
 
+    def made(self, *, even_empty: bool) -> list[JavaSnapshot]:
+        """The snapshots of the batch; where it has changed nothing, one without files if that is asked for."""
+        if even_empty and not self.snapshots:
+            self.append_files(())
+        return self.snapshots
+
     def record(self, key: str, value: Callable[[int], str], made: Sequence[JavaSnapshot]) -> None:
         """Sets a property of the table in the same commit.
 

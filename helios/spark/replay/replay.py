@@ -34,7 +34,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
-from helios.spark.sinks.quarantine import COEXIST, NAMES
+from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
@@ -166,6 +166,7 @@ class Replay:
             )
         notes = Notes(self.spark, checkpoint)
         state = notes.state()
+        self._refuse_rolled_back(table, checkpoint)
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:
@@ -203,6 +204,24 @@ class Replay:
         )
         notes.clear()
         return done
+
+    def _refuse_rolled_back(self, quarantine: JavaTable, checkpoint: Checkpoint) -> None:
+        """Rejects a target or a quarantine that was rolled back, as a run does, before anything is written.
+
+        Raises:
+            LedgerError: One of them was.
+        """
+        plan, identity = self.plan, checkpoint.identity()
+        id = identity.id if identity is not None else ""
+        context = SinkContext(plan=plan, spark=self.spark, checkpoint=checkpoint, checkpoint_id=id)
+        sink = QuarantineSink(context, self.quarantine)
+        guard = context.guard(quarantine, self.quarantine, otherwise=sink.otherwise)
+        own = Ledger(quarantine, plan.pipeline, id, "", guard=guard)
+        own.refuse_rollback(own.load())
+        table = tables.load_table(self.spark, plan.write.table) if not plan.write.sink.many_tables else None
+        if table is not None:
+            ledger = context.ledger(table, plan.write.sink.branch_name, plan.write.table)
+            ledger.refuse_rollback(ledger.load())
 
     def _found(self, sink: Sink, state: State) -> Commit | None:
         outcome = sink.find(state.batch)
@@ -280,8 +299,11 @@ class Replay:
                 fix=f"delete from {self.quarantine.text} what snapshot {record.snapshot} of {sink.name.text} holds, "
                 f"and then remove the table property {ledger.key} of {sink.name.text}.",
             )
-        # Earlier replays are finished, whether or not their snapshots still exist.
-        ledger.claim(Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps))
+        # Earlier replays are finished. The last one's snapshot stays: the target must not be rolled back behind it.
+        claim = Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps)
+        if record is not None:
+            claim = replace(claim, snapshot=record.snapshot, sequence=record.sequence)
+        ledger.claim(claim)
 
     def _finish(self, ledger: Ledger, state: State, notes: Notes, lease: Lease) -> None:
         """Updates the quarantine, once: removes the taken rows and adds the rejected ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from helios.errors import HeliosError, LedgerError
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.sources import row_of
 from helios.plan.typing.late import late_rule
-from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.files import Checkpoint, StartEntry
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.jvm.types.spark import JavaStreamingQuery
@@ -89,6 +89,7 @@ class Job:
         planned: The last batch that an earlier process may have written; -1 for none.
         repeat: The batch of a batch pipeline that is appended again, if that was asked for.
         late: Counts the rows that watermarks drop of the current batch; None where there is none.
+        beside: Pipelines whose rows of the same sources may be in the target, too.
     """
 
     plan: Plan
@@ -102,6 +103,7 @@ class Job:
     planned: int
     repeat: Repeat
     late: LateRows | None = None
+    beside: Collection[str] = ()
 
     @cached_property
     def followed(self) -> dict[int, Source]:
@@ -127,7 +129,9 @@ class Job:
         spanned = [source for index, source in self.followed.items() if row_of(self._read(index).source).spans]
         known = self.checkpoint.start()
         if known is None:
-            self.checkpoint.write_start([source.begin() for source in spanned])
+            known = [source.begin() for source in spanned]
+            self.checkpoint.write_start(known)
+            self._keep_start(known)
             return
         if len(known) < len(spanned):  # as an earlier version left it, which kept the starts of tables alone
             tables = iter(known)
@@ -135,6 +139,12 @@ class Job:
             self.checkpoint.write_start(known)
         for entry, source in zip(known, spanned, strict=True):
             source.resume(entry)
+        self._keep_start(known)
+
+    def _keep_start(self, starts: Sequence[StartEntry]) -> None:
+        """Has the target keep a start that cannot be found again: without its checkpoint rows would be left out."""
+        if any(self._read(index).source.beginning == "latest" for index in self.followed):
+            self.sink.began(starts)
 
     def batch(self, number: int) -> Batch:
         """A batch of a streaming pipeline, as planned in Spark's offset log.

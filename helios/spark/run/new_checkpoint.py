@@ -14,18 +14,22 @@ from helios.table.ledger import Record
 
 
 def refuse_lost(plan: Plan, table: TableName, record: Record | None, location: str) -> None:
-    """Refuses to begin anew beside a table that holds rows of the pipeline.
+    """Refuses to begin anew beside a table that holds rows of the pipeline, or where other rows would be read.
 
     Raises:
         CheckpointError: It does.
     """
-    if record is None or record.position is None:
+    if record is None or (record.position is None and record.start is None):
         return
-    resumed = "resume at the target's position with `helios run --new-checkpoint`"
+    at = "where it began" if record.only_began else "at the target's position"
+    resumed = f"resume {at} with `helios run --new-checkpoint`"
     if plan.write.sink.many_tables:
         resumed = "run under a new name into new tables"
+    there = f"{table.text} holds rows of {plan.pipeline}"
+    if record.only_began:
+        there = f"{plan.pipeline} began to write {table.text}"
     raise CheckpointError(
-        f"{table.text} holds rows of {plan.pipeline}, but its checkpoint {location} is lost.",
+        f"{there}, but its checkpoint {location} is lost.",
         where=plan.declared.sink.origin,
         fix=f"restore the checkpoint, or {resumed}.",
     )

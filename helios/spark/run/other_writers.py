@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import TypeAlias
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
@@ -18,6 +19,8 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import REPLAY, Record, parse
+from helios.table.offsets import IcebergOffset
+from helios.table.positions import SNAPSHOT, Batch
 from helios.table.refs import LEDGER
 
 
@@ -76,6 +79,56 @@ def renaming_call(plan: Plan, was: str) -> str | None:
     return f'.named("{name}", was="{was}")'
 
 
+def refuse_out_of_step(plan: Plan, table: JavaTable, batch: Batch, beside: Collection[str]) -> None:
+    """Rejects rows that replace those of a pipeline which follows their source, and has read it up to elsewhere.
+
+    It would append the rows in between once more, or never.
+
+    Args:
+        plan: The pipeline, which reads once and replaces rows.
+        table: The target.
+        batch: Its batch.
+        beside: Pipelines that may stand elsewhere.
+
+    Raises:
+        InputError: There is such a pipeline, and it is none of these.
+    """
+    traits = plan.write.mode.traits
+    if not (traits.erases and traits.stores):
+        return
+    states = [entry for entry in batch.sources if isinstance(entry.get(SNAPSHOT), int) and "after" not in entry]
+    followed = [
+        (other, entry)
+        for other, record in _others(table, plan)
+        if other not in beside and record.branch == plan.write.sink.branch_name and record.snapshot is not None
+        for entry in _entries(record)
+        if "place" in entry
+    ]
+    for state in states:
+        for other, entry in followed:
+            if entry["source"] != state["source"] and entry.get("uuid") != state.get("uuid"):
+                continue
+            at = IcebergOffset.of(entry["place"])
+            if at is None or at.partial or at.snapshot != state[SNAPSHOT]:
+                raise _out_of_step(plan, state, other, at)
+
+
+def _out_of_step(plan: Plan, state: Entry, other: str, at: IcebergOffset | None) -> InputError:
+    source, written = state["source"], plan.write.table.text
+    whole = at is not None and not at.partial and at.snapshot is not None
+    until = f"up to snapshot {at.snapshot}" if at is not None and whole else "a part of it so far"
+    choices = [f"run {other} until it has read all of {source}"]
+    if at is not None and whole:
+        choices.insert(0, f"read what {other} has read, with .at_snapshot({at.snapshot})")
+    return InputError(
+        f"pipeline {other} follows {source} into {written}, and has read it {until}; {plan.pipeline} replaces rows by "
+        f"those of snapshot {state[SNAPSHOT]}: what lies between would be there twice, or not at all. Nothing was "
+        "written.",
+        where=plan.declared.sink.origin,
+        fix=f"{', or '.join(choices)}; where that is meant, `helios run --beside {other}`.",
+    )
+
+
 def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     """Rejects a full refresh that would delete rows of other writers.
 
@@ -112,11 +165,14 @@ def _others(table: JavaTable, plan: Plan) -> Iterator[tuple[str, Record]]:
             yield other, parse(text, key, table.name())
 
 
-def _entries(record: Record) -> Iterator[Mapping[str, object]]:
+def _entries(record: Record) -> Iterator[Entry]:
     for entry in (record.position or {}).get("sources") or ():
         if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
             yield entry
 
+
+Entry: TypeAlias = "Mapping[str, object]"
+"""What a record keeps of one source."""
 
 ANYBODY = ""
 """The writer of snapshots that have expired."""
@@ -131,7 +187,7 @@ def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
     return frozenset(found | ({ANYBODY} if history.expired is not None else set()))
 
 
-def _reads(plan: Plan, entry: Mapping[str, object]) -> bool:
+def _reads(plan: Plan, entry: Entry) -> bool:
     """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
     sources = list(_sources(plan.stream))
     reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]

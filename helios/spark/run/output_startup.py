@@ -28,7 +28,7 @@ class OutputStartup(StartupValidator):
         super().__init__(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh, beside=beside)
         self.routed = True  # there is no one table to open
 
-    def _refuse_unresumable(self) -> None:
+    def _refuse_unresumable(self, table: JavaTable | None) -> None:
         output = self.plan.write.output
         assert output is not None
         raise InputError(

@@ -232,6 +232,7 @@ class PipelineQuery:
             sink=started.sink,
             planned=started.planned,
             repeat=repeat,
+            beside=beside,
         )
 
     def _combines(self) -> str | None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -24,6 +23,7 @@ from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.run.backoff import Outage, unavailable_service
+from helios.spark.run.events import Event
 from helios.spark.run.failover import Choice
 from helios.spark.run.job import Stopped, StreamingQuery
 from helios.spark.run.query import PipelineQuery
@@ -32,25 +32,6 @@ from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
 from helios.spark.sources.protocol import PlanAnew
 from helios.table.positions import Lag
-
-
-@dataclass(frozen=True)
-class Event:
-    """An event of a run.
-
-    `kind` is started, batch, skipped, idle, waiting, resumed, maintained, noted, finished, stopped or failed.
-    """
-
-    pipeline: str
-    kind: str
-    batch: int | None = None
-    rows: int = 0
-    seconds: float = 0.0
-    snapshot: int | None = None
-    files: int = 0
-    bytes: int = 0
-    late: int = 0
-    message: str = ""
 
 
 class PipelineRun:
@@ -88,7 +69,7 @@ class PipelineRun:
         self._accepted = beside
         self.error: BaseException | None = None
         self.state = "waiting"
-        self.rows = 0
+        self.rows = self.rejected_rows = 0
         self.batches = 0
         self.last: Commit | None = None
         self._emit = emit
@@ -100,7 +81,7 @@ class PipelineRun:
         self._uncommitted = False  # whether a batch waits for an unavailable service
         self._last_waiting = ""
         self._noted: set[str] = set()
-        self._late = 0  # rows of the current batch
+        self._late = self._rejected = 0  # rows of the current batch
         self._begun: int | None = None  # the last batch that was begun, and that whose late rows are counted
         self._late_of: int | None = None
         self._lags: dict[int, Lag] = {}
@@ -154,6 +135,7 @@ class PipelineRun:
             "state": self.state,
             "batches": self.batches,
             "rows": self.rows,
+            "rejected": self.rejected_rows,
             "snapshot": self.last.snapshot if self.last else None,
             "error": str(self.error) if self.error else None,
         }
@@ -288,6 +270,8 @@ class PipelineRun:
     def rejected(self, rows: int) -> None:
         """Counts rows that were kept out of the target."""
         if rows:
+            self._rejected += rows
+            self.rejected_rows += rows
             self._metrics.records_rejected(rows)
 
     def commit_failed(self) -> None:
@@ -358,16 +342,16 @@ class PipelineRun:
             self._executors.verify()
             began = time.monotonic()
             self._store_freshness()
-            self._late = 0
+            self._late = self._rejected = 0
             first, self._begun = number != self._begun, number
             commit = work()
-            late = self._count_late(number, commit, first=first)
+            kept_out = {"late": self._count_late(number, commit, first=first), "rejected": self._rejected}
             self._store_freshness()
             seconds = time.monotonic() - began
         self._services_answered()
         forget_all(self.plan.write.table.catalog)
         if commit is not None and commit.again:
-            told = {"message": commit.note, "late": late}
+            told = {"message": commit.note, **kept_out}
             self._event("skipped", batch=number, snapshot=commit.snapshot, seconds=seconds, **told)
         elif commit is not None:
             self.batches += 1
@@ -386,10 +370,10 @@ class PipelineRun:
                 files=commit.files,
                 bytes=commit.bytes,
                 message=commit.note,
-                late=late,
+                **kept_out,
             )
         else:
-            self._event("idle", batch=number, seconds=seconds, late=late)
+            self._event("idle", batch=number, seconds=seconds, **kept_out)
         return commit
 
 

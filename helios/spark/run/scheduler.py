@@ -9,14 +9,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
-from helios.spark.run.run import Event, PipelineRun
+from helios.spark.run.events import Event
+from helios.spark.run.run import PipelineRun
 
 
 class Runner:
     """Runs pipelines together.
 
     A pipeline that reads the target of another one starts when that table exists; with `once`, when its writer has
-    ended. If one fails the others continue, unless `fail_fast`.
+    ended. One that reads it once waits for the end of a writer that ends, else for its first batch. If one fails the
+    others continue, unless `fail_fast`.
     """
 
     def __init__(
@@ -74,13 +76,17 @@ class Runner:
     def _ready(self, run: PipelineRun) -> bool:
         wanted = {read.name for read in run.plan.reads if read.table is not None}
         writers = [r for r in self.runs if r is not run and r.plan.write.table.text in wanted]
-        complete = self.once or not run.plan.streaming  # a bounded read waits for the complete table
-        ready = all(self._ended(w) if complete else self._table_ready(w) for w in writers)
-        return ready or self._circular(run)
+        return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
-    def _table_ready(self, writer: PipelineRun) -> bool:
-        """Whether a writer's table exists and will not be emptied any more."""
-        return self._ended(writer) or writer.state == "running"
+    def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
+        """Whether a writer's table has what a reader begins with: it exists, and will not be emptied any more."""
+        if self._ended(writer):
+            return True
+        if reader.plan.streaming and not self.once:
+            return writer.state == "running"
+        # A bounded read is of the complete table; of one that is followed there is none.
+        endless = writer.plan.streaming and not self.once
+        return endless and writer.state == "running" and (writer.batches > 0 or bool(writer.plan.write.exists))
 
     def _ended(self, run: PipelineRun) -> bool:
         return run not in self._waiting and not run.active

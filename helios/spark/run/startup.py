@@ -17,6 +17,7 @@ from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.full_refresh import empty, first_start
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, renaming_call
 from helios.spark.run.renamed import move_checkpoint, retarget
@@ -25,10 +26,11 @@ from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
 from helios.table.ledger import Record
@@ -97,7 +99,7 @@ class StartupValidator:
         # Tables that rows name are opened when a row does.
         table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if self.new_checkpoint or self.full_refresh:
-            self._refuse_unresumable()
+            self._refuse_unresumable(table)
         if plan.former_checkpoint is not None and not self.full_refresh:
             self._adopt_former(plan.former_checkpoint, table)
         existing = self._existing(table)
@@ -148,7 +150,7 @@ class StartupValidator:
                 refuse_lost_order(self.plan, out, self.context.upsert_state(write.table, self.branch))
             SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
-    def _refuse_unresumable(self) -> None:
+    def _refuse_unresumable(self, table: JavaTable | None) -> None:
         if self.routed:
             raise InputError(
                 f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its many tables "
@@ -160,7 +162,8 @@ class StartupValidator:
             return
         followed = [read for read in self.plan.reads if read.source.streaming]
         resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in followed)
-        if followed and not resumable:
+        record = self._last_record(table) if table is not None else None
+        if followed and not resumable and not (record is not None and record.only_began):
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline can resume at "
                 "the position in its target's record.",
@@ -237,9 +240,11 @@ class StartupValidator:
         name = self.plan.write.table
         if table is not None:
             yield name, table
-        for one in tables.named_after(self.spark, name) if self.routed and self.plan.checkpoint else []:
-            if (found := tables.load_table(self.spark, one)) is not None:
-                yield one, found
+        if self.routed and self.plan.checkpoint:
+            quarantine = self.plan.write.quarantine  # knows of rows where no table has any
+            for one in (*tables.named_after(self.spark, name), *([quarantine] if quarantine is not None else [])):
+                if (found := tables.load_table(self.spark, one)) is not None:
+                    yield one, found
 
     def _adopt_former(self, former: str, table: JavaTable | None) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
@@ -287,7 +292,8 @@ class StartupValidator:
         self._record(ledger, identity, claim)
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
-        self._refuse_behind(ledger, last)
+        if self.followed:
+            ledger.refuse_behind(last)
         sink = AuditedSink if plan.write.sink.audits else TableSink
         return Started(lease=lease, sink=sink(context, plan.write.table, table, self.branch), planned=last)
 
@@ -303,6 +309,8 @@ class StartupValidator:
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""
         context = replace(self.context, checkpoint_id=id)
         ledger = context.ledger(table, self.branch, self.plan.write.table)
+        if self.new_checkpoint:
+            forget_replay(table, self.plan.pipeline)
         if self.new_checkpoint and old is not None:
             return ledger.guard.accepted(old, ledger.head())
         ledger.refuse_rollback(old)
@@ -338,26 +346,19 @@ class StartupValidator:
             if quarantine is not None:
                 quarantine.rewind(old)
         elif self.full_refresh:
+            start = first_start(self.plan, self._last_record(table)) if table is not None else None
             # The table first: if a driver dies in between, the record rejects the old checkpoint.
             if table is not None:
                 refuse_rows_of_others(self.context, table)
-                Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch).empty()
+                empty(Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch), start)
             if quarantine is not None:
                 quarantine.empty(identity.id)
             self.checkpoint.clear()
+            if start is not None:
+                self.checkpoint.write_start(start)
 
     def _last_record(self, table: JavaTable) -> Record | None:
-        """The target's record of the pipeline, or of its former name."""
-        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
-        found = (Ledger(table, name, "", "", self.branch).load() for name in names)
-        return next((record for record in found if record is not None), None)
-
-    def _refuse_behind(self, ledger: Ledger, planned: int) -> None:
-        """Rejects a checkpoint whose offset log, written before each batch, lacks a batch of the target."""
-        record = ledger.load()
-        is_own = record is not None and record.checkpoint == ledger.checkpoint
-        if self.followed and record is not None and is_own and record.batch > planned:
-            raise ledger.behind_error(record)
+        return newest_record(table, self.plan.write.pipelines, self.branch)
 
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
         """Makes the target's record name this checkpoint, before the first batch."""
@@ -373,8 +374,9 @@ class StartupValidator:
     def _reset_checkpoint(self, old: Record | None, table: JavaTable | None) -> None:
         """Clears the checkpoint, and stores the position of the target's record as its start."""
         entries = list(old.position["sources"]) if old and old.position else []
+        start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None)
+        refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None and start is None)
         state = self.context.upsert_state(self.plan.write.table, self.branch)
         if old is not None and old.aside:
             state.forget(old.batch)
@@ -383,7 +385,9 @@ class StartupValidator:
         if identity is None or old is None or identity.id == old.checkpoint:
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
         self.checkpoint.rewind()
-        if entries and self.followed:
+        if start is not None:
+            self.checkpoint.write_start(start)
+        elif entries and self.followed:
             self.checkpoint.write_start(
                 [
                     {"declared": e["from"], "branch": e["branch"], "uuid": e["uuid"], "place": e["place"]}

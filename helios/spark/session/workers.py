@@ -6,6 +6,7 @@ with the JVM, whose pipe they read. Run by Spark as `spark.python.daemon.module`
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable
 from types import FrameType
@@ -30,5 +31,6 @@ class _Signals:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # a worker collects garbage after each task; what is imported is none
     daemon.signal = _Signals()  # type: ignore[attr-defined, assignment]
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.appended import Appended, Entry, Finding, Verdict, entry_of, unsure
+from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, unsure
 from helios.table.inputs import Input, Look, Node, Range, State
 from helios.table.ledger import Record
 from helios.table.positions import Batch
@@ -58,6 +58,7 @@ class AppendLedger(Ledger):
         super().__init__(table, plan.pipeline, context.checkpoint_id, plan.fingerprint, branch, guard=guard)
         self._plan = plan
         self._again = context.again
+        self._observer = context.observer
         self._combines = context.combines
         self._looks = [_look(context, read) for read in plan.reads]
         self._appended = Appended()
@@ -92,11 +93,23 @@ class AppendLedger(Ledger):
         if self.repeats:
             return commit
         if finding.verdict is Verdict.NEW:
+            self._tell_of_growth(batch)
             return None
         if finding.verdict is not Verdict.SAME or finding.entry is None:
             raise self._refusal(batch, finding)
         by = commit.snapshot if commit is not None else finding.entry.by
         return Commit(snapshot=by, again=True, note="these inputs and steps are appended already")
+
+    def _tell_of_growth(self, batch: Batch) -> None:
+        """Tells, before anything is written, that a source is appended once more that was appended as it was before."""
+        record = self.load()
+        source = earlier_state(record.position, batch.position) if record is not None else None
+        read = next((read for read in self._plan.reads if read.ledger_name == source and read.source.comparable), None)
+        if read is not None:
+            self._observer.noted(
+                f"{self.table.name()} holds the rows of {source} as it was before: those that are still in it are "
+                "appended once more. To append only what is new, follow it: .incremental()"
+            )
 
     @property
     def note(self) -> str:

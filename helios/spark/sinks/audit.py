@@ -83,7 +83,7 @@ class AuditedSink(TableSink):
 
     @override
     def _commit(self, staged: Staged) -> Commit | None:
-        batch, options = staged.batch, self.context.options()
+        batch, options = staged.batch, self.options(staged)
         started, retries = time.monotonic(), options.retries()
         while True:
             seen = self.ledger.seen
@@ -128,7 +128,8 @@ class AuditedSink(TableSink):
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
             return made
-        self._audit(spark, made.snapshot, batch.number)
+        if made.files or not staged.rejects:  # a batch that was rejected whole has no rows to look at
+            self._audit(spark, made.snapshot, batch.number)
         return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 
     def _unseen_error(self, batch: Batch, why: str) -> RunError:

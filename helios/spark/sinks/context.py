@@ -15,12 +15,14 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.checkpoint.upsert_state import UpsertState
+from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.appended import Combines
+from helios.table.ledger import REPLAY, parse
 from helios.table.refs import LEDGER
 
 
@@ -114,6 +116,14 @@ class SinkContext:
 
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
-        return UpsertState(
-            self.checkpoint, f"{name.text}@{branch}" if branch else name.text, self.plan.write.mode.tombstones
-        )
+
+        def has_replay(quarantine: str, number: int) -> bool:
+            table = tables.load_table(self.spark, name)
+            texts = (
+                [table.properties().get(f"{LEDGER}{one}{REPLAY}") for one in self.plan.write.pipelines] if table else []
+            )
+            records = [parse(text, name.text, name.text) for text in texts if text is not None]
+            return any(one.checkpoint == quarantine and one.batch >= number for one in records)
+
+        target = f"{name.text}@{branch}" if branch else name.text
+        return UpsertState(self.checkpoint, target, self.plan.write.mode.tombstones, has_replay)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -20,22 +20,20 @@ from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
 from helios.plan.nodes import VERSION
-from helios.spark.iceberg import commit
 from helios.spark.iceberg.added_files import AddedFiles, changes_files
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, HeadValidator
+from helios.spark.iceberg.validators import COMPACTION, AncestryValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
-from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, Starts, parse
 from helios.table.positions import Batch, same_sources
-from helios.table.refs import LEDGER, MAIN
+from helios.table.refs import LEDGER
 
 ATTEMPT = "helios.attempt"
 """The summary entry that identifies the snapshots of one transaction."""
@@ -74,6 +72,7 @@ class Ledger:
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
+        self._start: Starts | None = None  # that of the record at the last look-up
 
     def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
@@ -95,9 +94,9 @@ class Ledger:
         """
         self.table.refresh()
         text = self.table.properties().get(self.key)
-        if text is not None:
-            return parse(text, self.key, self.table.name())
-        return self._newest_stamp()
+        record = parse(text, self.key, self.table.name()) if text is not None else self._newest_stamp()
+        self._start = record.start if record is not None else None
+        return record
 
     def claim(self, record: Record, forget: str | None = None) -> None:
         """Writes a record without a new batch: it claims the target for the checkpoint before the first batch."""
@@ -105,25 +104,6 @@ class Ledger:
         if forget is not None:
             update = update.remove(LEDGER + forget)
         update.commit()
-
-    def empty(self) -> None:
-        """Deletes all rows and the record, in one commit, and claims the table for this checkpoint.
-
-        The caller has checked the table's history: a commit since then makes this one fail.
-        """
-        head = self.head()
-        operations, transaction = commit.begin(self.table)
-        delete = transaction.newDelete().deleteFromRowFilter(_always_true())
-        if self.branch:
-            delete.toBranch(self.branch)
-        delete.validateWith(HeadValidator(head.snapshotId() if head is not None else None))
-        delete.set("helios.v", str(VERSION)).set("helios.pipeline", self.pipeline).commit()
-        made = transaction.table().snapshot(self.branch or MAIN)
-        assert made is not None
-        id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
-        begun = Record(checkpoint=self.checkpoint, snapshot=id, sequence=sequence, steps=self.steps)
-        transaction.updateProperties().set(self.key, replace(begun, branch=self.branch).as_json()).commit()
-        commit.commit(self.table, transaction, operations)
 
     def _newest_stamp(self) -> Record | None:
         for snapshot in History(self.table, self.head()):
@@ -183,6 +163,16 @@ class Ledger:
         """
         missing = self.branch is not None and not self.table.refs().containsKey(self.branch)
         self.guard.refuse(record, self.table.currentSnapshot() if missing else self.head())  # it is made from main
+
+    def refuse_behind(self, planned: int) -> None:
+        """Raises if the offset log of the checkpoint, written before each batch, lacks a batch of the target.
+
+        Args:
+            planned: The last batch of the log; -1 for none.
+        """
+        record = self.load()
+        if record is not None and record.checkpoint == self.checkpoint and record.batch > planned:
+            raise self.behind_error(record)
 
     def behind_error(self, record: Record) -> LedgerError:
         """The error for a checkpoint that is older than its target."""
@@ -258,7 +248,7 @@ class Ledger:
             found = self.find(replace(batch, replayed=True))
             return found or self._conflict(error, batch, options, seen, time.monotonic() - began)
         seconds = time.monotonic() - began
-        made = pending.snapshots
+        made = pending.made(even_empty=options.counts_empty)
         if not made or self.discard_empty(made, options):
             return None
         newest, files = int(made[0].snapshotId()), AddedFiles(self.table, made)
@@ -338,6 +328,7 @@ class Ledger:
             sequence=sequence,
             steps=self.steps,
             branch=self.branch,
+            start=self._start,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:
@@ -394,6 +385,7 @@ class Ledger:
         ) from error
 
 
-def _always_true() -> JavaExpression:
-    expression: JavaExpression = classes().org.apache.iceberg.expressions.Expressions.alwaysTrue()
-    return expression
+def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None = None) -> Record | None:
+    """The record of a pipeline in a table, by its own name or a former one; None where there is none."""
+    found = (Ledger(table, name, "", "", branch).load() for name in pipelines)
+    return next((record for record in found if record is not None), None)

@@ -20,7 +20,7 @@ from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_other
 from helios.spark.sinks.table import TableSink
 from helios.spark.steps.build import Built
-from helios.table.ledger import Record
+from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
 
 
@@ -60,6 +60,9 @@ class ManyTables:
     def maintain(self) -> list[Upkeep]:
         sinks = {**self._found_tables, **self._tables}
         return [done for sink in sinks.values() for done in sink.maintain()]
+
+    def began(self, starts: Starts) -> None:
+        """Does nothing: there may be no table yet."""
 
     def last(self) -> Record | None:
         return None

@@ -18,7 +18,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
-from helios.table.ledger import Record
+from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
 
 
@@ -73,6 +73,9 @@ class OutputSink:
 
     def reopen(self, batch: Batch) -> None:
         """Does nothing: nothing of the batch is kept."""
+
+    def began(self, starts: Starts) -> None:
+        """Does nothing: an output keeps no record."""
 
     def last(self) -> Record | None:
         return None

@@ -11,7 +11,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.options import Commit
 from helios.spark.steps.build import Built
-from helios.table.ledger import Record
+from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
 
 Write: TypeAlias = Callable[[Transaction], None]
@@ -58,6 +58,7 @@ class Staged:
         write: Writes it into one table; None if there are `parts`.
         parts: The parts of several tables, each found or staged at its commit.
         adds: Whether it adds rows, and not only removes some.
+        rejects: Whether rows of it are in the quarantine, so that it is committed without others, too.
     """
 
     batch: Batch
@@ -65,6 +66,7 @@ class Staged:
     write: Write | None = None
     parts: Sequence[Part] = ()
     adds: bool = True
+    rejects: bool = False
 
 
 class Part(Protocol):
@@ -100,6 +102,9 @@ class Sink(Protocol):
 
     def reopen(self, batch: Batch) -> None:
         """Called when a batch of which nothing is written is done again, and other rows of it are rejected."""
+
+    def began(self, starts: Starts) -> None:
+        """Keeps where the sources were first read from, before the first batch, as far as the target can."""
 
     def last(self) -> Record | None:
         """The record of the last batch; None if there is none, or several tables have one each."""

@@ -24,12 +24,13 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
-from helios.table.ledger import Record
+from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
 from helios.table.refs import LEDGER
 
@@ -58,6 +59,7 @@ class QuarantineSink:
         self._context = context
         self._checkpoint = context.checkpoint
         self._ledger: Ledger | None = None
+        self._holds = False
         self._told: tuple[Any, int] = None, 0  # the position of the batch that was written last, and its rows
 
     @classmethod
@@ -77,18 +79,26 @@ class QuarantineSink:
             batch: The batch.
             rejected: The rows, as `payload`, `reason` and `step`.
         """
+        self._holds = False
         if not rejected and (not batch.replayed or tables.load_table(self._spark, self._name) is None):
             return 0
         batch = self._numbered(batch)
         if isinstance(self.find(batch), Found):
+            self._holds = True
             return 0
         nothing = self._spark.createDataFrame([], "payload string, reason string, step string")
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [nothing]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
+            self._holds = staged.write is not None
         rows = commit.rows if commit is not None and staged.adds and not commit.again else 0
         before = self._told[1] if self._told[0] == batch.position else 0  # a reopened batch has counted them
         self._told = batch.position, rows
         return max(0, rows - before)
+
+    @property
+    def holds(self) -> bool:
+        """Whether rows of the batch that was written last are in the table, or were until others replaced them."""
+        return self._holds
 
     def _numbered(self, batch: Batch) -> Batch:
         """A batch by its number here, which may have been written before."""
@@ -108,6 +118,9 @@ class QuarantineSink:
         ledger, record = self._open(), self.last()
         number = record.batch + 1 if record is not None else 0
         return ledger.number(self._name.text, number) if isinstance(ledger, _InputsLedger) else number
+
+    def began(self, starts: Starts) -> None:
+        """Does nothing: the target keeps it."""
 
     def last(self) -> Record | None:
         return self._open().load()
@@ -156,12 +169,17 @@ class QuarantineSink:
         if isinstance(ledger, _InputsLedger) and not ledger.repeats:
             return f"{self._own_rows()} AND {_at(batch.position)}" if ledger.may_replace else None
         record = ledger.load()
-        return self._own_rows(batch.number) if record is not None and record.batch == batch.number else None
+        # Numbers begin at 0 in each checkpoint: the rows are known by what the batch read.
+        return self._of(record) if record is not None and record.batch == batch.number else None
 
-    def _own_rows(self, number: int | None = None) -> str:
-        """The SQL condition for the pipeline's rows, of one batch or of all."""
+    def _own_rows(self) -> str:
+        """The SQL condition for the pipeline's rows."""
         names = ", ".join(_text(name) for name in (self._plan.pipeline, self._plan.was) if name)
-        return f"pipeline IN ({names})" + (f" AND batch = {number}" if number is not None else "")
+        return f"pipeline IN ({names})"
+
+    def _of(self, record: Record) -> str:
+        """The SQL condition for the rows of the batch of a record."""
+        return f"{self._own_rows()} AND batch = {record.batch} AND {_at(record.position)}"
 
     # full refresh and new checkpoint
 
@@ -180,21 +198,19 @@ class QuarantineSink:
             to: The target's record of the pipeline.
         """
         table = tables.load_table(self._spark, self._name)
-        record = self._last_record(table) if table is not None and self._plan.streaming else None
+        if table is not None:
+            forget_replay(table, self._plan.pipeline)
+        record = (
+            newest_record(table, self._plan.write.pipelines) if table is not None and self._plan.streaming else None
+        )
         if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
             return
         if record.batch > to.batch:
-            self._delete(f"{self._own_rows(record.batch)} AND {_at(record.position)}")
+            self._delete(self._of(record))
 
     def _delete(self, condition: str) -> None:
         # Deleting is idempotent and needs no record.
         self._spark.sql(f"DELETE FROM {self._name.sql} WHERE {condition}")
-
-    def _last_record(self, table: JavaTable) -> Record | None:
-        """The record of the pipeline, or of its old name."""
-        names = [name for name in (self._plan.pipeline, self._plan.was) if name]
-        found = (Ledger(table, name, "", "").load() for name in names)
-        return next((record for record in found if record is not None), None)
 
     # the table
 
@@ -220,7 +236,7 @@ class QuarantineSink:
                 f"{self._name.text} is gone, and the rows that {self._plan.pipeline} has set aside in it; nothing was "
                 "written.",
                 where=self._plan.declared.sink.origin,
-                fix=f"restore it, or {self._otherwise}.",
+                fix=f"restore it, or {self.otherwise}.",
             )
 
     @cached_property
@@ -230,7 +246,7 @@ class QuarantineSink:
         return identity.id
 
     @property
-    def _otherwise(self) -> str:
+    def otherwise(self) -> str:
         """What to do where the table lost rows, and will not get them back."""
         plan = self._plan
         anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and not plan.write.sink.many_tables
@@ -240,7 +256,7 @@ class QuarantineSink:
 
     def _ledger_of(self, table: JavaTable) -> Ledger:
         context = replace(self._context, checkpoint_id=self._id)
-        guard = context.guard(table, self._name, otherwise=self._otherwise)
+        guard = context.guard(table, self._name, otherwise=self.otherwise)
         if not self._plan.streaming:
             return _InputsLedger(context, table, None, guard=guard)
         return _StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)
@@ -275,7 +291,7 @@ class QuarantineSink:
 
         A batch pipeline recognizes identical inputs across checkpoints; a streaming one does not.
         """
-        known = self._last_record(table)
+        known = newest_record(table, self._plan.write.pipelines)
         if known is None or not isinstance(ledger, _InputsLedger):
             return known if known is not None and known.checkpoint == ledger.checkpoint else None
         if known.checkpoint != ledger.checkpoint:

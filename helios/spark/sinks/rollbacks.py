@@ -10,7 +10,24 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg.ancestry import presence_of
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.table.ancestry import Landing, Presence
-from helios.table.ledger import Record
+from helios.table.ledger import REPLAY, Record, parse
+from helios.table.refs import LEDGER
+
+
+def replay_of(table: JavaTable, pipeline: str) -> tuple[str, Record] | None:
+    """The property that holds the record of the last replay of a pipeline, and the record; None without one."""
+    key = LEDGER + pipeline + REPLAY
+    text = table.properties().get(key)
+    return (key, parse(text, key, table.name())) if text is not None else None
+
+
+def forget_replay(table: JavaTable, pipeline: str) -> None:
+    """Goes on without what a replay has written, where a new checkpoint accepts a rollback."""
+    table.refresh()
+    replay = replay_of(table, pipeline)
+    if replay is not None and replay[1].snapshot is not None:
+        key, record = replay
+        table.updateProperties().set(key, replace(record, snapshot=None, sequence=0).as_json()).commit()
 
 
 class RollbackGuard:
@@ -23,6 +40,8 @@ class RollbackGuard:
         landings: What the checkpoint knows of the target; None where it keeps nothing.
         has_files: Whether a snapshot, the first, still has files that another one, the second, added.
         otherwise: What to do where the table lost rows and a new checkpoint is not the answer.
+
+    A replay of quarantined rows stands under the same rule, as far as its snapshot has not expired.
     """
 
     def __init__(
@@ -41,6 +60,7 @@ class RollbackGuard:
         self._landings = landings
         self._has_files = has_files
         self._otherwise = otherwise
+        self._replay: Landing | None = None  # the last replay, and a head that was proven to descend from it
 
     def refuse(self, record: Record | None, head: JavaSnapshot | None) -> None:
         """Raises if the target does not hold its last batch, or if nothing proves that it does.
@@ -54,10 +74,31 @@ class RollbackGuard:
         """
         landing = self._last(record)
         found = self._presence(landing, head) if landing is not None else Presence.PRESENT
-        if landing is not None and found is not Presence.PRESENT:
+        expired = found is Presence.UNKNOWN and self._pipeline.endswith(REPLAY)  # replays are rare
+        if landing is not None and found is not Presence.PRESENT and not expired:
             raise self._gone_error(landing) if found is Presence.GONE else self._unknown_error(landing)
         if landing is not None and head is not None:
             self._store(replace(landing, head=int(head.snapshotId())))
+        self._refuse_without_replay(head)
+
+    def _refuse_without_replay(self, head: JavaSnapshot | None) -> None:
+        """Raises if the table no longer holds the last replay: its rows are in the quarantine no more."""
+        replay = replay_of(self._table, self._pipeline)
+        landing = self._of(replay[1]) if replay is not None else None
+        if replay is None or landing is None:
+            return
+        if self._replay is not None and self._replay.snapshot == landing.snapshot:
+            landing = self._replay
+        if presence_of(self._table, head, landing) is Presence.GONE:
+            raise LedgerError(
+                f"{self._table.name()} was rolled back or replaced: snapshot {landing.snapshot}, a replay of "
+                f"{self._pipeline}'s quarantine, is no longer in its history; nothing was written.",
+                fix="roll the table forward again, or "
+                + (self._otherwise or "go on without that replay with `helios run --new-checkpoint`")
+                + ".",
+            )
+        assert head is not None
+        self._replay = replace(landing, head=int(head.snapshotId()))
 
     def landed(self, batch: int, snapshot: int | None) -> None:
         """Stores a batch that has been committed."""

@@ -24,13 +24,13 @@ from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, ledger_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.merge import invalid_reason
-from helios.spark.sinks.options import Commit
+from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table import ledger
-from helios.table.ledger import Record
+from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span, same_sources
 
 
@@ -71,6 +71,11 @@ class TableSink:
         self.ledger.refuse_rollback(record)
         return record
 
+    def began(self, starts: Starts) -> None:
+        record = self.ledger.load()
+        if record is not None and record.start is None and record.batch < 0 and record.position is None:
+            self.ledger.claim(replace(record, start=starts))
+
     # finding
 
     def number(self, spans: Sequence[Span]) -> int:
@@ -92,12 +97,14 @@ class TableSink:
 
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
+        rejects = False
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
+            rejects = self._quarantine.holds
         with modes.writer(self._mode_batch(batch, rows)) as write:
-            yield Staged(batch, rows, write)
+            yield Staged(batch, rows, write, rejects=rejects)
 
     def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
         plan = self.context.plan
@@ -147,7 +154,12 @@ class TableSink:
         assert staged.write is not None
         spark = staged.rows.session
         with self.failures_observed():
-            return self.ledger.commit(spark, staged.write, staged.batch, self.context.options())
+            return self.ledger.commit(spark, staged.write, staged.batch, self.options(staged))
+
+    def options(self, staged: Staged) -> CommitOptions:
+        """How a batch is committed."""
+        options = self.context.options()
+        return replace(options, counts_empty=options.counts_empty or staged.rejects)
 
     @contextmanager
     def failures_observed(self) -> Iterator[None]:

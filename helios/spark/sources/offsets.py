@@ -165,9 +165,12 @@ def commits(
 def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
     """Whether commits may be missing between a sequence number and a snapshot without a parent.
 
-    Those of other branches have sequence numbers too. Format v1 has none.
+    Those of other branches have sequence numbers too. Format v1 has none: its first commit has added all that it holds.
     """
     first = int(oldest.sequenceNumber())
+    if first == 0:
+        summary = oldest.summary()
+        return summary.get("total-records") != (summary.get("added-records") or "0")
     retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
     return any(number not in retained for number in range(began + 1, first))
 

@@ -16,12 +16,12 @@ from helios.cli.progress import Board, JsonLines, Lines
 
 pytestmark = pytest.mark.promise("commands")
 
-STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200}
+STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200, "rejected": 0}
 
 
 @dataclass(frozen=True)
 class Event:
-    """The fields of `helios.spark.run.run.Event`, whose module needs a JVM's Python."""
+    """The fields of `helios.spark.run.events.Event`, whose package needs pyspark."""
 
     pipeline: str
     kind: str
@@ -32,6 +32,7 @@ class Event:
     files: int = 0
     bytes: int = 0
     late: int = 0
+    rejected: int = 0
     message: str = ""
 
 
@@ -56,6 +57,21 @@ def test_late_rows_are_told_with_their_batch(capsys: pytest.CaptureFixture[str])
         "a.b  batch 4: no rows",
         "a.b  batch 5: no rows; 1 late row dropped by the watermark",
         "a.b  as an earlier version began it",
+    ]
+
+
+def test_rejected_rows_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Lines()
+    shown.open(["a.b"])
+    idle = Event("a.b", "idle", batch=4)
+    for event in (replace(BATCH, rejected=1), idle, replace(idle, batch=5, rejected=1200)):
+        shown.emit(event)  # type: ignore[arg-type]
+    shown.close([STATUS | {"rejected": 1201}])
+    assert lines(capsys.readouterr().out) == [
+        "a.b  batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s; 1 row rejected",
+        "a.b  batch 4: no rows",
+        "a.b  batch 5: no rows; 1,200 rows rejected",
+        "a.b  finished: 2 batches, 1,200 rows, 1,201 rejected",
     ]
 
 

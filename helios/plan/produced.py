@@ -1,0 +1,64 @@
+"""The tables that the pipelines of a script write, and the columns of those that do not exist yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from helios.catalog.names import TableName
+from helios.errors import HeliosError
+from helios.model.flow import Flow, Pipeline
+from helios.model.sink import IcebergSink
+from helios.plan.ahead import quarantine_of, target_of
+from helios.plan.context import Context
+from helios.plan.target import columns_of_new
+from helios.plan.typing.schema import Schema
+
+
+class Produced:
+    """The tables that pipelines write; of routed and mirrored ones the beginning of the name is known.
+
+    Args:
+        pipelines: The pipelines.
+        context: The configuration and the catalogs.
+        schema_of: Gives the columns of a flow; None where they are known only at run.
+    """
+
+    def __init__(
+        self, pipelines: Sequence[Pipeline], context: Context, schema_of: Callable[[Flow], Schema | None]
+    ) -> None:
+        self._schema_of = schema_of
+        self._writers: dict[str, list[tuple[TableName, Pipeline]]] = {}
+        self._others: set[str] = set()
+        self._prefixes: tuple[str, ...] = ()
+        self._columns: dict[str, Schema | None] = {}
+        for pipeline in pipelines:
+            sink = pipeline.sink
+            if not isinstance(sink, IcebergSink):
+                continue
+            try:
+                target, quarantine = target_of(sink, context), quarantine_of(sink, context)
+            except HeliosError:
+                continue  # reported where the pipeline itself is compiled
+            self._writers.setdefault(target.text, []).append((target, pipeline))
+            if quarantine is not None:
+                self._others.add(quarantine.text)
+            if sink.many_tables:
+                self._others.add(target.text)
+                self._prefixes += (target.text + ("." if sink.mirrors else "_"),)
+
+    def __contains__(self, table: object) -> bool:
+        text = table.text if isinstance(table, TableName) else ""
+        return text in self._writers or text in self._others or text.startswith(self._prefixes)
+
+    def columns(self, table: TableName) -> Schema | None:
+        """The columns that a table will have once its only writer has made it; None where that is known only at run."""
+        writers = self._writers.get(table.text, ())
+        if table.text in self._others or len(writers) != 1:
+            return None
+        if table.text not in self._columns:
+            self._columns[table.text] = None  # of pipelines that read each other's targets
+            [(name, pipeline)] = writers
+            assert isinstance(pipeline.sink, IcebergSink)
+            made = self._schema_of(pipeline.stream)
+            self._columns[table.text] = columns_of_new(pipeline.sink, name, made) if made is not None else None
+        return self._columns[table.text]

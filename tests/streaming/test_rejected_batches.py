@@ -1,0 +1,203 @@
+"""Batches without rows for the target: what they rejected is known by its position, in every checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helios import Files, Pipeline, expect
+from helios.errors import CheckpointError, HeliosError, InputError, LedgerError
+from helios.spark.replay.replay import Replay
+from tests.suite.deaths import dies_before_commit
+
+pytestmark = [pytest.mark.promise("quarantine"), pytest.mark.sampled(2)]
+
+
+def small(world: Any, most: int = 10, **start: Any) -> Pipeline:
+    """Rejects all ids that are not small."""
+    made: Pipeline = (
+        world.source("a.s").incremental(poll=1, **start)
+        >> expect({"small": f"id < {most}"}, on_fail="quarantine")
+        >> world.sink("a.t").quarantine("local.a.bad")
+    )
+    return made
+
+
+def held(world: Any) -> Counter[str]:
+    return Counter({payload: n for (payload,), n in world.rows("a.bad", "payload").items()})
+
+
+def payloads(*ids: int) -> Counter[str]:
+    return Counter(f'{{"id":{id}}}' for id in ids)
+
+
+def replay(world: Any, pipeline: Pipeline) -> Any:
+    return Replay(world.plan(pipeline), world.spark).run()
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("before", [[], [1]], ids=["first", "later"])
+def test_batches_that_were_rejected_whole_are_not_set_aside_twice(world: Any, before: list[int]) -> None:
+    for ids in filter(None, (before, [100], [200, 201])):
+        world.fill("a.s", ids)
+        world.run(small(world))
+    world.run(small(world), new_checkpoint=True)
+    assert held(world) == payloads(100, 200, 201)
+    shutil.rmtree(world.checkpoint(small(world)))
+    with pytest.raises(CheckpointError, match=r"its checkpoint .* is lost"):
+        world.run(small(world))
+    world.run(small(world), new_checkpoint=True)
+    assert held(world) == payloads(100, 200, 201)
+    replay(world, small(world, 1000))
+    assert world.ids("a.t") == [*before, 100, 200, 201]
+
+
+def test_a_batch_of_a_new_checkpoint_replaces_nothing_of_the_former_ones(world: Any) -> None:
+    for ids in ([1, 100], [2, 200]):
+        world.fill("a.s", ids)
+        world.run(small(world))
+    world.run(small(world), new_checkpoint=True)
+    world.fill("a.s", [3, 300])
+    with dies_before_commit():
+        world.run(small(world))
+    # Other steps: what they rejected of the batch is replaced.
+    world.run(small(world, 11))
+    assert held(world) == payloads(100, 200, 300)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_rejected_rows_outlive_their_file(world: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pipeline = (
+        Files.source(str(folder), "json", schema="id bigint").incremental(poll=1)
+        >> expect({"small": "id < 10"}, on_fail="quarantine")
+        >> world.sink("a.t").quarantine("local.a.bad")
+    )
+    (folder / "1.json").write_text('{"id": 1}\n')
+    world.run(pipeline)
+    (folder / "2.json").write_text('{"id": 100}\n')
+    world.run(pipeline)
+    (folder / "2.json").unlink()  # archived
+    world.run(pipeline, new_checkpoint=True)
+    assert held(world) == payloads(100)
+    (folder / "3.json").write_text('{"id": 2}\n')
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+    assert held(world) == payloads(100)
+
+
+@pytest.mark.short
+def test_a_checkpoint_that_is_lost_before_anything_landed(world: Any) -> None:
+    """What came between the first start and the second is in no batch of a pipeline that starts at the newest."""
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    world.run(pipeline)
+    shutil.rmtree(world.checkpoint(pipeline))
+    world.fill("a.s", [2])
+    with pytest.raises(CheckpointError, match=r"began .*its checkpoint .* is lost") as lost:
+        world.run(pipeline)
+    assert "--new-checkpoint" in str(lost.value.fix)
+    world.run(pipeline, new_checkpoint=True)
+    assert world.ids("a.t") == [2]
+    world.fill("a.s", [3])
+    world.run(pipeline)
+    assert world.ids("a.t") == [2, 3]
+
+
+@pytest.mark.parametrize("through", ["run", "new checkpoint"])
+def test_a_full_refresh_fills_from_the_first_start(world: Any, through: str) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    world.run(pipeline)
+    for ids in ([2], [3]):
+        world.fill("a.s", ids)
+        world.run(pipeline)
+    if through == "new checkpoint":
+        world.run(pipeline, new_checkpoint=True)
+    world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [2, 3]
+    world.fill("a.s", [4])
+    world.run(pipeline)
+    assert world.ids("a.t") == [2, 3, 4]
+
+
+def test_a_full_refresh_whose_first_start_is_not_known_is_refused(world: Any) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    world.run(pipeline)
+    world.fill("a.s", [2])
+    world.run(pipeline)
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    with pytest.raises(InputError, match='start="latest"') as refused:
+        world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [2]
+    assert "start=" in str(refused.value.fix)
+
+
+def test_a_table_of_format_1_whose_first_commit_expired(world: Any) -> None:
+    world.sql("CREATE NAMESPACE local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    for ids in ([1], [2]):
+        world.fill("a.s", ids)
+    table = world.load("a.s").iceberg
+    table.maintenance.expire_snapshots().by_id(table.snapshots()[0].snapshot_id).commit()  # takes the parent's id away
+    with pytest.raises(HeliosError, match="have expired before they were read"):
+        world.run(pipeline)
+    assert world.ids("a.t") == []
+
+
+# replays
+
+
+def upserted(world: Any, most: int, **sink: Any) -> Pipeline:
+    made: Pipeline = (
+        world.source("a.s").incremental(poll=1)
+        >> expect({"small": f"n < {most}"}, on_fail="quarantine")
+        >> world.sink("a.t").upsert("id", order_by="n", store_order=False).quarantine("local.a.bad")
+    )
+    return made
+
+
+def test_a_replay_that_dies_before_its_commit_remembers_no_order(world: Any) -> None:
+    world.fill("a.s", [1], n="CAST(1 AS int)", v="'old'")
+    world.run(upserted(world, 10))
+    world.fill("a.s", [1], n="CAST(100 AS int)", v="'rejected'")
+    world.run(upserted(world, 10))
+    with dies_before_commit():
+        replay(world, upserted(world, 1000))
+    world.sql("DELETE FROM local.a.bad")
+    world.fill("a.s", [1], n="CAST(5 AS int)", v="'newer'")
+    world.run(upserted(world, 10))
+    assert world.rows("a.t", "v") == Counter([("newer",)])
+
+
+def test_a_target_that_is_rolled_back_behind_a_replay_is_refused(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.t").current_snapshot().id
+    replay(world, small(world, 1000))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    world.fill("a.s", [2])
+    with pytest.raises(LedgerError, match=r"rolled back .*replay"):
+        world.run(small(world))
+    with pytest.raises(LedgerError, match=r"rolled back .*replay"):
+        replay(world, small(world, 1000))
+
+
+def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_target_has_rows(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.bad").current_snapshot().id
+    replay(world, small(world, 1000))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.bad', {before})")
+    with pytest.raises(LedgerError, match="rolled back") as refused:
+        replay(world, small(world, 1000))
+    assert "nothing was written" in str(refused.value)
+    assert world.ids("a.t") == [1, 100]
