@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -91,7 +92,7 @@ class View:
 
 
 def statuses(table: Table, view: View) -> list[Status]:
-    """The status of each pipeline that writes a table; of a quarantine only those whose rows it lost.
+    """The status of each pipeline that writes a table; of a quarantine those whose rows it holds, or has lost.
 
     Raises:
         RunError: The table cannot be read.
@@ -102,24 +103,40 @@ def statuses(table: Table, view: View) -> list[Status]:
     names = [key.removeprefix(LEDGER) for key in sorted(metadata.properties) if key.startswith(LEDGER)]
     names = [name for name in names if name.removesuffix(REPLAY) == name or name.removesuffix(REPLAY) not in names]
     if names and set(COLUMNS) <= set(table.iceberg.schema().column_names):
-        return [found for name in names if (found := _lost_quarantine(table, name)) is not None]
+        return [found for name in names if (found := _quarantined(table, name)) is not None]
     if not names:
         return []
-    sizes = _file_sizes(table)
-    return [_status(table, name, view, sizes) for name in names]
+    files = _files(table)
+    return [_status(table, name, view, files) for name in names]
 
 
-def _lost_quarantine(table: Table, pipeline: str) -> Status | None:
-    """The status of a pipeline in a quarantine that does not hold its last rows; None where it does."""
+def _quarantined(table: Table, pipeline: str) -> Status | None:
+    """The status of a pipeline in its quarantine; None where that holds no rows of it, and has lost none."""
+    from pyiceberg.expressions import EqualTo
+
     key = LEDGER + pipeline
     try:
-        notes = tuple(_lost(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN))
+        notes = [*_lost(table, parse(table.iceberg.metadata.properties[key], key, table.name), MAIN)]
+        notes += _lost_replay(table, pipeline, MAIN)
     except LedgerError as error:
-        notes = (error.what,)
-    return Status(pipeline=pipeline, table=table.name, notes=notes) if notes else None
+        notes = [error.what]
+    with talking(table, "counting its rows"):
+        rows = table.iceberg.scan(EqualTo("pipeline", pipeline)).count()  # type: ignore[arg-type, call-arg]
+    if rows:
+        notes.insert(0, f"{rows:,} rejected row{'s' if rows > 1 else ''}")
+    return Status(pipeline=pipeline, table=table.name, notes=tuple(notes)) if notes else None
 
 
-def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> Status:
+def _lost_replay(table: Table, pipeline: str, branch: str | None) -> Iterator[str]:
+    """A note where a table no longer holds the last replay of a pipeline's quarantine."""
+    key = LEDGER + pipeline + REPLAY
+    text = table.iceberg.metadata.properties.get(key)
+    if text is not None:
+        lost = _lost(table, parse(text, key, table.name), branch)
+        yield from (note.replace("batch", "replay", 1) for note in lost if note.startswith("rolled back"))
+
+
+def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, int]]) -> Status:
     metadata = table.iceberg.metadata
     notes: list[str] = []
     waits = staged(metadata, pipeline)
@@ -139,7 +156,9 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
     if aside:
         listed = ", ".join(map(str, aside))
         notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
-    notes += _lost(table, record, view.branches.get(pipeline.removesuffix(REPLAY)))
+    branch = view.branches.get(pipeline.removesuffix(REPLAY))
+    notes += _lost(table, record, branch)
+    notes += _lost_replay(table, pipeline, branch)
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
     lag = _lag(pipeline, record, view, notes)
@@ -160,8 +179,8 @@ def _status(table: Table, pipeline: str, view: View, sizes: Sequence[int]) -> St
         behind_files=lag.files if lag is not None else None,
         behind_bytes=lag.bytes if lag is not None else None,
         behind_records=lag.records if lag is not None else None,
-        files=len(sizes),
-        small=sum(size < half for size in sizes),
+        files=len(files),
+        small=_small(files, half),
         audit=waits.batch if waits is not None else None,
         aside=aside,
         notes=tuple(notes),
@@ -227,9 +246,22 @@ def _read(table: Table, file: str) -> _Version | None:
         return None
 
 
-def _file_sizes(table: Table) -> list[int]:
+def _files(table: Table) -> list[tuple[str, int]]:
+    """The data files of a table: their partition, and their size in bytes."""
     with talking(table, "reading its manifests"):
-        return [task.file.file_size_in_bytes for task in table.iceberg.scan().plan_files()]
+        files = [task.file for task in table.iceberg.scan().plan_files()]
+        return [(f"{file.spec_id} {file.partition}", file.file_size_in_bytes) for file in files]
+
+
+def _small(files: Sequence[tuple[str, int]], below: float) -> int:
+    """The files that a compaction could put together: the only small one of a partition is none.
+
+    Examples:
+        >>> _small([("a", 1), ("a", 2), ("b", 1), ("b", 9)], 5)
+        2
+    """
+    counts = Counter(partition for partition, size in files if size < below)
+    return sum(count for count in counts.values() if count > 1)
 
 
 # how far behind

@@ -100,13 +100,14 @@ def test_the_last_commit_and_the_small_files(cli: Run, shop: tuple[Table, Table]
     assert (found["pipeline"], found["table"]) == ("local.shop.orders", "local.shop.orders")
     assert (found["batch"], found["snapshot"], found["rows"]) == (0, current.id, 7)
     assert found["committed"] == current.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert (found["files"], found["small"]) == (1, 1)
+    assert (found["files"], found["small"]) == (1, 0)  # nothing that it could be put together with
     assert (found["audit"], found["notes"]) == (None, [])
     header, line = cli("status").output.splitlines()
     assert header.split("  ")[0] == "PIPELINE"
-    assert [*line.split()[:2], *line.split()[-3:]] == ["local.shop.orders", "0", "1", "of", "1"]
+    assert [*line.split()[:2], *line.split()[-3:]] == ["local.shop.orders", "0", "0", "of", "1"]
     size = orders.iceberg.inspect.files()["file_size_in_bytes"][0].as_py()
-    for target, small in ((2 * size, 0), (2 * size + 1, 1)):
+    append(orders)
+    for target, small in ((2 * size, 0), (2 * size + 1, 2)):
         with orders.iceberg.transaction() as change:
             change.set_properties({"write.target-file-size-bytes": str(target)})
         assert one(cli)["small"] == small
@@ -175,9 +176,10 @@ def test_the_sink_says_the_target_file_size(cli: Run, catalog: Catalog, folder: 
     (folder / "p.py").write_text(SCRIPT)
     append(catalog.create_table("shop.raw", SCHEMA))
     other = catalog.create_table("shop.other", SCHEMA)
+    append(other)
     made = append(other)
     remember(other, "local.shop.other", 0, snapshot=made)
-    assert one(cli, "p.py:other")["small"] == 1
+    assert one(cli, "p.py:other")["small"] == 2
     (folder / "p.py").write_text(SCRIPT.replace("4KB", "1KB"))
     assert one(cli, "p.py:other")["small"] == 0
     assert one(cli, "p.py:other")["behind"] is None
@@ -294,6 +296,24 @@ def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folde
     ]
     everything = json.loads(cli("status", "--json").stdout)
     assert [f["table"] for f in everything] == ["local.shop.t_a", "local.shop.t_b", "local.shop.unrelated"]
+
+
+def test_rejected_rows_and_lost_replays_are_told(cli: Run, catalog: Catalog) -> None:
+    table = catalog.create_table("shop.t", SCHEMA)
+    first = append(table, pipeline="p", batch=0)
+    remember(table, "p", 0, snapshot=first)
+    remember(table, "p.replay", 0, snapshot=append(table, pipeline="p.replay", batch=0))
+    columns = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
+    bad = catalog.create_table("shop.bad", pa.schema([(name, pa.string()) for name in columns]))
+    rows = [dict.fromkeys(columns, "x") | {"pipeline": pipeline} for pipeline in ("p", "p", "other")]
+    bad.iceberg.append(pa.Table.from_pylist(rows, schema=bad.iceberg.schema().as_arrow()))
+    remember(bad, "p", 0, snapshot=bad.current_snapshot().id)
+    rejected, written = json.loads(cli("status", "--json").stdout)
+    assert (rejected["table"], rejected["notes"]) == ("local.shop.bad", ["2 rejected rows"])
+    assert written["notes"] == []
+    table.rollback_to(first)
+    _, written = json.loads(cli("status", "--json").stdout)
+    assert written["notes"] == ["rolled back: replay 0 is no longer in its history, and the next run stops"]
 
 
 def test_a_damaged_record_hides_no_other(cli: Run, shop: tuple[Table, Table]) -> None:
