@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
@@ -37,6 +36,12 @@ READ_BY_THE_JVM = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_DIRS",
 READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 LONGEST_ARGUMENT = 120_000
 """Linux takes no argument of more than 128 KiB, and the class path is one."""
+DEAF = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
+"""What starts a command that ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
+
+They are for this process: it stops its run in order, and the JVM ends with it; whoever ends the JVM alone uses SIGKILL.
+Python would set this in the child between fork and exec, where it may hang: other threads import meanwhile.
+"""
 _POLL_SECONDS = 0.01
 
 
@@ -86,11 +91,10 @@ class Starting:
         self._connection = self._folder / "connection"
         try:
             self.process = subprocess.Popen(
-                command,
+                [*DEAF, *command],
                 stdin=subprocess.PIPE,  # the JVM ends when this pipe does
                 stderr=log,
                 env={**os.environ, **variables, CONNECTION: str(self._connection)},
-                preexec_fn=_without_interrupts,  # noqa: PLW1509 - two calls of the system, as in pyspark
             )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -147,12 +151,3 @@ def by_scripts(home: Path, conf: Mapping[str, str], *, log: IO[bytes] | None) ->
     given = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     told = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     return Starting([str(script), *told, *given], {"SPARK_CONNECT_MODE": "0"}, log)
-
-
-def _without_interrupts() -> None:
-    """Ctrl-C and SIGTERM, which a terminal, `timeout` or Airflow send to the whole group, are for this process.
-
-    It stops its run in order, and the JVM ends with it; whoever ends the JVM alone uses SIGKILL.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -27,6 +27,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.notes import Notes, State
 from helios.spark.replay.payload import Payloads, unparsed
+from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.audit import AuditedSink
@@ -34,7 +35,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
-from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
+from helios.spark.sinks.quarantine import COEXIST, NAMES
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
@@ -166,7 +167,8 @@ class Replay:
             )
         notes = Notes(self.spark, checkpoint)
         state = notes.state()
-        self._refuse_rolled_back(table, checkpoint)
+        standing = Standing(plan, self.spark, checkpoint, table)
+        standing.refuse_rolled_back()
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:
@@ -177,7 +179,8 @@ class Replay:
         if state is None or (found is None and isinstance(sink, TableSink)):
             # The target has none of its rows: they are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
-            state = self._begin(sink, notes, payloads, self._new_state(ledger, table, number), again=state is not None)
+            new = self._new_state(ledger, table, number)
+            state = self._begin(sink, notes, payloads, new, standing, again=state is not None)
             if not notes.started:
                 return self._done(state)
             self._found(sink, state)
@@ -204,24 +207,6 @@ class Replay:
         )
         notes.clear()
         return done
-
-    def _refuse_rolled_back(self, quarantine: JavaTable, checkpoint: Checkpoint) -> None:
-        """Rejects a target or a quarantine that was rolled back, as a run does, before anything is written.
-
-        Raises:
-            LedgerError: One of them was.
-        """
-        plan, identity = self.plan, checkpoint.identity()
-        id = identity.id if identity is not None else ""
-        context = SinkContext(plan=plan, spark=self.spark, checkpoint=checkpoint, checkpoint_id=id)
-        sink = QuarantineSink(context, self.quarantine)
-        guard = context.guard(quarantine, self.quarantine, otherwise=sink.otherwise)
-        own = Ledger(quarantine, plan.pipeline, id, "", guard=guard)
-        own.refuse_rollback(own.load())
-        table = tables.load_table(self.spark, plan.write.table) if not plan.write.sink.many_tables else None
-        if table is not None:
-            ledger = context.ledger(table, plan.write.sink.branch_name, plan.write.table)
-            ledger.refuse_rollback(ledger.load())
 
     def _found(self, sink: Sink, state: State) -> Commit | None:
         outcome = sink.find(state.batch)
@@ -251,12 +236,16 @@ class Replay:
         position = {"sources": [{"source": self.quarantine.text, "uuid": str(table.uuid()), "to": at}]}
         return State(pipeline=ledger.pipeline, number=number, position=position, steps=self.plan.fingerprint, stayed=0)
 
-    def _begin(self, sink: Sink, notes: Notes, payloads: Payloads, new: State, *, again: bool) -> State:
+    def _begin(
+        self, sink: Sink, notes: Notes, payloads: Payloads, new: State, standing: Standing, *, again: bool
+    ) -> State:
         """Notes the rows that now pass the step that rejected them; notes nothing if there are none."""
         notes.clear()
         rows = self._rows(new)
         if rows is None:
             return new
+        if (unfinished := standing.unfinished()) is not None:
+            rows = rows.where(f"NOT ({unfinished})")
         notes.take(payloads.passing(rows))
         taken = notes.taken().count()
         state = replace(new, stayed=rows.count() - taken)

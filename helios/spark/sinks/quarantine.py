@@ -179,7 +179,7 @@ class QuarantineSink:
 
     def _of(self, record: Record) -> str:
         """The SQL condition for the rows of the batch of a record."""
-        return f"{self._own_rows()} AND batch = {record.batch} AND {_at(record.position)}"
+        return f"{self._own_rows()} AND {of_batch(record)}"
 
     # full refresh and new checkpoint
 
@@ -340,6 +340,11 @@ def _by_these_steps(ledger: Ledger, batch: Batch, found: Commit | None) -> Commi
     """A commit that was found by a batch's number, if the current steps made it."""
     record = ledger.load() if found is not None else None
     return None if record is not None and record.batch == batch.number and record.steps != ledger.steps else found
+
+
+def of_batch(record: Record) -> str:
+    """The SQL condition for the rows of the batch of a record, of whichever pipeline."""
+    return f"batch = {record.batch} AND {_at(record.position)}"
 
 
 def _at(position: Mapping[str, Any] | None) -> str:

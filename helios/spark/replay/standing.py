@@ -1,0 +1,64 @@
+"""Where the target and the quarantine of a pipeline stand before a replay."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import Plan
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.iceberg import tables
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger, newest_record
+from helios.spark.sinks.quarantine import QuarantineSink, of_batch
+
+
+class Standing:
+    """What the pipeline has written into its target and its quarantine.
+
+    Args:
+        plan: The pipeline.
+        spark: The session.
+        checkpoint: Its checkpoint.
+        quarantine: Iceberg's table object of its quarantine, whose name the plan has.
+    """
+
+    def __init__(self, plan: Plan, spark: SparkSession, checkpoint: Checkpoint, quarantine: JavaTable) -> None:
+        identity = checkpoint.identity()
+        self._id = identity.id if identity is not None else ""
+        self._context = SinkContext(plan=plan, spark=spark, checkpoint=checkpoint, checkpoint_id=self._id)
+        self._quarantine = quarantine
+        write = plan.write
+        self._target = tables.load_table(spark, write.table) if not write.sink.many_tables else None
+
+    def refuse_rolled_back(self) -> None:
+        """Rejects a target or a quarantine that was rolled back, as a run does, before anything is written.
+
+        Raises:
+            LedgerError: One of them was.
+        """
+        context, write = self._context, self._context.plan.write
+        assert write.quarantine is not None
+        otherwise = QuarantineSink(context, write.quarantine).otherwise
+        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise)
+        own = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
+        own.refuse_rollback(own.load())
+        if self._target is not None:
+            ledger = context.ledger(self._target, write.sink.branch_name, write.table)
+            ledger.refuse_rollback(ledger.load())
+
+    def unfinished(self) -> str | None:
+        """The SQL condition for rejected rows of a batch that the target does not have; None without such a batch.
+
+        The batch is done again, and a new checkpoint, or other steps, reject its rows anew: these are not replayed yet.
+        """
+        plan = self._context.plan
+        last = newest_record(self._quarantine, plan.write.pipelines) if plan.streaming else None
+        if last is None or last.batch < 0 or last.checkpoint != self._id:
+            return None
+        if last.batch in self._context.checkpoint.batches("commits"):
+            return None
+        branch = plan.write.sink.branch_name
+        held = newest_record(self._target, plan.write.pipelines, branch) if self._target is not None else None
+        landed = held is not None and held.checkpoint == self._id and held.batch >= last.batch
+        return None if landed else of_batch(last)
