@@ -105,7 +105,7 @@ def run(
     how: dict[str, Any] = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
     # What the script still declares under its name was not renamed.
     siblings = (pipeline.name for pipeline in loaded.script.pipelines.values() if pipeline.name is not None)
-    how |= {"fail_fast": fail_fast, "beside": (*beside, *siblings)}
+    how |= {"fail_fast": fail_fast, "beside": beside, "siblings": tuple(siblings)}
     status, exit_status = _carry_out(loaded, shown, how, observed, endpoint)
     if as_json:
         output.to_json(status)

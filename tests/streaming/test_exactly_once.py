@@ -600,5 +600,5 @@ def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, c
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])
     with pytest.raises(Exception, match="somebody has written to the table meanwhile"):
-        ledger.empty()
+        empty(ledger, None)
     assert world.ids("a.t") == [*range(20), 500]

@@ -210,3 +210,14 @@ def test_a_repair_beside_a_follower_reads_what_that_has_read(world: Any, copy: P
     world.run(repair, beside=["local.a.t"])
     world.run(copy)
     assert Counter(world.ids("a.t")) == Counter([*range(24), 23])
+
+
+def test_a_repair_in_the_script_of_its_follower_is_refused_all_the_same(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", [20])
+    repair = (world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")).named("repair")
+    runner = world.runner([repair], siblings=["local.a.t"])
+    assert not runner.run()
+    assert "has read it up to snapshot" in str(runner.status()[0]["error"])
+    assert world.ids("a.t") == list(range(20))
+    assert world.runner([repair], beside=["local.a.t"]).run()
+    assert world.ids("a.t") == list(range(21))

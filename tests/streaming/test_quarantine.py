@@ -612,5 +612,6 @@ def test_the_commands(tmp_path: Path) -> None:
     assert sorted(catalog.load("a.t").iceberg.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 3]
     shown = json.loads(helios(tmp_path, "quarantine", "a.bad", "--rows", "5", "--json").stdout)
     assert [row["payload"] for row in shown] == [{"id": 4}]
-    (status,) = json.loads(helios(tmp_path, "status", "--json").stdout)
+    quarantine, status = json.loads(helios(tmp_path, "status", "--json").stdout)
+    assert quarantine["notes"] == ["1 rejected row"]
     assert (status["pipeline"], status["batch"], status["rows"]) == ("local.a.t", 0, 2)

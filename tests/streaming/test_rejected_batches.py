@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from helios import Files, Pipeline, expect
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError
 from helios.spark.replay.replay import Replay
-from tests.suite.deaths import dies_before_commit
+from tests.suite.deaths import dies_at, dies_before_commit
 
 pytestmark = [pytest.mark.promise("quarantine"), pytest.mark.sampled(2)]
 
@@ -133,6 +134,7 @@ def test_a_full_refresh_whose_first_start_is_not_known_is_refused(world: Any) ->
     world.fill("a.s", [2])
     world.run(pipeline)
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    shutil.rmtree(world.checkpoint(pipeline))
     with pytest.raises(InputError, match='start="latest"') as refused:
         world.run(pipeline, full_refresh=True)
     assert world.ids("a.t") == [2]
@@ -201,3 +203,96 @@ def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_
         replay(world, small(world, 1000))
     assert "nothing was written" in str(refused.value)
     assert world.ids("a.t") == [1, 100]
+
+
+def test_a_full_refresh_after_a_rollback_behind_a_replay(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.t").current_snapshot().id
+    replay(world, small(world, 1000))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    world.run(small(world), full_refresh=True)
+    world.fill("a.s", [2, 200])
+    world.run(small(world))
+    assert (world.ids("a.t"), held(world)) == ([1, 2], payloads(100, 200))
+    replay(world, small(world, 1000))
+    assert world.ids("a.t") == [1, 2, 100, 200]
+
+
+def test_a_full_refresh_whose_first_start_has_expired_deletes_nothing(world: Any) -> None:
+    world.fill("a.s", [1])
+    pipeline = world.source("a.s").incremental(poll=1, start="latest") >> world.sink("a.t")
+    world.run(pipeline)
+    for ids in ([2], [3]):
+        world.fill("a.s", ids)
+        world.run(pipeline)
+    world.expire("a.s")
+    with pytest.raises(InputError, match="snapshots after its first start have expired"):
+        world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [2, 3]
+    world.sql("DROP TABLE local.a.s")
+    world.fill("a.s", [4])
+    with pytest.raises(InputError, match="its first start is that of another table"):
+        world.run(pipeline, full_refresh=True)
+    assert world.ids("a.t") == [2, 3]
+
+
+def test_a_replay_that_died_and_was_rolled_back_leaves_its_rows_where_they_are(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.t").current_snapshot().id
+    with dies_at(Replay, "_finish"):
+        replay(world, small(world, 1000))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    with pytest.raises(LedgerError, match=r"rolled back .*replay"):
+        world.run(small(world))
+    world.run(small(world), new_checkpoint=True)
+    replay(world, small(world, 1000))
+    assert (world.ids("a.t"), held(world)) == ([1, 100], payloads())
+
+
+def test_a_quarantine_whose_replay_was_rolled_back_is_not_replayed_again(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.bad").current_snapshot().id
+    replay(world, small(world, 1000))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.bad', {before})")
+    world.run(small(world), new_checkpoint=True)
+    with pytest.raises(LedgerError, match="rolled back") as refused:
+        replay(world, small(world, 1000))
+    assert "new-checkpoint" not in str(refused.value.fix)
+    assert world.ids("a.t") == [1, 100]
+
+
+def deleting(world: Any, known: str) -> Pipeline:
+    made: Pipeline = (
+        world.source("a.s").incremental(poll=1)
+        >> expect({"known": known}, on_fail="quarantine")
+        >> world.sink("a.t").quarantine("a.bad").upsert("id", order_by="n", delete_when="gone")
+    )
+    return made
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_delete_that_a_replay_brings_is_remembered(world: Any, renamed: bool) -> None:
+    """Also where it deletes nothing, and after the pipeline was renamed."""
+
+    def named(pipeline: Pipeline) -> Pipeline:
+        return pipeline.named("new", was="local.a.t") if renamed else pipeline
+
+    world.fill("a.s", [1], n="CAST(1 AS int)", gone="false")
+    world.run(deleting(world, "id < 5"))
+    world.fill("a.s", [5], n="CAST(9 AS int)", gone="true")
+    world.run(deleting(world, "id < 5"))
+    replay(world, deleting(world, "true"))
+    world.fill("a.s", [6], n="CAST(9 AS int)", gone="true")
+    world.run(named(deleting(world, "id < 5")))
+    replay(world, named(deleting(world, "true")))
+    world.fill("a.s", [5, 6], n="CAST(2 AS int)", gone="false")
+    world.run(named(deleting(world, "true")))
+    assert world.ids("a.t") == [1]
+    assert record_of(world, "new" if renamed else "local.a.t")["batch"] == 1
+
+
+def record_of(world: Any, pipeline: str) -> Any:
+    return json.loads(world.load("a.bad").iceberg.properties[f"helios.ledger.{pipeline}.replay"])

@@ -410,10 +410,11 @@ def test_a_quarantine_that_was_rolled_back_stops_the_run_at_its_start(world: Any
 
     for ids in ((1, 101), (2, 102)):
         world.run(pipeline(*ids))
-    assert notes(world, "a.bad", 0) == ()
+    assert notes(world, "a.bad") == ("2 rejected rows",)
     newest = world.load("a.bad").current_snapshot().id
     roll_back(world, "a.bad")
-    assert notes(world, "a.bad") == ("rolled back: batch 1 is no longer in its history, and the next run stops",)
+    gone = "rolled back: batch 1 is no longer in its history, and the next run stops"
+    assert notes(world, "a.bad") == ("1 rejected row", gone)
     for _ in range(2):
         with pytest.raises(LedgerError, match=rf"local\.a\.bad {GONE}.*another name") as told:
             world.run(pipeline(2, 102) if kind == "batch" else pipeline())

@@ -128,7 +128,7 @@ class UpsertState:
         found, settled = [], self.files.names(f"{self.folder}/settled")
         for name in sorted(self.files.names(f"{self.folder}/replayed")):
             quarantine, _, number = name.rpartition("-")
-            if name not in settled:
+            if name not in settled or not self._is_written(f"replayed/{name}"):
                 if not self._is_written(f"replayed/{name}") or not self._has_replay(quarantine, int(number)):
                     self.files.delete(f"{self.folder}/replayed/{name}")
                     continue
@@ -144,7 +144,7 @@ class UpsertState:
         newest = self._newest(self._read(spark, paths), keys)
         expired = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
         newest.where(~expired).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
-        for path in paths:
+        for path in (*paths, *(path.replace("replayed/", "settled/") for path in replayed)):
             self.files.delete(f"{self.folder}/{path}")
 
     def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:

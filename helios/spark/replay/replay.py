@@ -339,6 +339,7 @@ class Replay:
             checkpoint=notes.checkpoint,
             checkpoint_id=ledger.checkpoint,
             lease=lease,
+            replays=True,
         )
         if plan.write.sink.routing is not None:
             return Routed(context, lambda sink: self._with_upsert_state(sink, checkpoint))

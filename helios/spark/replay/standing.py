@@ -10,7 +10,7 @@ from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger, newest_record
-from helios.spark.sinks.quarantine import QuarantineSink, of_batch
+from helios.spark.sinks.quarantine import ANOTHER, QuarantineSink, of_batch
 
 
 class Standing:
@@ -40,9 +40,10 @@ class Standing:
         context, write = self._context, self._context.plan.write
         assert write.quarantine is not None
         otherwise = QuarantineSink(context, write.quarantine).otherwise
-        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise)
+        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise, without_replay=ANOTHER)
         own = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
-        own.refuse_rollback(own.load())
+        record = own.load()  # of a former checkpoint: what was rolled back is accepted
+        own.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
             ledger = context.ledger(self._target, write.sink.branch_name, write.table)
             ledger.refuse_rollback(ledger.load())

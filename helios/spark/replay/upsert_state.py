@@ -26,7 +26,9 @@ class ReplayedUpsertState(UpsertState):
 
         def landed(quarantine: str, number: int) -> bool:
             record = ledger.load()
-            return record is not None and record.checkpoint == quarantine and record.batch >= number
+            if record is None or record.checkpoint != quarantine or record.aside:
+                return False
+            return record.batch >= number
 
         super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones, landed)
 

@@ -2,42 +2,82 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
-from helios.errors import InputError
-from helios.plan.nodes import VERSION, Plan
-from helios.spark.iceberg import commit
+from pyspark.sql import SparkSession
+
+from helios.errors import CheckpointError, InputError
+from helios.plan.nodes import VERSION, Plan, ReadPlan
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.iceberg import commit, tables
+from helios.spark.iceberg.history import History
 from helios.spark.iceberg.validators import HeadValidator
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.rollbacks import forget_replay
+from helios.spark.sources import offsets
 from helios.table.ledger import Record, Starts
+from helios.table.offsets import IcebergOffset
 from helios.table.refs import MAIN
 
+Start: TypeAlias = "Mapping[str, object]"
 
-def first_start(plan: Plan, old: Record | None) -> Starts | None:
+
+def first_start(spark: SparkSession, plan: Plan, old: Record | None, checkpoint: Checkpoint) -> Starts | None:
     """Where a target is filled from again; None where the declared start says it at any time.
 
     Args:
+        spark: The session.
         plan: The pipeline.
-        old: Its record in the target.
+        old: Its record in the target; None where there is none.
+        checkpoint: Its checkpoint, which knows the start too.
 
     Raises:
-        InputError: The pipeline begins behind all that is there, and where that was is not known: nothing would be
-            filled in.
+        InputError: The pipeline begins behind all that is there, and cannot be filled from where it began: that is not
+            known, of another table, or has expired.
     """
     followed = [read for read in plan.reads if read.source.streaming]
     latest = next((read for read in followed if read.source.beginning == "latest"), None)
-    if old is None or latest is None:
+    if latest is None:
         return None
-    if old.start is not None and len(old.start) == len(followed):
-        return old.start
-    raise InputError(
-        f"--full-refresh would empty {plan.write.table.text} and fill in nothing: {latest.name} is read with "
-        'start="latest", and its first start is not recorded.',
-        where=latest.source.origin,
-        fix='say where it begins, such as start="earliest" or a snapshot\'s id, for the refill.',
-    )
+    starts: Starts = (old.start if old is not None else None) or _known(checkpoint)
+    why = "its first start is not recorded" if old is not None and not starts else ""
+    if starts and len(starts) != len(followed):
+        why = "its first start is that of other sources"
+    for read, start in zip(followed, starts, strict=False):
+        why = why or _unreadable(spark, read, start)
+    if why:
+        raise InputError(
+            f"--full-refresh would empty {plan.write.table.text}, and could not fill it: {latest.name} is read with "
+            f'start="latest", and {why}; nothing was deleted.',
+            where=latest.source.origin,
+            fix='say where it begins, such as start="earliest" or a snapshot\'s id, for the refill.',
+        )
+    return starts or None
+
+
+def _known(checkpoint: Checkpoint) -> Starts:
+    try:
+        found: Starts | None = checkpoint.start()
+    except CheckpointError:
+        return ()  # damaged: it is cleared
+    return found or ()
+
+
+def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
+    """Why a table cannot be read from its first start on; empty where it can, and for other sources."""
+    table = tables.load_table(spark, read.table) if read.table is not None else None
+    place = IcebergOffset.of(start.get("place")) if table is not None else None
+    if table is None or place is None:
+        return ""
+    if start.get("uuid") not in (None, str(table.uuid())):
+        return "its first start is that of another table"
+    history = History(table, offsets.head(table, read.branch))
+    there = place.snapshot is None or any(int(one.snapshotId()) == place.snapshot for one in history)
+    return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 
 
 def empty(ledger: Ledger, start: Starts | None) -> None:
@@ -62,6 +102,7 @@ def empty(ledger: Ledger, start: Starts | None) -> None:
     begun = Record(checkpoint=ledger.checkpoint, snapshot=id, sequence=sequence, steps=ledger.steps, start=start)
     transaction.updateProperties().set(ledger.key, replace(begun, branch=ledger.branch).as_json()).commit()
     commit.commit(table, transaction, operations)
+    forget_replay(table, [ledger.pipeline])
 
 
 def _always_true() -> JavaExpression:

@@ -89,7 +89,7 @@ class Job:
         planned: The last batch that an earlier process may have written; -1 for none.
         repeat: The batch of a batch pipeline that is appended again, if that was asked for.
         late: Counts the rows that watermarks drop of the current batch; None where there is none.
-        beside: Pipelines whose rows of the same sources may be in the target, too.
+        beside: Pipelines that may stand elsewhere in the same sources, beside one that replaces rows.
     """
 
     plan: Plan

@@ -159,9 +159,13 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
 def _others(table: JavaTable, plan: Plan) -> Iterator[tuple[str, Record]]:
     """The records of other pipelines; those of replays tell of rows that a run had rejected."""
     properties = table.properties()
+
+    def is_replay(name: str) -> bool:  # a table may be called so, too
+        return name.endswith(REPLAY) and properties.get(LEDGER + name.removesuffix(REPLAY)) is not None
+
     for key in sorted(str(key) for key in listed(properties.keySet())):
         other, text = key.removeprefix(LEDGER), properties.get(key)
-        if key.startswith(LEDGER) and other not in (plan.pipeline, plan.was) and not other.endswith(REPLAY) and text:
+        if key.startswith(LEDGER) and other not in (plan.pipeline, plan.was) and not is_replay(other) and text:
             yield other, parse(text, key, table.name())
 
 

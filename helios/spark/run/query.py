@@ -199,6 +199,7 @@ class PipelineQuery:
         full_refresh: bool,
         again: bool = False,
         beside: Collection[str] = (),
+        siblings: Collection[str] = (),
     ) -> Job:
         """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
@@ -208,6 +209,7 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether inputs are appended that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
+            siblings: What the same script declares, which was not renamed: its rows may be there as well.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
         context = SinkContext(
@@ -220,7 +222,7 @@ class PipelineQuery:
         )
         validator = StartupValidator if self.plan.write.output is None else OutputStartup
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        started = validator(context, beside=beside, **how).start(df)
+        started = validator(context, beside={*beside, *siblings}, **how).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,

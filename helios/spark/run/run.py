@@ -45,6 +45,7 @@ class PipelineRun:
         full_refresh: Empty the target in one snapshot, and refill it from the start.
         again: Append inputs of a batch pipeline that were appended before, too.
         beside: Pipelines whose rows of the same sources may be in the target, too.
+        siblings: What the same script declares, which was not renamed: its rows may be there as well.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -58,6 +59,7 @@ class PipelineRun:
         full_refresh: bool = False,
         again: bool = False,
         beside: Collection[str] = (),
+        siblings: Collection[str] = (),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan
@@ -66,7 +68,7 @@ class PipelineRun:
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
         self._again = again
-        self._accepted = beside
+        self._accepted, self._siblings = beside, siblings
         self.error: BaseException | None = None
         self.state = "waiting"
         self.rows = self.rejected_rows = 0
@@ -228,7 +230,7 @@ class PipelineRun:
         self._choice.recall(query.checkpoint.files)
         df = query.declare(anew=self.new_checkpoint or self.full_refresh)
         how = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
-        job = query.validate(df, beside=self._accepted, **how)
+        job = query.validate(df, beside=self._accepted, siblings=self._siblings, **how)
         try:
             self.state = "running"
             self._event("started")

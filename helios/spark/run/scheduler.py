@@ -32,14 +32,15 @@ class Runner:
         again: bool = False,
         fail_fast: bool = False,
         beside: Collection[str] = (),
+        siblings: Collection[str] = (),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.spark = spark
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-        beside = {*beside, *(plan.pipeline for plan in plans)}  # what is declared beside another was not renamed
-        self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, **options) for plan in plans]
+        siblings = {*siblings, *(plan.pipeline for plan in plans)}
+        self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, siblings=siblings, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False
 

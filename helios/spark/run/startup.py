@@ -30,7 +30,7 @@ from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
-from helios.spark.sinks.rollbacks import forget_replay
+from helios.spark.sinks.rollbacks import forget_replay, rename_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
 from helios.table.ledger import Record
@@ -309,8 +309,6 @@ class StartupValidator:
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""
         context = replace(self.context, checkpoint_id=id)
         ledger = context.ledger(table, self.branch, self.plan.write.table)
-        if self.new_checkpoint:
-            forget_replay(table, self.plan.pipeline)
         if self.new_checkpoint and old is not None:
             return ledger.guard.accepted(old, ledger.head())
         ledger.refuse_rollback(old)
@@ -346,7 +344,8 @@ class StartupValidator:
             if quarantine is not None:
                 quarantine.rewind(old)
         elif self.full_refresh:
-            start = first_start(self.plan, self._last_record(table)) if table is not None else None
+            record = self._last_record(table) if table is not None else None
+            start = first_start(self.spark, self.plan, record, self.checkpoint)
             # The table first: if a driver dies in between, the record rejects the old checkpoint.
             if table is not None:
                 refuse_rows_of_others(self.context, table)
@@ -366,6 +365,9 @@ class StartupValidator:
         if was is not None and identity.pipeline == was:
             moved = Ledger(ledger.table, was, identity.id, "", self.branch).load()
             ledger.claim(moved or ledger.load() or claim, forget=was)
+            rejected = self.plan.write.quarantine
+            for table in (ledger.table, tables.load_table(self.spark, rejected) if rejected is not None else None):
+                rename_replay(table, was, self.plan.pipeline)
         elif not identity.target_uuid:
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
@@ -377,6 +379,8 @@ class StartupValidator:
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
         refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None and start is None)
+        if table is not None:
+            forget_replay(table, self.plan.write.pipelines)
         state = self.context.upsert_state(self.plan.write.table, self.branch)
         if old is not None and old.aside:
             state.forget(old.batch)

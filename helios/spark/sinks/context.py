@@ -39,6 +39,7 @@ class SinkContext:
         again: Of a batch pipeline whose inputs are appended even if they were before, the numbers of that batch; None
             if that was not asked for.
         combines: Why the steps make other rows of two ranges together than of each; None where they go row by row.
+        replays: Whether quarantined rows are replayed, under a name of their own.
     """
 
     plan: Plan
@@ -49,6 +50,7 @@ class SinkContext:
     observer: Observer = field(default_factory=Silent)
     again: Repeat | None = None
     combines: Combines = lambda: "nobody has looked at them"
+    replays: bool = False
 
     def verify(self) -> None:
         """Raises if the lease was lost."""
@@ -72,7 +74,12 @@ class SinkContext:
         return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch, guard=guard)
 
     def guard(
-        self, table: JavaTable, name: TableName, branch: str | None = None, otherwise: str | None = None
+        self,
+        table: JavaTable,
+        name: TableName,
+        branch: str | None = None,
+        otherwise: str | None = None,
+        without_replay: str | None = None,
     ) -> RollbackGuard:
         """Compares a table with the last batch that its record and the checkpoint know.
 
@@ -81,6 +88,7 @@ class SinkContext:
             name: Its name.
             branch: The branch that is written; None for main.
             otherwise: What to do where it lost rows and `--new-checkpoint` is not the answer.
+            without_replay: The same, where it lost what a replay has done.
         """
         spark = self.spark
 
@@ -88,10 +96,20 @@ class SinkContext:
             entries = spark.read.option("versionAsOf", head).table(f"{name.sql}.entries")
             return not entries.where(f"snapshot_id = {added_by}").isEmpty()
 
-        landings = self.landings(name, branch)
+        # What replays have done is known by the records, and a new checkpoint may give it up.
+        landings = self.landings(name, branch) if not self.replays else None
         if otherwise is None and self.plan.write.sink.many_tables:
             otherwise = self.other_tables  # they have no common position to resume at
-        return RollbackGuard(table, self.plan.pipeline, self.checkpoint_id, landings, has_files, otherwise=otherwise)
+        return RollbackGuard(
+            table,
+            self.plan.pipeline,
+            self.checkpoint_id,
+            landings,
+            has_files,
+            otherwise=otherwise,
+            without_replay=without_replay or otherwise,
+            lenient=self.replays,
+        )
 
     def landings(self, name: TableName, branch: str | None = None) -> Landings:
         """What the checkpoint knows of the last batch in a table, or in a branch of it."""
@@ -106,8 +124,8 @@ class SinkContext:
             sources=[{"kind": r.kind, "name": r.name, "uuid": r.uuid} for r in plan.reads],
             properties={**SERIALIZABLE, **presented(sink, plan.write.file_format)},
             retry=sink.retrying,
-            # A batch pipeline numbers its runs by the record, and its upsert state by that number.
-            counts_empty=traits.upserts and not plan.streaming,
+            # A batch pipeline numbers its runs by the record, and its upsert state by that number; so does a replay.
+            counts_empty=traits.upserts and (self.replays or not plan.streaming),
             exclusive=traits.erases or (bool(sink.mode.query) and inserts_only(sink.mode.query)),
             retries_conflicts=not traits.erases,
             verify=self.verify,
@@ -123,7 +141,8 @@ class SinkContext:
                 [table.properties().get(f"{LEDGER}{one}{REPLAY}") for one in self.plan.write.pipelines] if table else []
             )
             records = [parse(text, name.text, name.text) for text in texts if text is not None]
-            return any(one.checkpoint == quarantine and one.batch >= number for one in records)
+            known = (one for one in records if one.checkpoint == quarantine and not one.aside)
+            return any(one.batch >= number for one in known)
 
         target = f"{name.text}@{branch}" if branch else name.text
         return UpsertState(self.checkpoint, target, self.plan.write.mode.tombstones, has_replay)

@@ -38,6 +38,9 @@ NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
 COLUMNS = "pipeline string, batch bigint, step string, reason string, position string, payload string, at timestamp"
 """The columns of a quarantine: `payload` is the row as JSON, `position` that of its batch, `step` the expectation."""
 
+ANOTHER = "give .quarantine() a table of another name"
+"""What to do where rows that were replayed are in the quarantine again: a replay would double them."""
+
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
 
@@ -188,6 +191,7 @@ class QuarantineSink:
         table = tables.load_table(self._spark, self._name)
         if table is not None:
             self._delete(self._own_rows())
+            forget_replay(table, self._plan.write.pipelines)
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
@@ -198,11 +202,8 @@ class QuarantineSink:
             to: The target's record of the pipeline.
         """
         table = tables.load_table(self._spark, self._name)
-        if table is not None:
-            forget_replay(table, self._plan.pipeline)
-        record = (
-            newest_record(table, self._plan.write.pipelines) if table is not None and self._plan.streaming else None
-        )
+        streamed = table is not None and self._plan.streaming
+        record = newest_record(table, self._plan.write.pipelines) if table is not None and streamed else None
         if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
             return
         if record.batch > to.batch:
@@ -250,13 +251,11 @@ class QuarantineSink:
         """What to do where the table lost rows, and will not get them back."""
         plan = self._plan
         anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and not plan.write.sink.many_tables
-        return "give .quarantine() a table of another name" + (
-            ", or go on with this one with `helios run --new-checkpoint`" if anew else ""
-        )
+        return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if anew else "")
 
     def _ledger_of(self, table: JavaTable) -> Ledger:
         context = replace(self._context, checkpoint_id=self._id)
-        guard = context.guard(table, self._name, otherwise=self.otherwise)
+        guard = context.guard(table, self._name, otherwise=self.otherwise, without_replay=ANOTHER)
         if not self._plan.streaming:
             return _InputsLedger(context, table, None, guard=guard)
         return _StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from helios.errors import LedgerError
@@ -21,13 +21,26 @@ def replay_of(table: JavaTable, pipeline: str) -> tuple[str, Record] | None:
     return (key, parse(text, key, table.name())) if text is not None else None
 
 
-def forget_replay(table: JavaTable, pipeline: str) -> None:
-    """Goes on without what a replay has written, where a new checkpoint accepts a rollback."""
+def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
+    """Has the last replay count as one that the table never had, where that is accepted, or the table is emptied."""
     table.refresh()
-    replay = replay_of(table, pipeline)
-    if replay is not None and replay[1].snapshot is not None:
+    for pipeline in pipelines:
+        replay = replay_of(table, pipeline)
+        if replay is not None and replay[1].snapshot is not None:
+            key, record = replay
+            never = replace(record, batch=record.batch - 1, position=None, snapshot=None, sequence=0)
+            table.updateProperties().set(key, never.as_json()).commit()
+
+
+def rename_replay(table: JavaTable | None, was: str, pipeline: str) -> None:
+    """Has the record of the last replay go along with a pipeline that is renamed."""
+    if table is None:
+        return
+    table.refresh()
+    replay = replay_of(table, was)
+    if replay is not None and replay_of(table, pipeline) is None:
         key, record = replay
-        table.updateProperties().set(key, replace(record, snapshot=None, sequence=0).as_json()).commit()
+        table.updateProperties().set(LEDGER + pipeline + REPLAY, record.as_json()).remove(key).commit()
 
 
 class RollbackGuard:
@@ -40,6 +53,8 @@ class RollbackGuard:
         landings: What the checkpoint knows of the target; None where it keeps nothing.
         has_files: Whether a snapshot, the first, still has files that another one, the second, added.
         otherwise: What to do where the table lost rows and a new checkpoint is not the answer.
+        without_replay: The same, where it lost what a replay has done.
+        lenient: Whether a batch that nothing proves counts as there.
 
     A replay of quarantined rows stands under the same rule, as far as its snapshot has not expired.
     """
@@ -53,6 +68,8 @@ class RollbackGuard:
         has_files: Callable[[int, int], bool] | None = None,
         *,
         otherwise: str | None = None,
+        without_replay: str | None = None,
+        lenient: bool = False,
     ) -> None:
         self._table = table
         self._pipeline = pipeline
@@ -60,6 +77,8 @@ class RollbackGuard:
         self._landings = landings
         self._has_files = has_files
         self._otherwise = otherwise
+        self._without_replay = without_replay
+        self._lenient = lenient
         self._replay: Landing | None = None  # the last replay, and a head that was proven to descend from it
 
     def refuse(self, record: Record | None, head: JavaSnapshot | None) -> None:
@@ -74,7 +93,7 @@ class RollbackGuard:
         """
         landing = self._last(record)
         found = self._presence(landing, head) if landing is not None else Presence.PRESENT
-        expired = found is Presence.UNKNOWN and self._pipeline.endswith(REPLAY)  # replays are rare
+        expired = found is Presence.UNKNOWN and self._lenient
         if landing is not None and found is not Presence.PRESENT and not expired:
             raise self._gone_error(landing) if found is Presence.GONE else self._unknown_error(landing)
         if landing is not None and head is not None:
@@ -94,7 +113,7 @@ class RollbackGuard:
                 f"{self._table.name()} was rolled back or replaced: snapshot {landing.snapshot}, a replay of "
                 f"{self._pipeline}'s quarantine, is no longer in its history; nothing was written.",
                 fix="roll the table forward again, or "
-                + (self._otherwise or "go on without that replay with `helios run --new-checkpoint`")
+                + (self._without_replay or "go on without that replay with `helios run --new-checkpoint`")
                 + ".",
             )
         assert head is not None

@@ -102,7 +102,7 @@ class TableSink:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.
             self.context.observer.rejected(self._quarantine.write(batch, rows.rejected))
-            rejects = self._quarantine.holds
+            rejects = self._quarantine.holds and self.context.plan.streaming  # others go by their inputs
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
 

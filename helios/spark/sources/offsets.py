@@ -170,7 +170,8 @@ def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
     first = int(oldest.sequenceNumber())
     if first == 0:
         summary = oldest.summary()
-        return summary.get("total-records") != (summary.get("added-records") or "0")
+        removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
+        return removed or summary.get("total-records") != (summary.get("added-records") or "0")
     retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
     return any(number not in retained for number in range(began + 1, first))
 
