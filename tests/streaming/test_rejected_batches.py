@@ -180,12 +180,17 @@ def test_a_replay_that_dies_before_its_commit_remembers_no_order(world: Any) -> 
     assert world.rows("a.t", "v") == Counter([("newer",)])
 
 
-def test_a_target_that_is_rolled_back_behind_a_replay_is_refused(world: Any) -> None:
+def replayed_and_rolled_back(world: Any, table: str) -> None:
+    """Row 100 is replayed into the target, and a table goes back behind that."""
     world.fill("a.s", [1, 100])
     world.run(small(world))
-    before = world.load("a.t").current_snapshot().id
+    before = world.load(table).current_snapshot().id
     replay(world, small(world, 1000))
-    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    world.sql(f"CALL local.system.rollback_to_snapshot('{table}', {before})")
+
+
+def test_a_target_that_is_rolled_back_behind_a_replay_is_refused(world: Any) -> None:
+    replayed_and_rolled_back(world, "a.t")
     world.fill("a.s", [2])
     with pytest.raises(LedgerError, match=r"rolled back .*replay"):
         world.run(small(world))
@@ -194,11 +199,7 @@ def test_a_target_that_is_rolled_back_behind_a_replay_is_refused(world: Any) -> 
 
 
 def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_target_has_rows(world: Any) -> None:
-    world.fill("a.s", [1, 100])
-    world.run(small(world))
-    before = world.load("a.bad").current_snapshot().id
-    replay(world, small(world, 1000))
-    world.sql(f"CALL local.system.rollback_to_snapshot('a.bad', {before})")
+    replayed_and_rolled_back(world, "a.bad")
     with pytest.raises(LedgerError, match="rolled back") as refused:
         replay(world, small(world, 1000))
     assert "nothing was written" in str(refused.value)
@@ -206,11 +207,7 @@ def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_
 
 
 def test_a_full_refresh_after_a_rollback_behind_a_replay(world: Any) -> None:
-    world.fill("a.s", [1, 100])
-    world.run(small(world))
-    before = world.load("a.t").current_snapshot().id
-    replay(world, small(world, 1000))
-    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    replayed_and_rolled_back(world, "a.t")
     world.run(small(world), full_refresh=True)
     world.fill("a.s", [2, 200])
     world.run(small(world))
@@ -252,11 +249,7 @@ def test_a_replay_that_died_and_was_rolled_back_leaves_its_rows_where_they_are(w
 
 
 def test_a_quarantine_whose_replay_was_rolled_back_is_not_replayed_again(world: Any) -> None:
-    world.fill("a.s", [1, 100])
-    world.run(small(world))
-    before = world.load("a.bad").current_snapshot().id
-    replay(world, small(world, 1000))
-    world.sql(f"CALL local.system.rollback_to_snapshot('a.bad', {before})")
+    replayed_and_rolled_back(world, "a.bad")
     world.run(small(world), new_checkpoint=True)
     with pytest.raises(LedgerError, match="rolled back") as refused:
         replay(world, small(world, 1000))

@@ -125,14 +125,17 @@ class UpsertState:
 
     def _replayed(self) -> list[str]:
         """The replays that the target has; what is left of others is deleted."""
-        found, settled = [], self.files.names(f"{self.folder}/settled")
-        for name in sorted(self.files.names(f"{self.folder}/replayed")):
+        names = sorted(self.files.names(f"{self.folder}/replayed"))
+        settled = self.files.names(f"{self.folder}/settled") if names else ()
+        found = []
+        for name in names:
             quarantine, _, number = name.rpartition("-")
-            if name not in settled or not self._is_written(f"replayed/{name}"):
-                if not self._is_written(f"replayed/{name}") or not self._has_replay(quarantine, int(number)):
-                    self.files.delete(f"{self.folder}/replayed/{name}")
-                    continue
-                self.files.write(f"{self.folder}/settled/{name}", "")  # the next replay takes the place of its record
+            known = name in settled
+            if not self._is_written(f"replayed/{name}") or not (known or self._has_replay(quarantine, int(number))):
+                self.files.delete(f"{self.folder}/replayed/{name}")
+                continue
+            if not known:  # the next replay takes the place of its record
+                self.files.write(f"{self.folder}/settled/{name}", "")
             found.append(f"replayed/{name}")
         return found
 

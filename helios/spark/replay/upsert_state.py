@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
@@ -21,16 +23,9 @@ class ReplayedUpsertState(UpsertState):
 
     def __init__(self, checkpoint: Checkpoint, sink: TableSink, last: int) -> None:
         name = f"{sink.name.text}@{sink.branch}" if sink.branch else sink.name.text
-        ledger = sink.ledger
-        self._quarantine, self._last = ledger.checkpoint, last
-
-        def landed(quarantine: str, number: int) -> bool:
-            record = ledger.load()
-            if record is None or record.checkpoint != quarantine or record.aside:
-                return False
-            return record.batch >= number
-
-        super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones, landed)
+        self._quarantine, self._last = sink.ledger.checkpoint, last
+        has_replay = partial(sink.context.has_replay, sink.name)
+        super().__init__(checkpoint, name, sink.context.plan.write.mode.tombstones, has_replay)
 
     @override
     def load(self, spark: SparkSession, batch: int, keys: tuple[str, ...]) -> DataFrame | None:

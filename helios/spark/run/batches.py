@@ -17,7 +17,6 @@ from helios.spark.iceberg.failures import engine_failure, is_outage
 from helios.spark.iceberg.file_failures import file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
-from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.run.job import Job, StreamingQuery
@@ -133,10 +132,7 @@ def run_bounded(job: Job, df: DataFrame) -> None:
         job.run.noted(unfinished)
     # An earlier process may have written the batch.
     batch = Batch(job.sink.number(spans), spans, replayed=True)
-    target = job.plan.write
-    table = load_table(job.spark, target.table) if target.output is None and not target.sink.many_tables else None
-    if table is not None:
-        refuse_out_of_step(job.plan, table, batch, job.beside)
+    refuse_out_of_step(job.spark, job.plan, batch, job.beside)
     execute(job, batch)
     if job.repeat.asked:
         job.repeat.finish()

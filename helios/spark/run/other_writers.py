@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
+from pyspark.sql import SparkSession
+
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.model.flow import Flow, Source
@@ -13,6 +15,7 @@ from helios.model.values import written_as_name
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
+from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -79,14 +82,14 @@ def renaming_call(plan: Plan, was: str) -> str | None:
     return f'.named("{name}", was="{was}")'
 
 
-def refuse_out_of_step(plan: Plan, table: JavaTable, batch: Batch, beside: Collection[str]) -> None:
+def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Collection[str]) -> None:
     """Rejects rows that replace those of a pipeline which follows their source, and has read it up to elsewhere.
 
     It would append the rows in between once more, or never.
 
     Args:
-        plan: The pipeline, which reads once and replaces rows.
-        table: The target.
+        spark: The session.
+        plan: The pipeline, which reads once.
         batch: Its batch.
         beside: Pipelines that may stand elsewhere.
 
@@ -94,7 +97,9 @@ def refuse_out_of_step(plan: Plan, table: JavaTable, batch: Batch, beside: Colle
         InputError: There is such a pipeline, and it is none of these.
     """
     traits = plan.write.mode.traits
-    if not (traits.erases and traits.stores):
+    one_table = plan.write.output is None and not plan.write.sink.many_tables
+    table = load_table(spark, plan.write.table) if one_table and traits.erases and traits.stores else None
+    if table is None:
         return
     states = [entry for entry in batch.sources if isinstance(entry.get(SNAPSHOT), int) and "after" not in entry]
     followed = [

@@ -62,6 +62,7 @@ class AppendLedger(Ledger):
         self._combines = context.combines
         self._looks = [_look(context, read) for read in plan.reads]
         self._appended = Appended()
+        self._judged: Record | None = None  # the record that the last batch was compared with
         self.all_known = True  # whether the last judgement knew all that was appended
         self._entry: Entry | None = None
 
@@ -102,8 +103,7 @@ class AppendLedger(Ledger):
 
     def _tell_of_growth(self, batch: Batch) -> None:
         """Tells, before anything is written, that a source is appended once more that was appended as it was before."""
-        record = self.load()
-        source = earlier_state(record.position, batch.position) if record is not None else None
+        source = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
         read = next((read for read in self._plan.reads if read.ledger_name == source and read.source.comparable), None)
         if read is not None:
             self._observer.noted(
@@ -132,7 +132,8 @@ class AppendLedger(Ledger):
 
     def judge(self, batch: Batch) -> Finding:
         """Compares the inputs of a batch with all that were appended; the next record adds them."""
-        self._appended = self._known(self.load())
+        self._judged = self.load()
+        self._appended = self._known(self._judged)
         self._entry = entry_of(batch.position, self.steps, self._looks)
         if self._entry is None:
             return Finding(Verdict.NEW)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -20,9 +21,8 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
-from helios.spark.sinks.rollbacks import RollbackGuard
+from helios.spark.sinks.rollbacks import RollbackGuard, replay_of
 from helios.table.appended import Combines
-from helios.table.ledger import REPLAY, parse
 from helios.table.refs import LEDGER
 
 
@@ -134,15 +134,18 @@ class SinkContext:
 
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
-
-        def has_replay(quarantine: str, number: int) -> bool:
-            table = tables.load_table(self.spark, name)
-            texts = (
-                [table.properties().get(f"{LEDGER}{one}{REPLAY}") for one in self.plan.write.pipelines] if table else []
-            )
-            records = [parse(text, name.text, name.text) for text in texts if text is not None]
-            known = (one for one in records if one.checkpoint == quarantine and not one.aside)
-            return any(one.batch >= number for one in known)
-
         target = f"{name.text}@{branch}" if branch else name.text
-        return UpsertState(self.checkpoint, target, self.plan.write.mode.tombstones, has_replay)
+        return UpsertState(self.checkpoint, target, self.plan.write.mode.tombstones, partial(self.has_replay, name))
+
+    def has_replay(self, name: TableName, quarantine: str, number: int) -> bool:
+        """Whether a table has a replay of the pipeline's quarantine.
+
+        Args:
+            name: The table.
+            quarantine: The UUID of the quarantine.
+            number: The number of the replay.
+        """
+        table = tables.load_table(self.spark, name)
+        found = [replay_of(table, one) for one in self.plan.write.pipelines] if table is not None else []
+        known = (one[1] for one in found if one is not None and one[1].checkpoint == quarantine)
+        return any(record.batch >= number and not record.aside for record in known)

@@ -51,6 +51,9 @@ class QuarantineSink:
     Args:
         context: What the sinks of the run share.
         name: The table.
+
+    Attributes:
+        holds: Whether rows of the batch that was written last are in the table, or were until others replaced them.
     """
 
     transactional = True
@@ -62,7 +65,7 @@ class QuarantineSink:
         self._context = context
         self._checkpoint = context.checkpoint
         self._ledger: Ledger | None = None
-        self._holds = False
+        self.holds = False
         self._told: tuple[Any, int] = None, 0  # the position of the batch that was written last, and its rows
 
     @classmethod
@@ -82,26 +85,21 @@ class QuarantineSink:
             batch: The batch.
             rejected: The rows, as `payload`, `reason` and `step`.
         """
-        self._holds = False
+        self.holds = False
         if not rejected and (not batch.replayed or tables.load_table(self._spark, self._name) is None):
             return 0
         batch = self._numbered(batch)
         if isinstance(self.find(batch), Found):
-            self._holds = True
+            self.holds = True
             return 0
         nothing = self._spark.createDataFrame([], "payload string, reason string, step string")
         with self.stage(batch, Built(reduce(DataFrame.unionByName, rejected or [nothing]))) as staged:
             commit = self.commit(staged) if staged.write is not None else None
-            self._holds = staged.write is not None
+            self.holds = staged.write is not None
         rows = commit.rows if commit is not None and staged.adds and not commit.again else 0
         before = self._told[1] if self._told[0] == batch.position else 0  # a reopened batch has counted them
         self._told = batch.position, rows
         return max(0, rows - before)
-
-    @property
-    def holds(self) -> bool:
-        """Whether rows of the batch that was written last are in the table, or were until others replaced them."""
-        return self._holds
 
     def _numbered(self, batch: Batch) -> Batch:
         """A batch by its number here, which may have been written before."""
@@ -202,8 +200,9 @@ class QuarantineSink:
             to: The target's record of the pipeline.
         """
         table = tables.load_table(self._spark, self._name)
-        streamed = table is not None and self._plan.streaming
-        record = newest_record(table, self._plan.write.pipelines) if table is not None and streamed else None
+        if table is None or not self._plan.streaming:
+            return
+        record = newest_record(table, self._plan.write.pipelines)
         if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
             return
         if record.batch > to.batch:

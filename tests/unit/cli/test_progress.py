@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from io import StringIO
 from typing import Any
@@ -13,27 +13,11 @@ import pytest
 from rich.console import Console
 
 from helios.cli.progress import Board, JsonLines, Lines
+from helios.spark.run.events import Event
 
 pytestmark = pytest.mark.promise("commands")
 
 STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200, "rejected": 0}
-
-
-@dataclass(frozen=True)
-class Event:
-    """The fields of `helios.spark.run.events.Event`, whose package needs pyspark."""
-
-    pipeline: str
-    kind: str
-    batch: int | None = None
-    rows: int = 0
-    seconds: float = 0.0
-    snapshot: int | None = None
-    files: int = 0
-    bytes: int = 0
-    late: int = 0
-    rejected: int = 0
-    message: str = ""
 
 
 BATCH = Event("a.b", "batch", batch=3, rows=1200, seconds=0.81, snapshot=77, files=1)
@@ -51,7 +35,7 @@ def test_late_rows_are_told_with_their_batch(capsys: pytest.CaptureFixture[str])
     late = Event("a.b", "idle", batch=5, late=1)
     noted = Event("a.b", "noted", message="as an earlier version began it")
     for event in (replace(BATCH, late=1200), idle, idle, late, noted):
-        shown.emit(event)  # type: ignore[arg-type]
+        shown.emit(event)
     assert lines(capsys.readouterr().out) == [
         "a.b  batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s; 1,200 late rows dropped by the watermark",
         "a.b  batch 4: no rows",
@@ -65,7 +49,7 @@ def test_rejected_rows_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     shown.open(["a.b"])
     idle = Event("a.b", "idle", batch=4)
     for event in (replace(BATCH, rejected=1), idle, replace(idle, batch=5, rejected=1200)):
-        shown.emit(event)  # type: ignore[arg-type]
+        shown.emit(event)
     shown.close([STATUS | {"rejected": 1201}])
     assert lines(capsys.readouterr().out) == [
         "a.b  batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s; 1 row rejected",
@@ -79,8 +63,8 @@ def test_a_line_per_event(capsys: pytest.CaptureFixture[str]) -> None:
     shown = Lines()
     shown.open(["a.b", "longer.name"])
     for event in (Event("a.b", "started"), BATCH, Event("a.b", "skipped", batch=3, snapshot=77)):
-        shown.emit(event)  # type: ignore[arg-type]
-    shown.emit(Event("longer.name", "failed", message="it broke"))  # type: ignore[arg-type]
+        shown.emit(event)
+    shown.emit(Event("longer.name", "failed", message="it broke"))
     shown.close([STATUS])
     out = capsys.readouterr().out
     assert re.match(r"\d\d:\d\d:\d\d a\.b", out)
@@ -98,7 +82,7 @@ def test_a_quiet_source_is_told_once(capsys: pytest.CaptureFixture[str]) -> None
     shown.open(["a.b"])
     quiet = Event("a.b", "idle", batch=4)
     for event in (quiet, quiet, quiet, BATCH, quiet):
-        shown.emit(event)  # type: ignore[arg-type]
+        shown.emit(event)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert [line.split("  ")[1].split(":")[0] for line in lines(captured.err)] == ["batch 4", "batch 3", "batch 4"]
@@ -109,7 +93,7 @@ def test_json_lines_have_iso_times(capsys: pytest.CaptureFixture[str]) -> None:
     shown = JsonLines()
     shown.open(["a.b"])
     shown.note("starting")
-    shown.emit(BATCH)  # type: ignore[arg-type]
+    shown.emit(BATCH)
     shown.close([STATUS])
     note, batch, summary = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert note["message"] == "starting"
@@ -123,14 +107,14 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     board.note("starting")
     board.open(["a.b", "waits.on_it"])
     for event in (Event("a.b", "started"), BATCH):
-        board.emit(event)  # type: ignore[arg-type]
+        board.emit(event)
     text = StringIO()
     Console(file=text, width=120).print(board._table())
     row = next(line for line in text.getvalue().splitlines() if "a.b" in line)
     assert row.split()[:4] == ["a.b", "running", "3", "1,200"]
     assert row.split()[4] == "1,481"
     assert "waiting" in text.getvalue()
-    board.emit(Event("a.b", "finished"))  # type: ignore[arg-type]
+    board.emit(Event("a.b", "finished"))
     board.note("stopping")
     board.close([STATUS])
     out = capsys.readouterr().out
