@@ -41,11 +41,11 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 
 # Marks choose (tests/suite/marks.py): `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
-	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=1500 $(STRICT) \
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=2400 $(STRICT) \
 		--durations=15 --durations-min=5 --cov --cov-report=
 
 landing: $(JARS) $(SERVERS) ## What a change is landed with, beside `make test`: each mode, failure, kind and server once
-	@$(WITH_JAVA) $(BIN)/pytest -m "landing and not short" -n 2 --session-timeout=1500 $(STRICT) \
+	@$(WITH_JAVA) $(BIN)/pytest -m "landing and not short" -n 2 --session-timeout=2400 $(STRICT) \
 		--durations=25 --durations-min=10
 
 # pytest prints the coverage of both runs, then its own summary, last.

@@ -9,6 +9,7 @@ import pytest
 
 from helios import Catalog
 from tests.cluster.conftest import rows
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("cluster")
 
@@ -53,5 +54,5 @@ def test_a_cluster_that_gives_no_executor_is_told_of(project: Any) -> None:
     assert "there is no executor on spark://127.0.0.1" in event["message"]
     assert "spark.executor.memory = 64g" in event["message"]
     driver.process.send_signal(signal.SIGTERM)
-    assert driver.process.wait(60) == 0, driver.said
+    assert driver.process.wait(PATIENCE) == 0, driver.said
     assert driver.events("stopped")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from helios import Catalog
-from tests.suite.waiting import until
+from tests.suite.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.sampled(1)
 
@@ -57,13 +57,18 @@ def following(folder: Path, *arguments: str, **variables: str) -> Iterator[subpr
         text=True,
         start_new_session=True,
     )
+    assert process.stdout is not None
     try:
         yield process
+    except BaseException:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        print(process.stdout.read())
+        raise
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()
 
 
@@ -176,7 +181,7 @@ def test_a_signal_to_every_process_stops_a_followed_run_after_its_batch(
         until((folder / "begun").exists)
         for one in told(process):
             os.kill(one, number)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, output
     events = [json.loads(line) for line in output.splitlines()]
     kinds = [event["kind"] for event in events if event["kind"] != "idle"]
@@ -208,7 +213,7 @@ def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -
         ]
         os.kill(java, signal.SIGKILL)
         told = process.stdout.read()
-        assert process.wait(60) == 1
+        assert process.wait(PATIENCE) == 1
     assert "error: the Java process of Spark has ended (killed by SIGKILL). Fix: see whether the kernel" in told
     assert "bug in Helios" not in told
     assert "Traceback" not in told, told
@@ -246,7 +251,7 @@ def test_one_failure_leaves_the_others_and_a_second_signal_ends_the_process_at_o
                 os.kill(process.pid, signal.SIGTERM)
             if "again to stop at once" in line:
                 os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
     assert "local.m.bad   failed: mixed.py:7: boom raised ValueError: boom" in text
     assert rows(folder, "m.good") == [{"id": 1}]
 
@@ -289,7 +294,7 @@ def test_a_stop_while_spark_starts_ends_with_a_line_and_at_once(folder: Path, nu
         while not java.with_name("java.began").exists():
             time.sleep(0.05)
         os.killpg(process.pid, number)  # as a terminal does: to every process of the group
-        assert process.wait(60) == 128 + number
+        assert process.wait(PATIENCE) == 128 + number
         rest = process.stdout.read()  # until Java, which has the same output, has ended too
     assert rest == "stopped before the run began; nothing was written.\n"
 

@@ -20,6 +20,7 @@ import pytest
 from helios.environment import jars
 from helios.environment.jars import ensure, missing
 from helios.errors import EnvironmentProblem
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("jars")
 
@@ -116,7 +117,7 @@ def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.iterdir() if path.name != ".lock")
 
 
-def wait_for(condition: object, seconds: float = 30) -> None:
+def wait_for(condition: object, seconds: float = PATIENCE) -> None:
     assert callable(condition)
     end = time.monotonic() + seconds
     while not condition():
@@ -224,7 +225,7 @@ def test_ctrl_c_leaves_nothing_half_and_no_ivy_behind(cache: Path, registry: Reg
     process = start()
     wait_for(lambda: registry.fetched)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=20)
+    _, error = process.communicate(timeout=PATIENCE)
     assert "KeyboardInterrupt" in error
     assert kept(cache) == []
     registry.release.set()
@@ -238,7 +239,7 @@ def test_a_killed_fetch_is_cleaned_up_by_the_next(cache: Path, registry: Registr
     process = start()
     wait_for(lambda: registry.fetched)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert len(kept(cache)) == 1  # its own folder; no jar
     registry.release.set()
     registry.hold = None
@@ -253,7 +254,7 @@ def test_two_processes_at_once_fetch_once(cache: Path, registry: Registry) -> No
     second = start()
     time.sleep(1.0)  # long enough to start Python and reach the lock
     registry.release.set()
-    outputs = [process.communicate(timeout=60) for process in (first, second)]
+    outputs = [process.communicate(timeout=PATIENCE) for process in (first, second)]
     assert [process.returncode for process in (first, second)] == [0, 0], outputs
     assert all(str(cache / SQLITE_NAME) in output for output, _ in outputs)
     assert "waiting for another process" in outputs[1][0]

@@ -58,12 +58,12 @@ def test_a_run_goes_on_when_the_broker_comes_back(world: Any, topics: Topics) ->
     try:
         until(lambda: world.catalog.exists("a.t") and world.ids("a.t") == list(range(5)))
         topics.broker.kill()
-        until(lambda: "waiting" in world.kinds() or run.error is not None, 90)
+        until(lambda: "waiting" in world.kinds() or run.error is not None)
         assert run.error is None
         topics.broker.start()
         sender = threading.Thread(target=topics.send, args=(name, numbered(5, 9)))
         sender.start()
-        until(lambda: world.ids("a.t") == list(range(9)), 90)
+        until(lambda: world.ids("a.t") == list(range(9)))
         sender.join()
     finally:
         run.stop()

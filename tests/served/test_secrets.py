@@ -26,7 +26,7 @@ from tests.services.minio import Minio
 from tests.services.oauth import OAuthProxy
 from tests.services.rest import Rest
 from tests.services.server import Port
-from tests.suite.waiting import until
+from tests.suite.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.promise("secrets")
 
@@ -372,7 +372,7 @@ def run(place: Place) -> Run:
             [*HELIOS, "run", "pipeline.py"], cwd=place.folder, env=place.environment, stdout=log, stderr=log
         )
         try:
-            until(lambda: out.read_bytes().count(b"  batch 0") == 2 or process.poll() is not None, 150)
+            until(lambda: out.read_bytes().count(b"  batch 0") == 2 or process.poll() is not None)
             assert process.poll() is None, out.read_text()
             application = json.loads(place.get("api/v1/applications"))[0]["id"]
             api = f"api/v1/applications/{application}"
@@ -382,7 +382,7 @@ def run(place: Place) -> Run:
             pages += [f"SQL/execution/?id={one['id']}" for one in json.loads(place.get(executions))]
             shown = {page: place.get(page) for page in pages}
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0, out.read_text()
+            assert process.wait(PATIENCE) == 0, out.read_text()
         finally:
             process.kill()
             process.wait()

@@ -19,7 +19,7 @@ from tests.services.server import Port, Server, Started, StartFailed
 SPARK = SparkJars("cluster")
 JAVA = Java("cluster")
 ARTIFACTS = (JAVA, SPARK)
-JOIN_SECONDS = 30.0
+JOIN_SECONDS = 120.0
 
 
 class _Daemon(Server):

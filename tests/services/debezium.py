@@ -30,7 +30,7 @@ class Debezium(Server):
     """
 
     service = "debezium"
-    start_seconds = 120.0
+    start_seconds = 180.0
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class Nessie(Server):
     """
 
     service = "nessie"
-    start_seconds = 120.0
+    start_seconds = 180.0
     warehouse_name = "lake"
 
     def __init__(self, warehouse: str, storage: Minio, folder: Path | None = None) -> None:

@@ -132,7 +132,7 @@ class Server(Started):
     """
 
     service: ClassVar[str]
-    start_seconds: ClassVar[float] = 60.0
+    start_seconds: ClassVar[float] = 180.0
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None

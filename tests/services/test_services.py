@@ -29,6 +29,7 @@ from tests.services.nessie import Nessie
 from tests.services.postgres import Postgres
 from tests.services.rest import Rest
 from tests.services.server import PORTS, Server, StartFailed, Unavailable, listens
+from tests.suite.waiting import PATIENCE
 
 pytestmark = [pytest.mark.sampled(1), pytest.mark.promise("suite")]
 
@@ -245,7 +246,7 @@ def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
 @pytest.mark.landing
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
     def has(workers: int) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while cluster.master.alive() != workers:  # a worker joins a moment after it has started
             assert time.monotonic() < until, cluster.master.state()
             time.sleep(0.1)

@@ -10,6 +10,7 @@ import pytest
 
 from helios import Memory, bucket, cast, day, hour, identity, month, step, truncate, where, with_columns, year
 from helios.errors import CheckFailed, HeliosError, InputError, RunError
+from tests.suite.waiting import PATIENCE
 
 pytestmark = [pytest.mark.promise("append"), pytest.mark.short]
 
@@ -123,7 +124,7 @@ def test_a_followed_table_is_copied_while_it_grows(world: Any) -> None:
     run = world.start(world.source("a.s").incremental(poll="100ms") >> world.sink("a.t"))
     for begin in range(5, 25, 5):
         world.fill("a.s", range(begin, begin + 5))
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while run.rows < 25 and run.active and time.monotonic() < deadline:
         time.sleep(0.05)
     run.stop()

@@ -22,6 +22,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import CommitOptions
 from helios.table.ledger import Record
 from helios.table.positions import Batch, Span
+from tests.suite.waiting import PATIENCE
 
 Forget = Callable[[Path, int], None]
 
@@ -463,7 +464,7 @@ def test_the_source_expires_while_the_pipeline_stands_and_while_it_runs(world: A
     time.sleep(1)
     world.fill("a.s", [21])
     world.expire("a.s")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while world.ids("a.t") != list(range(22)) and run.active and time.monotonic() < deadline:
         time.sleep(0.2)
     run.stop()

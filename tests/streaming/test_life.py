@@ -22,6 +22,7 @@ from helios.spark.jvm.proxies import Proxy, free_with_last_reference
 from helios.spark.run.run import PipelineRun
 from helios.table import growth
 from tests.streaming.conftest import World
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("long-runs")
 
@@ -58,7 +59,7 @@ def test_batches_leave_no_objects_in_the_jvm(world: World, no_collection: None, 
 
 
 def wait(run: PipelineRun, batches: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while run.batches < batches:
         assert run.error is None, run.error
         assert time.monotonic() < deadline, run.status()

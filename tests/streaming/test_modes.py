@@ -12,6 +12,7 @@ import pytest
 from helios import Files, Memory, aggregate, bucket, expect, select, with_columns
 from helios.errors import CheckFailed, RunError
 from tests.streaming.landing import land
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.short
 
@@ -364,7 +365,7 @@ def test_a_new_column_of_a_running_source_arrives(world: Any) -> None:
 
 
 def wait(done: Any, runs: list[Any]) -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < until, "nothing arrived"
         for run in runs:

@@ -17,6 +17,7 @@ from helios.spark.iceberg.tables import load_table
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record
 from helios.table.status import View, statuses
+from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("rollback")
 
@@ -543,7 +544,7 @@ def test_a_running_pipeline_beside_another_writer_compaction_and_expiry(world: A
         world.fill("a.t", [502])
         world.expire("a.t")
         world.fill("a.s", [id])
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while id not in world.ids("a.t") and run.active and time.monotonic() < deadline:
             time.sleep(0.2)
     run.stop()

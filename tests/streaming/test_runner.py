@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios import Iceberg, Memory, where, with_columns
-from tests.suite.waiting import until
+from tests.suite.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.promise("several"), pytest.mark.short]
 
@@ -54,7 +54,7 @@ def test_a_stop_ends_a_followed_pipeline_after_its_batch(world: Any) -> None:
     runner = world.runner([world.source("a.s").incremental(poll="200ms") >> world.sink("a.t")])
     thread = threading.Thread(target=runner.run)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while "batch" not in world.kinds() and time.monotonic() < deadline:
         time.sleep(0.05)
     runner.stop()
@@ -98,7 +98,7 @@ def test_pipelines_that_read_each_others_targets_begin(world: Any) -> None:
     runner = world.runner([there, back])
     thread = threading.Thread(target=runner.run)
     thread.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while world.kinds().count("batch") < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     runner.stop()
