@@ -79,19 +79,25 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
       helios check pipeline.py
     """
     from helios.plan import compile_pipelines
+    from helios.plan.other_pipelines import with_notes
     from helios.plan.sources import absent
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     problems += [] if offline else absent(plans)
+    told = [with_notes(plan, plans) for plan in plans]
+    problems += [problem for _, found in told for problem in found]
     if problems:
         raise CheckFailed(problems)
-    names = [plan.pipeline for plan in plans]
+    notes = {plan.pipeline: plan.write.notes for plan, _ in told}
+    names = list(notes)
     if as_json:
-        output.to_json({"pipelines": names, "problems": []})
+        output.to_json({"pipelines": names, "problems": [], "notes": {name: list(notes[name]) for name in names}})
     else:
         unread = " (catalogs were not looked into)" if offline else ""
         click.echo(f"{target.path}: no problems{unread}: {', '.join(names)}")
+        for name, note in ((one, note) for one in names for note in notes[one]):
+            click.echo(f"note: {name}: {note}.")
 
 
 @click.command()
@@ -113,12 +119,16 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     from helios.environment.memory import shown
     from helios.plan import compile_pipelines
     from helios.plan.backlog import looked_ahead
+    from helios.plan.other_pipelines import with_notes
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)
     if problems:
         raise CheckFailed(problems)
-    plans = [looked_ahead(compiled) for compiled in plans]
+    told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
+    if problems := [problem for _, found in told for problem in found]:
+        raise CheckFailed(problems)
+    plans = [compiled for compiled, _ in told]
     if as_json:
         output.to_json([compiled.as_json() for compiled in plans])
     else:

@@ -24,6 +24,7 @@ from helios.model.steps import STATEFUL, Dedupe, Sql, Watermark, Where
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.native.engine import Engine
 from helios.plan.properties import presented
+from helios.plan.scans import Backlog, Scan
 from helios.plan.spill import Spill
 from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
@@ -54,52 +55,6 @@ class ReadPath(Enum):
     RANGES = "snapshot ranges"
     MICRO_BATCHES = "micro-batches"
     STREAM = "stateful stream"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scan:
-    """The files and partitions that the next scan of a table opens.
-
-    Attributes:
-        files: The number of files that may have matching rows; None where they were not compared with the predicates.
-        of_files: The number of all files.
-        partitions: The number of partitions that those files belong to.
-        of_partitions: The number of all partitions; 0 of an unpartitioned table.
-        bytes: The size of the files that are opened.
-    """
-
-    files: int | None = None
-    of_files: int = 0
-    partitions: int | None = None
-    of_partitions: int | None = None
-    bytes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Backlog:
-    """What the next run reads of a followed table: a state first, perhaps, then commits.
-
-    Attributes:
-        state: The snapshot whose state is read first; None where none is.
-        state_rows: The rows of that state.
-        state_files: The data files of that state.
-        since: The snapshot after which commits are read; None for all commits.
-        snapshots: The number of commits.
-        rows: The rows that the commits added.
-        files: The files that the commits added, or changed where changes are read.
-        begun: How many files of the state, or of the first commit, are already read.
-        lost: Whether the commits after `since` are unknown, because they have expired or were rolled back.
-    """
-
-    state: int | None = None
-    state_rows: int = 0
-    state_files: int = 0
-    since: int | None = None
-    snapshots: int = 0
-    rows: int = 0
-    files: int = 0
-    begun: int = 0
-    lost: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +165,7 @@ class WritePlan:
         growth: The history of the existing table.
         bytes: The size of the data files of the existing table; None where it is unknown.
         pipelines: The names under which the table may have a record of the pipeline: its own, and its former one.
+        notes: What other pipelines, and earlier runs, have written into the table, and what that means.
         output: The declared sink where it is no table; then `sink` has the defaults.
     """
 
@@ -226,6 +182,7 @@ class WritePlan:
     growth: Growth | None = None
     bytes: int | None = None
     pipelines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     output: Output | None = None
 
     @property
@@ -371,6 +328,7 @@ class Plan:
                 "maintenance": asdict(write.sink.maintenance) if write.sink.maintenance else None,
                 "retry": asdict(write.sink.retrying),
                 "history": asdict(write.growth) if write.growth else None,
+                "notes": list(write.notes),
             },
             "emits": self.output_mode if self.path is ReadPath.STREAM else None,
             "trigger": asdict(self.trigger) if self.trigger else None,

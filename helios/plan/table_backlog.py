@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
-from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan
+from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.pruning import row_filter
+from helios.plan.scans import Backlog, Scan
 from helios.table.ledger import parse
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import recorded

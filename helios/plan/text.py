@@ -9,8 +9,9 @@ from helios.model.mirror import MirrorSink
 from helios.model.sink import IcebergSink, Retry
 from helios.model.values import show_seconds
 from helios.plan.formats import show_format
-from helios.plan.nodes import Backlog, Plan, ReadPlan, Scan, WritePlan
+from helios.plan.nodes import Plan, ReadPlan, WritePlan
 from helios.plan.properties import created
+from helios.plan.scans import Backlog, Scan
 from helios.plan.spill import Spill
 from helios.table.growth import DAY, REMEDY
 
@@ -146,6 +147,7 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
         yield "maintain", ", ".join(_maintenance(sink.maintenance))
     if sink.retrying != Retry():
         yield "retry", ", ".join(_retries(sink.retrying))
+    yield from (("note", note) for note in write.notes)
 
 
 def _spilled(spill: Spill) -> str:

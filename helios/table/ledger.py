@@ -44,6 +44,9 @@ class Record:
         branch: The branch that it writes; None for main, and in records of earlier versions.
         start: Where the followed sources were first read from, as the checkpoint keeps it, where that depends on when
             it was; None elsewhere.
+        upserts: What decides which row of a key wins, as `helios.plan.other_pipelines` says it; None without upserts,
+            and in records of earlier versions.
+        beside: Pipelines beside which this one was told to write.
     """
 
     checkpoint: str
@@ -56,6 +59,8 @@ class Record:
     appended: Mapping[str, Any] | None = None
     branch: str | None = None
     start: Starts | None = None
+    upserts: Mapping[str, Any] | None = None
+    beside: Sequence[str] = ()
 
     @property
     def only_began(self) -> bool:
@@ -66,7 +71,9 @@ class Record:
         fields = asdict(self)
         if not self.aside:
             del fields["aside"]
-        for name in ("appended", "branch", "start"):
+        if not self.beside:
+            del fields["beside"]
+        for name in ("appended", "branch", "start", "upserts"):
             if fields[name] is None:
                 del fields[name]
         return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))

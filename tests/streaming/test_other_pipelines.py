@@ -9,6 +9,7 @@ import pytest
 
 from helios import Memory, Pipeline, join, union, where
 from helios.errors import CheckpointError, InputError
+from helios.plan.other_pipelines import with_notes
 
 pytestmark = pytest.mark.promise("identity")
 
@@ -221,3 +222,116 @@ def test_a_repair_in_the_script_of_its_follower_is_refused_all_the_same(world: A
     assert world.ids("a.t") == list(range(20))
     assert world.runner([repair], beside=["local.a.t"]).run()
     assert world.ids("a.t") == list(range(21))
+
+
+def upserts(world: Any, source: str, name: str, **how: Any) -> Pipeline:
+    how = {"order_by": "n", "delete_when": "gone"} | how
+    pipeline: Pipeline = world.source(source).incremental(poll=1) >> world.sink("a.t").upsert("id", **how)
+    return pipeline.named(name)
+
+
+@pytest.fixture
+def feeds(world: Any) -> None:
+    """Two sources; the first one deletes key 2 with order 5."""
+    world.fill("a.s", [1, 2], n="CAST(1 AS int)", gone="false")
+    world.fill("a.s", [2], n="CAST(5 AS int)", gone="true")
+    world.fill("a.more", [2, 3], n="CAST(4 AS int)", gone="false")
+
+
+@pytest.mark.short
+@pytest.mark.usefixtures("feeds")
+def test_a_second_pipeline_does_not_bring_back_what_the_first_one_deleted(world: Any) -> None:
+    world.run(upserts(world, "a.s", "first"))
+    second = upserts(world, "a.more", "second")
+    told = r"first upserts into local\.a\.t, too, and first remembers deleted keys for itself alone"
+    with pytest.raises(InputError, match=told) as refused:
+        world.run(second)
+    assert world.ids("a.t") == [1]
+    # The first fix of the error, as it is written.
+    fix = str(refused.value.fix)
+    assert "source >> union(other) >> sink, filled with --full-refresh" in fix
+    both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))
+    united = (both >> world.sink("a.t").upsert("id", order_by="n", delete_when="gone")).named("first")
+    world.run(united, full_refresh=True)
+    assert world.ids("a.t") == [1, 3]
+
+
+@pytest.mark.usefixtures("feeds")
+def test_upserts_that_stand_beside_each_other_ask_once(world: Any) -> None:
+    first, second = upserts(world, "a.s", "first"), upserts(world, "a.more", "second", delete_when=None)
+    world.run(first)
+    with pytest.raises(InputError, match="first remembers deleted keys for itself alone") as refused:
+        world.run(second)
+    assert "run once with `helios run --beside first`" in str(refused.value.fix)
+    world.run(second, beside=["first"])
+    for number, run in enumerate((second, first, second)):
+        world.fill("a.more", [10 + number], n="CAST(4 AS int)", gone="false")
+        world.fill("a.s", [20 + number], n="CAST(4 AS int)", gone="false")
+        world.run(run)
+    world.run(second, new_checkpoint=True)
+    world.run(first, new_checkpoint=True)
+    assert world.ids("a.t") == [1, 2, 3, 10, 11, 12, 20, 21, 22]  # that 2 is back was asked for
+
+
+@pytest.mark.usefixtures("feeds")
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"delete_when": None, "store_order": False}, "first remembers the newest order of each key"),
+        ({"delete_when": None, "order_by": "n + 1"}, "first remembers the newest order of each key"),
+        ({"delete_when": None}, None),
+        ({"delete_when": None, "order_by": None}, None),
+    ],
+)
+def test_what_the_table_stores_is_compared_there(world: Any, how: dict[str, Any], told: str | None) -> None:
+    world.fill("a.one", [1], n="CAST(1 AS int)", gone="false")
+    world.run(upserts(world, "a.one", "first", **how))
+    second = upserts(world, "a.more", "second", delete_when=None)
+    if told is None:
+        world.run(second)
+        assert world.ids("a.t") == [1, 2, 3]
+    else:
+        with pytest.raises(InputError, match=told):
+            world.run(second)
+
+
+@pytest.mark.usefixtures("feeds")
+def test_a_pipeline_that_begins_to_delete_asks_then(world: Any) -> None:
+    first, second = (
+        upserts(world, s, name, delete_when=None) for s, name in (("a.one", "first"), ("a.more", "second"))
+    )
+    world.fill("a.one", [1], n="CAST(1 AS int)", gone="false")
+    world.run(first)
+    world.run(second)
+    deletes = upserts(world, "a.more", "second")
+    with pytest.raises(InputError, match=r"first upserts into .* too, and second remembers deleted keys"):
+        world.run(deletes)
+    world.run(deletes, beside=["first"])
+    world.run(deletes)
+    world.run(first)
+
+
+def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -> None:
+    def notes(pipeline: Pipeline, *more: Pipeline) -> str:
+        plans = [world.plan(one) for one in (pipeline, *more)]
+        plan, problems = with_notes(plans[0], plans)
+        return " ".join([*plan.write.notes, *(problem.what for problem in problems)])
+
+    second = copy.named("second")
+    assert notes(copy) == ""
+    assert "which this pipeline would write once more: its first run is refused" in notes(second)
+    assert "--beside local.a.t" in notes(second)
+    assert "too: what both have read is there twice" in notes(second, copy)
+    world.run(second, beside=["local.a.t"])
+    assert "too: what both have read is there twice" in notes(second)
+    whole = world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")
+    assert "local.a.t follows local.a.s into this table" in notes(whole.named("repair"))
+    once = (world.source("a.s") >> world.sink("a.once")).named("once")
+    world.run(once)
+    assert notes(once) == ""
+    world.fill("a.s", [20])
+    assert "what is in both is there twice. To append only what is new, follow it" in notes(once)
+    for source in ("a.one", "a.more"):
+        world.fill(source, [2, 3], n="CAST(4 AS int)", gone="false")
+    both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two")]
+    assert "two upserts into local.a.t, too, and two remembers deleted keys for itself alone" in notes(*both)

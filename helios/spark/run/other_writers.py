@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Collection
 
 from pyspark.sql import SparkSession
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
-from helios.model.flow import Flow, Source
-from helios.model.joins import Union
-from helios.model.values import written_as_name
 from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import (
+    Entry,
+    entries,
+    other_records,
+    refuse_other_upserts,
+    renaming_call,
+    shared_source,
+)
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
@@ -21,10 +25,9 @@ from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.table.ledger import REPLAY, Record, parse
+from helios.table.ledger import REPLAY, Record
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch
-from helios.table.refs import LEDGER
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
@@ -46,8 +49,8 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     if traits.erases or not traits.stores:
         return  # what is there is replaced or removed; a MERGE is the user's own
     branch = plan.write.sink.branch_name
-    others = dict(_others(table, plan))
-    shared = {other: source for other, record in others.items() if (source := _shared(plan, record)) is not None}
+    others = _others(table, plan)
+    shared = {other: source for other, record in others.items() if (source := shared_source(plan, record)) is not None}
     there = {other for other in shared if others[other].branch == branch}
     if shared.keys() - there:
         written = _writers(table, branch)
@@ -67,19 +70,6 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
         where=plan.declared.sink.origin,
         fix="; ".join(choices) + ".",
     )
-
-
-def _shared(plan: Plan, record: Record) -> str | None:
-    """The name of a source whose rows a pipeline writes and a record tells of; None if there is none."""
-    return next((str(entry["source"]) for entry in _entries(record) if _reads(plan, entry)), None)
-
-
-def renaming_call(plan: Plan, was: str) -> str | None:
-    """The call that says what a pipeline was called; None where its former name cannot be written."""
-    name = plan.pipeline if written_as_name(plan.pipeline) else plan.write.table.table
-    if not (written_as_name(name) and written_as_name(was, former=True)):
-        return None
-    return f'.named("{name}", was="{was}")'
 
 
 def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Collection[str]) -> None:
@@ -104,9 +94,9 @@ def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Co
     states = [entry for entry in batch.sources if isinstance(entry.get(SNAPSHOT), int) and "after" not in entry]
     followed = [
         (other, entry)
-        for other, record in _others(table, plan)
+        for other, record in _others(table, plan).items()
         if other not in beside and record.branch == plan.write.sink.branch_name and record.snapshot is not None
-        for entry in _entries(record)
+        for entry in entries(record)
         if "place" in entry
     ]
     for state in states:
@@ -116,6 +106,22 @@ def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Co
             at = IcebergOffset.of(entry["place"])
             if at is None or at.partial or at.snapshot != state[SNAPSHOT]:
                 raise _out_of_step(plan, state, other, at)
+
+
+def refuse_upserts_of_others(plan: Plan, table: JavaTable, record: Record | None, beside: Collection[str]) -> None:
+    """Rejects upserts beside those of others, where one remembers what the other cannot know.
+
+    Args:
+        plan: The pipeline.
+        table: The table.
+        record: Its record there; beside those that it names it was told to write before.
+        beside: Those beside which it may write.
+
+    Raises:
+        InputError: There is such a pipeline.
+    """
+    others = {name: (one.upserts, one.branch, one.beside) for name, one in _others(table, plan).items()}
+    refuse_other_upserts(plan, others, {*beside, *(record.beside if record is not None else ())})
 
 
 def _out_of_step(plan: Plan, state: Entry, other: str, at: IcebergOffset | None) -> InputError:
@@ -161,27 +167,10 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     )
 
 
-def _others(table: JavaTable, plan: Plan) -> Iterator[tuple[str, Record]]:
-    """The records of other pipelines; those of replays tell of rows that a run had rejected."""
+def _others(table: JavaTable, plan: Plan) -> dict[str, Record]:
     properties = table.properties()
+    return other_records(map(str, listed(properties.keySet())), properties.get, plan, table.name())
 
-    def is_replay(name: str) -> bool:  # a table may be called so, too
-        return name.endswith(REPLAY) and properties.get(LEDGER + name.removesuffix(REPLAY)) is not None
-
-    for key in sorted(str(key) for key in listed(properties.keySet())):
-        other, text = key.removeprefix(LEDGER), properties.get(key)
-        if key.startswith(LEDGER) and other not in (plan.pipeline, plan.was) and not is_replay(other) and text:
-            yield other, parse(text, key, table.name())
-
-
-def _entries(record: Record) -> Iterator[Entry]:
-    for entry in (record.position or {}).get("sources") or ():
-        if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
-            yield entry
-
-
-Entry: TypeAlias = "Mapping[str, object]"
-"""What a record keeps of one source."""
 
 ANYBODY = ""
 """The writer of snapshots that have expired."""
@@ -194,22 +183,3 @@ def _writers(table: JavaTable, branch: str | None) -> frozenset[str]:
     history = History(table, head)
     found = {str(snapshot.summary().get("helios.pipeline")) for snapshot in history}
     return frozenset(found | ({ANYBODY} if history.expired is not None else set()))
-
-
-def _reads(plan: Plan, entry: Entry) -> bool:
-    """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
-    sources = list(_sources(plan.stream))
-    reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
-    return any(
-        read.source.comparable
-        and (entry["source"] in (read.name, read.ledger_name) or (read.uuid and read.uuid == entry.get("uuid")))
-        for read in reads
-    )
-
-
-def _sources(flow: Flow) -> Iterator[Source]:
-    """The source of a flow, and those of flows that are united with it; others are joined."""
-    yield flow.source
-    for step in flow.steps:
-        if isinstance(step, Union):
-            yield from _sources(step.other)

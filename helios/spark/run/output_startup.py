@@ -23,9 +23,16 @@ class OutputStartup(StartupValidator):
     """
 
     def __init__(
-        self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool, beside: Collection[str] = ()
+        self,
+        context: SinkContext,
+        *,
+        new_checkpoint: bool,
+        full_refresh: bool,
+        beside: Collection[str] = (),
+        siblings: Collection[str] = (),
     ) -> None:
-        super().__init__(context, new_checkpoint=new_checkpoint, full_refresh=full_refresh, beside=beside)
+        how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
+        super().__init__(context, **how, beside=beside, siblings=siblings)
         self.routed = True  # there is no one table to open
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:

@@ -222,7 +222,7 @@ class PipelineQuery:
         )
         validator = StartupValidator if self.plan.write.output is None else OutputStartup
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        started = validator(context, beside={*beside, *siblings}, **how).start(df)
+        started = validator(context, beside=beside, siblings=siblings, **how).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,

@@ -12,14 +12,16 @@ from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import ReadPath
+from helios.plan.other_pipelines import upsert_terms
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.full_refresh import empty, first_start
+from helios.spark.run.identity import refuse_changed, refuse_foreign
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
-from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, renaming_call
+from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, refuse_upserts_of_others
 from helios.spark.run.renamed import move_checkpoint, retarget
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
@@ -58,11 +60,18 @@ class StartupValidator:
         context: The pipeline and its checkpoint; the validator adds the lease and the checkpoint's id.
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
-        beside: Pipelines whose rows of the same sources may be in the target, too.
+        beside: Pipelines beside which this one is told to write.
+        siblings: What the same script declares: its rows of the same sources may be in the target, too.
     """
 
     def __init__(
-        self, context: SinkContext, *, new_checkpoint: bool, full_refresh: bool, beside: Collection[str] = ()
+        self,
+        context: SinkContext,
+        *,
+        new_checkpoint: bool,
+        full_refresh: bool,
+        beside: Collection[str] = (),
+        siblings: Collection[str] = (),
     ) -> None:
         plan = context.plan
         self.context = context
@@ -72,6 +81,7 @@ class StartupValidator:
         self.new_checkpoint = new_checkpoint
         self.full_refresh = full_refresh
         self.beside = beside
+        self.siblings = siblings
         self.routed = plan.write.sink.many_tables
         self.branch = plan.write.sink.branch_name
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
@@ -107,6 +117,7 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
+            refuse_upserts_of_others(plan, table, self._last_record(table), self.beside)
         elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         lease = Lease(self.checkpoint)
@@ -124,9 +135,9 @@ class StartupValidator:
         replaced = self.new_checkpoint or self.full_refresh
         existing = self._identity(lenient=replaced)
         if existing is not None:
-            self._refuse_foreign(existing, table)
+            refuse_foreign(self.plan, self.checkpoint.location, existing, table)
             if not replaced:
-                self._compare(existing, table)
+                refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = retarget(self.context, existing)
         if existing is not None and not replaced:
@@ -134,7 +145,7 @@ class StartupValidator:
         for name, found in self._targets(table) if not self.full_refresh else ():
             record = self._last_record(found)
             if record is None:
-                refuse_same_sources(self.context, name, found, self.beside)
+                refuse_same_sources(self.context, name, found, {*self.beside, *self.siblings})
             elif not replaced and self.plan.streaming:
                 refuse_lost(self.plan, name, record, self.checkpoint.location)
         return None
@@ -180,61 +191,6 @@ class StartupValidator:
                 return None
             raise
 
-    def _refuse_foreign(self, existing: Identity, table: JavaTable | None) -> None:
-        plan, location = self.plan, self.checkpoint.location
-        renaming = renaming_call(plan, existing.pipeline)
-        if existing.pipeline not in (plan.pipeline, plan.was):
-            raise CheckpointError(
-                f"the checkpoint {location} belongs to pipeline {existing.pipeline!r}, not to {plan.pipeline!r}.",
-                where=plan.declared.sink.origin,
-                fix="give each pipeline its own .checkpoint(...)"
-                + (f"; for a renamed one write {renaming}." if renaming else "."),
-            )
-        renamed = table is not None and str(table.uuid()) == existing.target_uuid
-        if existing.target != plan.write.table.text and not renamed:
-            raise CheckpointError(
-                f"pipeline {existing.pipeline!r} writes {existing.target}, not {plan.write.table.text}, says the "
-                f"checkpoint {location}.",
-                where=plan.declared.sink.origin,
-                fix="give this pipeline a name of its own.",
-            )
-
-    def _compare(self, existing: Identity, table: JavaTable | None) -> None:
-        plan, location = self.plan, self.checkpoint.location
-        uuid_now = str(table.uuid()) if table is not None else None
-        if existing.target_uuid and uuid_now != existing.target_uuid:
-            became = "is gone" if table is None else "was replaced by another table"
-            raise CheckpointError(
-                f"the target {existing.target} {became} since the checkpoint {location} was made.",
-                where=plan.declared.sink.origin,
-                fix="restore the table, or delete the checkpoint folder to fill a new table from the beginning.",
-            )
-        if existing.sources != self.sources:
-            raise CheckpointError(
-                f"the checkpoint {location} is of a pipeline that reads {', '.join(existing.sources) or 'nothing'}; it "
-                f"now reads {', '.join(self.sources) or 'nothing'}.",
-                where=plan.origin,
-                fix="put the sources back, or give the pipeline a new name and a new target.",
-            )
-        if existing.state != plan.state:
-            raise CheckpointError(
-                f"the state in the checkpoint {location} was built by "
-                f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
-                f"{'; '.join(plan.state) or 'no stateful step'}.",
-                where=plan.origin,
-                fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
-                "new name and a new target.",
-            )
-        # Folders were followed by Spark's own stream once; what its log names counts as read.
-        adopted = existing.path == ReadPath.MICRO_BATCHES.value and plan.path is ReadPath.RANGES
-        if existing.path != plan.path.value and not adopted:
-            raise CheckpointError(
-                f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
-                f"{plan.path.value}, whose positions mean something else.",
-                where=plan.origin,
-                fix="put the steps back, or give the pipeline a new name and a new target.",
-            )
-
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
         """The table, or the tables of a routed stream that are there."""
         name = self.plan.write.table
@@ -252,9 +208,9 @@ class StartupValidator:
         if self._identity(lenient=self.new_checkpoint) is not None or (found := old.identity()) is None:
             return
         if found.pipeline == self.plan.was:
-            self._refuse_foreign(found, table)
+            refuse_foreign(self.plan, self.checkpoint.location, found, table)
             if not self.new_checkpoint:
-                self._compare(found, table)
+                refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
             move_checkpoint(old, self.checkpoint)
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
@@ -320,9 +276,10 @@ class StartupValidator:
         It keeps the old position, as a batch pipeline recognizes identical inputs by it, and the old snapshot, behind
         which the target must not be rolled back.
         """
-        if old is None:
-            return Record(checkpoint=identity.id, steps=self.plan.fingerprint)
-        return replace(old, checkpoint=identity.id, batch=-1, aside=False)
+        claim = old or Record(checkpoint="", steps=self.plan.fingerprint)
+        beside = tuple(dict.fromkeys((*claim.beside, *self.beside)))
+        terms = upsert_terms(self.plan.write.mode)
+        return replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=terms, beside=beside)
 
     def _new_identity(self) -> Identity:
         plan = self.plan
@@ -368,10 +325,12 @@ class StartupValidator:
             rejected = self.plan.write.quarantine
             for table in (ledger.table, tables.load_table(self.spark, rejected) if rejected is not None else None):
                 rename_replay(table, was, self.plan.pipeline)
-        elif not identity.target_uuid:
+        elif not identity.target_uuid or self.beside:
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
                 ledger.claim(claim, forget=was)
+            elif not set(claim.beside) <= set(record.beside):
+                ledger.claim(replace(record, beside=claim.beside))
 
     def _reset_checkpoint(self, old: Record | None, table: JavaTable | None) -> None:
         """Clears the checkpoint, and stores the position of the target's record as its start."""

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from helios.catalog.names import TableName
 from helios.plan.checks.merge import inserts_only
 from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import upsert_terms
 from helios.plan.properties import SERIALIZABLE, presented
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.landings import Landings
@@ -71,7 +72,8 @@ class SinkContext:
     def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
         """The pipeline's record in a table; with the table's name one that keeps what landed in the checkpoint."""
         guard = self.guard(table, name, branch) if name is not None else None
-        return Ledger(table, self.plan.pipeline, self.checkpoint_id, self.plan.fingerprint, branch, guard=guard)
+        terms, steps = upsert_terms(self.plan.write.mode), self.plan.fingerprint
+        return Ledger(table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms)
 
     def guard(
         self,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -31,7 +31,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaT
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.ledger import Record, Starts, parse
+from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, same_sources
 from helios.table.refs import LEDGER
 
@@ -52,6 +52,7 @@ class Ledger:
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
         guard: Compares the target with its last batch; by default by the record alone.
+        upserts: What its upserts go by, as `helios.plan.other_pipelines` says it.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Ledger:
         branch: str | None = None,
         *,
         guard: RollbackGuard | None = None,
+        upserts: Mapping[str, object] | None = None,
     ) -> None:
         self.table = table
         self.branch = branch
@@ -72,7 +74,8 @@ class Ledger:
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
-        self._start: Starts | None = None  # that of the record at the last look-up
+        self._upserts = upserts
+        self._last: Record | None = None  # the record at the last look-up
 
     def head(self) -> JavaSnapshot | None:
         """The newest snapshot of the branch; None for an empty one."""
@@ -95,7 +98,7 @@ class Ledger:
         self.table.refresh()
         text = self.table.properties().get(self.key)
         record = parse(text, self.key, self.table.name()) if text is not None else self._newest_stamp()
-        self._start = record.start if record is not None else None
+        self._last = record
         return record
 
     def claim(self, record: Record, forget: str | None = None) -> None:
@@ -328,7 +331,9 @@ class Ledger:
             sequence=sequence,
             steps=self.steps,
             branch=self.branch,
-            start=self._start,
+            start=self._last.start if self._last is not None else None,
+            upserts=self._upserts,
+            beside=self._last.beside if self._last is not None else (),
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

@@ -93,6 +93,7 @@ def test_check_chooses_a_pipeline(cli: Run, folder: Path) -> None:
     assert json.loads(cli("check", "a.py:big", "--json").stdout) == {
         "pipelines": ["local.shop.big"],
         "problems": [],
+        "notes": {"local.shop.big": []},
     }
     assert cli("check", "a.py:all_of_them").output == "a.py: no problems: local.shop.all\n"
     refused = cli("check", "a.py:bgi")

@@ -16,8 +16,8 @@ import pytest
 from helios import Catalog, Iceberg, where
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.backlog import looked_ahead
-from helios.plan.nodes import Backlog, Scan
 from helios.plan.pruning import row_filter
+from helios.plan.scans import Backlog, Scan
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("commands")

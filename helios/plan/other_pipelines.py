@@ -1,0 +1,230 @@
+"""What the records of a table say of a pipeline and of the others that write into it; without a JVM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from helios.errors import HeliosError, InputError
+from helios.model.flow import Flow, Source
+from helios.model.joins import Union
+from helios.model.modes import Mode
+from helios.model.values import written_as_name
+from helios.plan.nodes import Plan
+from helios.table.positions import SNAPSHOT
+from helios.table.refs import LEDGER
+
+if TYPE_CHECKING:
+    from helios.table.ledger import Record
+
+Entry: TypeAlias = "Mapping[str, Any]"
+"""What a record keeps of one source."""
+
+
+def other_records(keys: Iterable[str], get: Callable[[str], str | None], plan: Plan, table: str) -> dict[str, Record]:
+    """The records of other pipelines in a table; those of replays tell of rows that a run had rejected.
+
+    Args:
+        keys: The names of the table's properties.
+        get: Reads a property of the table.
+        plan: The pipeline.
+        table: The name of the table, for messages.
+
+    Raises:
+        LedgerError: A record is damaged, or newer than this code.
+    """
+
+    from helios.table.ledger import REPLAY, parse  # a plan of new tables reads no table
+
+    def is_replay(name: str) -> bool:  # a table may be called so, too
+        return name.endswith(REPLAY) and get(LEDGER + name.removesuffix(REPLAY)) is not None
+
+    found = {}
+    for key in sorted(key for key in keys if key.startswith(LEDGER)):
+        other, text = key.removeprefix(LEDGER), get(key)
+        if other not in (plan.pipeline, plan.was) and not is_replay(other) and text:
+            found[other] = parse(text, key, table)
+    return found
+
+
+def entries(record: Record) -> Iterator[Entry]:
+    """What a record keeps of each source."""
+    for entry in (record.position or {}).get("sources") or ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
+            yield entry
+
+
+def shared_source(plan: Plan, record: Record) -> str | None:
+    """The name of a source whose rows a pipeline writes and a record tells of; None if there is none."""
+    return next((str(entry["source"]) for entry in entries(record) if _reads(plan, entry)), None)
+
+
+def _reads(plan: Plan, entry: Entry) -> bool:
+    """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
+    sources = list(_sources(plan.stream))
+    reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
+    return any(
+        read.source.comparable
+        and (entry["source"] in (read.name, read.ledger_name) or (read.uuid and read.uuid == entry.get("uuid")))
+        for read in reads
+    )
+
+
+def _sources(flow: Flow) -> Iterator[Source]:
+    """The source of a flow, and those of flows that are united with it; others are joined."""
+    yield flow.source
+    for step in flow.steps:
+        if isinstance(step, Union):
+            yield from _sources(step.other)
+
+
+def renaming_call(plan: Plan, was: str) -> str | None:
+    """The call that says what a pipeline was called; None where its former name cannot be written."""
+    name = plan.pipeline if written_as_name(plan.pipeline) else plan.write.table.table
+    if not (written_as_name(name) and written_as_name(was, former=True)):
+        return None
+    return f'.named("{name}", was="{was}")'
+
+
+# upserts
+
+KEYS, NEWEST, REMEMBERS = "keys", "newest", "remembers"
+
+Upserts: TypeAlias = "tuple[Mapping[str, Any] | None, str | None, Sequence[str]]"
+"""What decides which row of a key wins, the branch, and the pipelines beside which they were told to write."""
+
+
+def upsert_terms(mode: Mode) -> Mapping[str, Any] | None:
+    """What decides which row of a key wins, as a record keeps it; None where nothing is upserted.
+
+    Examples:
+        >>> from helios.model.modes import Upsert
+        >>> upsert_terms(Upsert(keys=("Id",), order_by="n", delete_when="gone"))
+        {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys'}
+    """
+    if not mode.traits.upserts:
+        return None
+    stored = mode.stores_order and re.fullmatch(r"`[^`]+`|\w+", mode.order_by or "") is not None
+    remembers = None
+    if mode.order_by is not None and (mode.delete_when is not None or not stored):
+        remembers = "deleted keys" if stored or mode.history else "the newest order of each key"
+    return {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers}
+
+
+def refuse_other_upserts(plan: Plan, others: Mapping[str, Upserts], beside: Collection[str]) -> None:
+    """Rejects upserts into a table that another pipeline upserts into, where one remembers what the other cannot know.
+
+    What an upsert remembers, deleted keys and orders that the table does not store, is in its own checkpoint.
+
+    Args:
+        plan: The pipeline.
+        others: The upserts of the others.
+        beside: Those beside which it may write.
+
+    Raises:
+        InputError: There is such a pipeline, and it is none of these.
+    """
+    mine = upsert_terms(plan.write.mode)
+    if mine is None:
+        return
+    found = {
+        name: terms
+        for name, (terms, branch, accepted) in others.items()
+        if terms is not None
+        and branch == plan.write.sink.branch_name
+        and (mine[REMEMBERS] or terms.get(REMEMBERS))
+        and plan.pipeline not in accepted
+    }
+    missing = sorted(set(found) - set(beside))
+    if not missing:
+        return
+    other = missing[0]
+    theirs = found[other].get(REMEMBERS)
+    who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
+    accepted = " ".join(f"--beside {one}" for one in missing)
+    raise InputError(
+        f"{other} upserts into {plan.write.table.text}, too, and {who} remembers {what} for itself alone: a late row "
+        f"that {whose} writes would bring back a deleted key, or replace a newer row; nothing was written.",
+        where=plan.declared.sink.origin,
+        fix="write both as one pipeline, source >> union(other) >> sink, filled with --full-refresh; where the two "
+        f"never write the same key, run once with `helios run {accepted}`.",
+    )
+
+
+# what a plan says
+
+
+def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosError]]:
+    """The plan with what the records of its table tell, and the problems: whose rows are there, what a run would add.
+
+    Args:
+        plan: The pipeline.
+        plans: All of its script.
+    """
+    write = plan.write
+    if write.sink.many_tables or write.output is not None:
+        return plan, []
+    own, others = _recorded(plan) if write.exists else (None, {})
+    siblings = {one.pipeline: one.write for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
+    notes = tuple(_notes(plan, own, others, siblings))
+    there = {name: (record.upserts, record.branch, record.beside) for name, record in others.items()}
+    for name, to in siblings.items():
+        if to.table.text == write.table.text and to.output is None and not to.sink.many_tables:
+            there.setdefault(name, (upsert_terms(to.mode), to.sink.branch_name, ()))
+    problems: list[HeliosError] = []
+    try:
+        refuse_other_upserts(plan, there, own.beside if own is not None else ())
+    except InputError as refused:
+        problems.append(refused)
+    return replace(plan, write=replace(write, notes=notes)), problems
+
+
+def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record]]:
+    """The record of a pipeline in its target, and those of others."""
+    from helios.table.ledger import parse
+
+    table = plan.write.table
+    properties = table.catalog.load(table.within).iceberg.properties
+    texts = ((LEDGER + name, properties.get(LEDGER + name)) for name in plan.write.pipelines)
+    own = next((parse(text, key, table.text) for key, text in texts if text), None)
+    return own, other_records(properties, properties.get, plan, table.text)
+
+
+def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
+    branch, traits = plan.write.sink.branch_name, plan.write.mode.traits
+    for name, record in others.items():
+        source = shared_source(plan, record) if record.branch == branch else None
+        if source is None or not traits.stores:
+            continue
+        if traits.erases:
+            if any("place" in entry for entry in entries(record)):
+                yield (
+                    f"{name} follows {source} into this table: it appends what it has not read yet, and the rows of "
+                    "this run replace what it wrote. A run that would read further than it is refused"
+                )
+        elif own is not None or name in siblings:
+            yield f"{name} has written rows of {source}, too: what both have read is there twice"
+        else:
+            yield (
+                f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
+                f"refused, unless it says what it was called, {renaming_call(plan, name) or '.named(new, was=old)'}, "
+                f"or is told to stand beside it, --beside {name}"
+            )
+    yield from _once_more(plan, own)
+
+
+def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
+    """The sources that a batch pipeline appends again, as they have grown since."""
+    if own is None or plan.streaming or plan.write.mode.traits.reruns:
+        return
+    before = {entry["source"]: entry for entry in entries(own) if "after" not in entry}
+    for read in plan.reads:
+        entry = before.get(read.ledger_name, {})
+        if read.span is None and entry.get(SNAPSHOT, read.snapshot) != read.snapshot:
+            yield (
+                f"the table holds the rows of {read.name} as of snapshot {entry[SNAPSHOT]}, and the next run appends "
+                f"those of snapshot {read.snapshot}: what is in both is there twice. To append only what is new, "
+                "follow it: .incremental()"
+            )

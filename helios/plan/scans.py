@@ -1,0 +1,51 @@
+"""What the next run of a pipeline reads of a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scan:
+    """The files and partitions that the next scan of a table opens.
+
+    Attributes:
+        files: The number of files that may have matching rows; None where they were not compared with the predicates.
+        of_files: The number of all files.
+        partitions: The number of partitions that those files belong to.
+        of_partitions: The number of all partitions; 0 of an unpartitioned table.
+        bytes: The size of the files that are opened.
+    """
+
+    files: int | None = None
+    of_files: int = 0
+    partitions: int | None = None
+    of_partitions: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What the next run reads of a followed table: a state first, perhaps, then commits.
+
+    Attributes:
+        state: The snapshot whose state is read first; None where none is.
+        state_rows: The rows of that state.
+        state_files: The data files of that state.
+        since: The snapshot after which commits are read; None for all commits.
+        snapshots: The number of commits.
+        rows: The rows that the commits added.
+        files: The files that the commits added, or changed where changes are read.
+        begun: How many files of the state, or of the first commit, are already read.
+        lost: Whether the commits after `since` are unknown, because they have expired or were rolled back.
+    """
+
+    state: int | None = None
+    state_rows: int = 0
+    state_files: int = 0
+    since: int | None = None
+    snapshots: int = 0
+    rows: int = 0
+    files: int = 0
+    begun: int = 0
+    lost: bool = False

@@ -1,0 +1,91 @@
+"""The identity of a checkpoint, which must be that of its pipeline and of its target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from helios.errors import CheckpointError
+from helios.plan.nodes import Plan, ReadPath
+from helios.plan.other_pipelines import renaming_call
+from helios.spark.checkpoint.files import Identity
+from helios.spark.jvm.types.iceberg import JavaTable
+
+
+def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTable | None) -> None:
+    """Rejects the checkpoint of another pipeline, or of another target.
+
+    Args:
+        plan: The pipeline.
+        location: Where the checkpoint is.
+        existing: Its identity.
+        table: The target; None if it is missing.
+
+    Raises:
+        CheckpointError: It is another one's.
+    """
+    renaming = renaming_call(plan, existing.pipeline)
+    if existing.pipeline not in (plan.pipeline, plan.was):
+        raise CheckpointError(
+            f"the checkpoint {location} belongs to pipeline {existing.pipeline!r}, not to {plan.pipeline!r}.",
+            where=plan.declared.sink.origin,
+            fix="give each pipeline its own .checkpoint(...)"
+            + (f"; for a renamed one write {renaming}." if renaming else "."),
+        )
+    renamed = table is not None and str(table.uuid()) == existing.target_uuid
+    if existing.target != plan.write.table.text and not renamed:
+        raise CheckpointError(
+            f"pipeline {existing.pipeline!r} writes {existing.target}, not {plan.write.table.text}, says the "
+            f"checkpoint {location}.",
+            where=plan.declared.sink.origin,
+            fix="give this pipeline a name of its own.",
+        )
+
+
+def refuse_changed(
+    plan: Plan, location: str, existing: Identity, sources: Sequence[str], table: JavaTable | None
+) -> None:
+    """Rejects a pipeline that reads other sources, or in another way, or whose target is another table.
+
+    Args:
+        plan: The pipeline.
+        location: Where the checkpoint is.
+        existing: Its identity.
+        sources: The names of the sources that count.
+        table: The target; None if it is missing.
+
+    Raises:
+        CheckpointError: The pipeline is not the one that the checkpoint is of.
+    """
+    uuid_now = str(table.uuid()) if table is not None else None
+    if existing.target_uuid and uuid_now != existing.target_uuid:
+        became = "is gone" if table is None else "was replaced by another table"
+        raise CheckpointError(
+            f"the target {existing.target} {became} since the checkpoint {location} was made.",
+            where=plan.declared.sink.origin,
+            fix="restore the table, or delete the checkpoint folder to fill a new table from the beginning.",
+        )
+    if existing.sources != sources:
+        raise CheckpointError(
+            f"the checkpoint {location} is of a pipeline that reads {', '.join(existing.sources) or 'nothing'}; it "
+            f"now reads {', '.join(sources) or 'nothing'}.",
+            where=plan.origin,
+            fix="put the sources back, or give the pipeline a new name and a new target.",
+        )
+    if existing.state != plan.state:
+        raise CheckpointError(
+            f"the state in the checkpoint {location} was built by "
+            f"{'; '.join(existing.state) or 'no stateful step'}; the pipeline now has "
+            f"{'; '.join(plan.state) or 'no stateful step'}.",
+            where=plan.origin,
+            fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
+            "new name and a new target.",
+        )
+    # Folders were followed by Spark's own stream once; what its log names counts as read.
+    adopted = existing.path == ReadPath.MICRO_BATCHES.value and plan.path is ReadPath.RANGES
+    if existing.path != plan.path.value and not adopted:
+        raise CheckpointError(
+            f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
+            f"{plan.path.value}, whose positions mean something else.",
+            where=plan.origin,
+            fix="put the steps back, or give the pipeline a new name and a new target.",
+        )
