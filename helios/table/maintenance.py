@@ -205,8 +205,7 @@ def planned_among(
     """What an expiry would do, with readers from these warehouses only."""
     metadata = table.iceberg.metadata
     kept = retention(metadata, older_than, retain_last)
-    ids = {raw.snapshot_id for raw in metadata.snapshots}
-    return plan_expiry(metadata, kept, readers_of(table.name, ids, places, readers))
+    return plan_expiry(metadata, kept, readers_of(table.name, metadata, places, readers))
 
 
 def expire(

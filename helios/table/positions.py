@@ -108,8 +108,14 @@ class Recorded:
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
-    """Whether a recorded position read what a batch reads."""
-    return position is not None and position.get("sources") == batch.sources
+    """Whether a recorded position read what a batch reads; a table is known by its UUID, as its name may change."""
+    return position is not None and list(map(_unnamed, position.get("sources") or ())) == [
+        _unnamed(entry) for entry in batch.sources
+    ]
+
+
+def _unnamed(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**entry, "source": None} if entry.get("uuid") is not None else entry
 
 
 def recorded(position: Position | None) -> Iterator[Recorded]:

@@ -13,17 +13,17 @@ The next batch of a reader begins at the snapshot where its last committed batch
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helios.errors import CheckpointError, RunError
-from helios.files.place import Place
 from helios.table.offsets import IcebergOffset
 from helios.table.storage import Folder
-from helios.table.topics import TopicsPosition
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from helios.catalog.spec import Catalog
 
 CHECKPOINTS = "_helios/checkpoints"
@@ -86,13 +86,14 @@ def warehouses(catalogs: Iterable[Catalog]) -> list[Warehouse]:
 
 
 def readers_of(
-    table: str, snapshots: Collection[int], places: Iterable[Warehouse], given: Sequence[str] = ()
+    table: str, metadata: TableMetadata, places: Iterable[Warehouse], given: Sequence[str] = ()
 ) -> list[Reader]:
     """Every known reader of a table.
 
     Args:
         table: The table's full name, catalog first.
-        snapshots: The ids of its retained snapshots; they identify readers that use another name for the catalog.
+        metadata: The table's metadata: its UUID tells readers that know it by a former name, and its snapshots those
+            that use another name for the catalog.
         places: The warehouses to search for checkpoints.
         given: Locations of more checkpoints, which must be of readers of this table.
 
@@ -101,13 +102,22 @@ def readers_of(
         RunError: A warehouse or a checkpoint cannot be reached.
     """
     places = list(places)
+    wanted = _Wanted(table, str(metadata.table_uuid), frozenset(raw.snapshot_id for raw in metadata.snapshots))
     found: dict[str, list[Reader]] = {}
     for folder in _kept_in(places):
-        found.setdefault(folder.location, _readers(folder, table, snapshots))
+        found.setdefault(folder.location, _readers(folder, wanted))
     for location in given:
         folder = _opened(location, places)
-        found[folder.location] = _given(folder, table, snapshots)
+        found[folder.location] = _given(folder, wanted)
     return [reader for readers in found.values() for reader in readers]
+
+
+class _Wanted(NamedTuple):
+    """The table whose readers are looked for."""
+
+    name: str
+    uuid: str
+    snapshots: frozenset[int]
 
 
 def text_in(location: str, properties: Mapping[str, str], name: str) -> str | None:
@@ -148,7 +158,7 @@ def offset_of(location: str, properties: Mapping[str, str], index: int) -> Icebe
     if index < len(ends) and ends[index] is not None:
         return _parsed(folder, committed[-1], ends[index])
     starts = _starts(folder) or []
-    return starts[index] if index < len(starts) else None
+    return starts[index].offset if index < len(starts) else None
 
 
 def checkpoints_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[Folder]:
@@ -202,36 +212,38 @@ def needed(reader: Reader, parents: Mapping[int, int | None]) -> frozenset[int]:
     return frozenset(reached & parents.keys())
 
 
-def _given(folder: Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
+def _given(folder: Folder, wanted: _Wanted) -> list[Reader]:
     """The readers at a given location, which must have some."""
     if folder.text("helios/identity.json") is None and folder.batches("offsets"):
-        return [_foreign(folder, table, snapshots)]
+        return [_foreign(folder, wanted)]
     identity = _identity(folder)
     if identity is None:
         raise CheckpointError(f"readers: {folder.location} is not a checkpoint.", fix="give the checkpoint's folder.")
-    readers = _readers(folder, table, snapshots)
+    readers = _readers(folder, wanted)
     if not readers:
         sources = ", ".join(identity["sources"])
         raise CheckpointError(
-            f"readers: the checkpoint {folder.location} of {identity['pipeline']} does not follow {table}"
+            f"readers: the checkpoint {folder.location} of {identity['pipeline']} does not follow {wanted.name}"
             f"{f', but {sources}' if sources else ''}.",
             fix="leave it out, or give the checkpoint of a reader of this table.",
         )
     return readers
 
 
-def _readers(folder: Folder, table: str, snapshots: Collection[int]) -> list[Reader]:
+def _readers(folder: Folder, wanted: _Wanted) -> list[Reader]:
     """The readers of a table in one checkpoint: one for each source that follows the table."""
     identity = _identity(folder)
     if identity is None or identity["path"] == "batch":  # a batch pipeline needs no older snapshot
         return []
-    within = table.partition(".")[2]
+    sources, starts = identity["sources"], _starts(folder) or []
     readers = []
-    for index, source in enumerate(identity["sources"]):
-        if source != table and source.partition(".")[2] != within:
+    for index, source in enumerate(sources):
+        renamed = index < len(starts) and starts[index].uuid == wanted.uuid
+        elsewhere = source.partition(".")[2] == wanted.name.partition(".")[2]
+        if source != wanted.name and not renamed and not elsewhere:
             continue
-        snapshot = _snapshot(folder, index, len(identity["sources"]))
-        if source == table or snapshot in snapshots:
+        snapshot = _snapshot(folder, index, len(sources))
+        if source == wanted.name or renamed or snapshot in wanted.snapshots:
             readers.append(Reader(identity["pipeline"], folder.location, snapshot))
     return readers
 
@@ -270,7 +282,7 @@ def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     end = ends[index]
     offset = _parsed(folder, committed[-1], end) if end is not None else None
     if (offset is None or offset.snapshot is None) and starts is not None:
-        offset = starts[index]
+        offset = starts[index].offset
     return offset.snapshot if offset is not None else None
 
 
@@ -292,32 +304,39 @@ def _parsed(folder: Folder, batch: int, end: Any) -> IcebergOffset:
         raise _unreadable(folder, f"offsets/{batch} has no snapshot: {error!r}") from error
 
 
-def _starts(folder: Folder) -> list[IcebergOffset | None] | None:
-    """Where the followed tables begin, None for other sources; None where that is not settled yet."""
+class _Start(NamedTuple):
+    """Where a followed source begins: the UUID of a table, and the offset in it; None of other sources."""
+
+    uuid: str | None
+    offset: IcebergOffset | None
+
+
+def _starts(folder: Folder) -> list[_Start] | None:
+    """Where the followed sources begin; None where that is not settled yet."""
     text = folder.text("helios/start.json")
     if text is None:
         return None
     try:
-        places = [entry["place"] for entry in json.loads(text)]
-        return [IcebergOffset.parse(place) if _of_table(place) else None for place in places]
+        return [_start(entry) for entry in json.loads(text)]
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(folder, f"helios/start.json: {error!r}") from error
 
 
-def _of_table(place: object) -> bool:
-    """Whether a place is one in a table, and not in a folder or in topics."""
-    return Place.of(place) is None and TopicsPosition.of(place) is None
+def _start(entry: Mapping[str, Any]) -> _Start:
+    place, uuid = entry["place"], entry.get("uuid")
+    # Places of other sources are theirs alone: of tables, and only of tables, a UUID is kept.
+    return _Start(uuid, IcebergOffset.parse(place) if uuid is not None else IcebergOffset.of(place))
 
 
-def _foreign(folder: Folder, table: str, snapshots: Collection[int]) -> Reader:
+def _foreign(folder: Folder, wanted: _Wanted) -> Reader:
     """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
     found = [offset.snapshot for end in ends if (offset := IcebergOffset.of(end)) is not None]
-    known = [snapshot for snapshot in found if snapshot in snapshots]
+    known = [snapshot for snapshot in found if snapshot in wanted.snapshots]
     if len(known) != 1:
         where = "no snapshot" if not known else "several snapshots"
-        raise _unreadable(folder, f"its last committed batch names {where} of {table}")
+        raise _unreadable(folder, f"its last committed batch names {where} of {wanted.name}")
     return Reader(folder.location, folder.location, known[0])
 
 

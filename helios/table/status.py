@@ -319,10 +319,9 @@ def _last_seen(pipeline: str, source: str, view: View, notes: list[str]) -> Lag 
 
 def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
     """The last snapshot that a pipeline has read, by its checkpoint; None where that cannot be read."""
-    ids = {raw.snapshot_id for raw in source.iceberg.metadata.snapshots}
     given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
     try:
-        readers = readers_of(source.name, ids, () if given else view.places, given)
+        readers = readers_of(source.name, source.iceberg.metadata, () if given else view.places, given)
     except HeliosError:
         return None
     return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)

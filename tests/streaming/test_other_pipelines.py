@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from helios import Memory, Pipeline, join, union, where
-from helios.errors import CheckpointError, InputError
+from helios import Memory, Pipeline, dedupe, expect, join, union, watermark, where
+from helios.errors import CheckpointError, HeliosError, InputError
 from helios.plan.other_pipelines import with_notes
+from helios.spark.replay.replay import Replay
+from helios.spark.sinks.rollbacks import RollbackGuard
+from tests.suite.deaths import dies_at, dies_before_commit
 
 pytestmark = pytest.mark.promise("identity")
 
@@ -335,3 +340,106 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
         world.fill(source, [2, 3], n="CAST(4 AS int)", gone="false")
     both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two")]
     assert "two upserts into local.a.t, too, and two remembers deleted keys for itself alone" in notes(*both)
+
+
+# a source that was renamed
+
+READS = {
+    "ranges": lambda world, source: world.source(source).incremental(poll=1) >> world.sink("a.t"),
+    "once": lambda world, source: world.source(source) >> world.sink("a.t"),
+    "upsert": lambda world, source: (
+        world.source(source).incremental(poll=1)
+        >> world.sink("a.t").upsert("id", order_by="n", delete_when="id = 3", store_order=False)
+    ),
+    "stateful": lambda world, source: (
+        world.source(source).incremental(poll=1)
+        >> watermark("at", "1 day")
+        >> dedupe("id", within="1 day")
+        >> world.sink("a.t")
+    ),
+}
+
+
+@pytest.mark.cases(short="ranges")
+@pytest.mark.parametrize("kind", READS)
+def test_a_source_that_was_renamed_is_the_same_table(world: Any, kind: str) -> None:
+    columns = {"n": "CAST(1 AS int)", "at": "TIMESTAMP '2026-01-01 00:00:00' + make_dt_interval(10 * id)"}
+    waits = -1 if kind == "stateful" else None  # the newest row waits for its watermark
+    world.fill("a.s", [1, 2], **columns)
+    world.run(READS[kind](world, "a.s"))
+    if kind == "once":
+        rename(world, "a.s", "a.r")
+        world.run(READS[kind](world, "a.r"))  # has appended this state already
+        assert world.ids("a.t") == [1, 2]
+        return
+    world.fill("a.s", [4], **columns)
+    with dies_before_commit():
+        world.run(READS[kind](world, "a.s"))
+    rename(world, "a.s", "a.r")
+    world.run(READS[kind](world, "a.r"))
+    assert world.ids("a.t") == [1, 2, 4][:waits]
+    world.fill("a.r", [5], **columns)
+    world.run(READS[kind](world, "a.r"))
+    assert world.ids("a.t") == [1, 2, 4, 5][:waits]
+    # Another table under the former name is another one, and so is one under the new name.
+    world.fill("a.s", [9], **columns)
+    with pytest.raises(HeliosError, match=r"it now reads local\.a\.s"):
+        world.run(READS[kind](world, "a.s"))
+    rename(world, "a.r", "a.old")
+    rename(world, "a.s", "a.r")
+    with pytest.raises(HeliosError, match="was replaced by another table"):
+        world.run(READS[kind](world, "a.r"))
+    assert world.ids("a.t") == [1, 2, 4, 5][:waits]
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_batch_that_landed_is_known_when_its_source_is_renamed(world: Any, copy: Pipeline, landed: bool) -> None:
+    world.fill("a.s", [20])
+    with dies_at(RollbackGuard, "landed") if landed else dies_before_commit():
+        world.run(copy)
+    rename(world, "a.s", "a.r")
+    renamed = world.source("a.r").incremental(poll=1) >> world.sink("a.t")
+    world.run(renamed)
+    assert world.ids("a.t") == list(range(21))
+    world.fill("a.r", [21])
+    world.run(renamed, new_checkpoint=True)
+    assert world.ids("a.t") == list(range(22))
+
+
+def test_a_checkpoint_of_an_earlier_version_knows_its_source_by_uuid(world: Any, copy: Pipeline) -> None:
+    file = world.checkpoint(copy) / "helios" / "identity.json"
+    identity = json.loads(file.read_text())
+    del identity["uuids"]
+    file.write_text(json.dumps(identity))
+    rename(world, "a.s", "a.r")
+    world.fill("a.r", [20])
+    world.run(world.source("a.r").incremental(poll=1) >> world.sink("a.t"))
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_expiry_keeps_what_a_reader_of_a_renamed_table_has_not_read(world: Any, copy: Pipeline) -> None:
+    for number in range(20, 24):
+        world.fill("a.s", [number])
+    rename(world, "a.s", "a.r")
+    kept = world.load("a.r").snapshots()
+    world.load("a.r").expire(datetime.now(UTC) + timedelta(days=1), retain_last=1)
+    assert len(world.load("a.r").snapshots()) >= 5 < len(kept) + 1
+    world.run(world.source("a.r").incremental(poll=1) >> world.sink("a.t"))
+    assert world.ids("a.t") == list(range(24))
+
+
+def test_rejected_rows_go_along_with_a_pipeline_that_is_renamed(world: Any) -> None:
+    def pipeline(most: int) -> Pipeline:
+        rows = world.source("a.s").incremental(poll=1) >> expect({"small": f"id < {most}"}, on_fail="quarantine")
+        made: Pipeline = rows >> world.sink("a.t").quarantine("a.bad")
+        return made
+
+    world.fill("a.s", range(4))
+    world.run(pipeline(2))
+    world.run(pipeline(2).named("kept", was="local.a.t"))
+    assert world.ids("a.t") == [0, 1]
+    assert Replay(world.plan(pipeline(9).named("kept")), world.spark).run().taken == 2
+    assert world.ids("a.t") == [0, 1, 2, 3]
+    world.fill("a.s", [4, 10])
+    world.run(pipeline(9).named("kept"))
+    assert world.ids("a.t") == [0, 1, 2, 3, 4]

@@ -39,7 +39,7 @@ PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios
 
 @dataclass(frozen=True)
 class Identity:
-    """The pipeline that a checkpoint belongs to; written once, then only compared.
+    """The pipeline that a checkpoint belongs to.
 
     Attributes:
         id: The checkpoint's own id, which the target's ledger names.
@@ -49,6 +49,8 @@ class Identity:
         sources: The names of the sources.
         state: The stateful steps.
         path: The read path.
+        uuids: The UUIDs of the sources that are tables, in their order: they tell a source that was renamed. Empty in
+            checkpoints of earlier versions.
     """
 
     id: str
@@ -58,6 +60,7 @@ class Identity:
     sources: tuple[str, ...]
     state: tuple[str, ...]
     path: str
+    uuids: tuple[str | None, ...] = ()
 
     def as_json(self) -> str:
         return json.dumps(
@@ -70,6 +73,7 @@ class Identity:
                 "sources": self.sources,
                 "state": self.state,
                 "path": self.path,
+                "uuids": self.uuids,
             }
         )
 
@@ -86,6 +90,7 @@ class Identity:
                 sources=tuple(fields["sources"]),
                 state=tuple(fields["state"]),
                 path=fields["path"],
+                uuids=tuple(fields.get("uuids", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan, ReadPath
@@ -39,6 +40,32 @@ def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTab
             where=plan.declared.sink.origin,
             fix="give this pipeline a name of its own.",
         )
+
+
+def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
+    """The identity with the sources' names of today, where these are the same tables under other names.
+
+    Args:
+        existing: The identity.
+        sources: The names of the sources that count.
+        uuids: The UUIDs of those that are tables.
+
+    Returns:
+        The identity, or an equal one where a source is not the same table.
+    """
+    known = existing.uuids or (None,) * len(existing.sources)
+    if len(sources) != len(existing.sources):
+        return existing
+    same = [
+        old == new or (was is not None and was == uuid)
+        for old, new, was, uuid in zip(existing.sources, sources, known, uuids, strict=True)
+    ]
+    if not all(same):
+        return existing
+    names = dict(zip(existing.sources, sources, strict=True))
+    kept = tuple(was if was is not None else uuid for was, uuid in zip(known, uuids, strict=True))
+    state = tuple(names.get(part, part) for part in existing.state)
+    return replace(existing, sources=tuple(sources), state=state, uuids=kept)
 
 
 def refuse_changed(

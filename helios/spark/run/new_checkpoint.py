@@ -8,7 +8,7 @@ from typing import Any
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.model.source import CHANGE_COLUMNS
-from helios.plan.nodes import Plan
+from helios.plan.nodes import Plan, ReadPlan
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.table.ledger import Record
 
@@ -59,13 +59,13 @@ def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> Non
 
 
 def refuse_new_checkpoint(
-    plan: Plan, followed: list[str], entries: Sequence[Mapping[str, Any]], *, holds_rows: bool
+    plan: Plan, followed: Sequence[ReadPlan], entries: Sequence[Mapping[str, Any]], *, holds_rows: bool
 ) -> None:
     """Refuses a recorded position that a new checkpoint cannot go on at.
 
     Args:
         plan: The pipeline.
-        followed: The names of its followed sources.
+        followed: Its followed sources.
         entries: The entries of the recorded position; none if nothing is recorded.
         holds_rows: Whether the target holds rows.
 
@@ -90,7 +90,11 @@ def refuse_new_checkpoint(
         )
     # A position of a stateful batch, or of other sources, cannot be resumed.
     without_place = any("place" not in entry for entry in entries)
-    if entries and followed and (without_place or [entry["source"] for entry in entries] != followed):
+    others = len(entries) != len(followed) or any(
+        entry["source"] != read.name and (read.uuid is None or entry.get("uuid") != read.uuid)
+        for entry, read in zip(entries, followed, strict=False)
+    )
+    if entries and followed and (without_place or others):
         raise InputError(
             f"--new-checkpoint cannot resume {plan.pipeline}: its last batch read "
             f"{', '.join(entry['source'] for entry in entries)} on another path or from other sources.",

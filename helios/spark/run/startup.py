@@ -19,7 +19,7 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.full_refresh import empty, first_start
-from helios.spark.run.identity import refuse_changed, refuse_foreign
+from helios.spark.run.identity import refuse_changed, refuse_foreign, with_renamed_sources
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, refuse_upserts_of_others
 from helios.spark.run.renamed import move_checkpoint, retarget
@@ -31,7 +31,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
-from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.quarantine import QuarantineSink, rename_rows
 from helios.spark.sinks.rollbacks import forget_replay, rename_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
@@ -87,6 +87,8 @@ class StartupValidator:
         self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
         # A batch pipeline is identified by all of its sources.
         self.sources = self.followed if plan.streaming else tuple(read.ledger_name for read in plan.reads)
+        self.uuids = tuple(read.uuid for read in plan.reads if read.source.streaming or not plan.streaming)
+        self._stored: Identity | None = None  # the identity as the checkpoint has it
 
     def start(self, df: DataFrame) -> Started:
         """Validates the start and takes the lease, which the caller releases.
@@ -136,6 +138,7 @@ class StartupValidator:
         existing = self._identity(lenient=replaced)
         if existing is not None:
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
+            existing = self._renamed(existing, self.checkpoint, table)
             if not replaced:
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
@@ -185,11 +188,22 @@ class StartupValidator:
     def _identity(self, *, lenient: bool) -> Identity | None:
         """The identity of the checkpoint; `lenient` treats a damaged one as missing."""
         try:
-            return self.checkpoint.identity()
+            self._stored = self.checkpoint.identity()
+            return self._stored
         except CheckpointError:
             if lenient:
                 return None
             raise
+
+    def _renamed(self, existing: Identity, checkpoint: Checkpoint, table: JavaTable | None) -> Identity:
+        """An identity with the names of today of tables that were renamed."""
+        if not existing.uuids:  # of an earlier version
+            record = self._last_record(table) if table is not None else None
+            entries = (record.position or {}).get("sources") or () if record is not None else ()
+            known = checkpoint.start() or entries if self.plan.streaming else entries
+            uuids = tuple(entry.get("uuid") for entry in known)
+            existing = replace(existing, uuids=uuids if len(uuids) == len(existing.sources) else ())
+        return with_renamed_sources(existing, self.sources, self.uuids)
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
         """The table, or the tables of a routed stream that are there."""
@@ -209,15 +223,17 @@ class StartupValidator:
             return
         if found.pipeline == self.plan.was:
             refuse_foreign(self.plan, self.checkpoint.location, found, table)
+            found = self._renamed(found, old, table)
             if not self.new_checkpoint:
                 refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
             move_checkpoint(old, self.checkpoint)
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
         plan = self.plan
-        if existing is not None and existing.path != plan.path.value:
+        if existing is not None:
             existing = replace(existing, path=plan.path.value)
-            self.checkpoint.create(existing)
+            if existing != self._stored:
+                self.checkpoint.create(existing)
         identity = existing or self._new_identity()
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
         if table is not None:
@@ -291,6 +307,7 @@ class StartupValidator:
             sources=self.sources,
             state=plan.state,
             path=plan.path.value,
+            uuids=self.uuids,
         )
 
     def _reset(self, lease: Lease, identity: Identity, old: Record | None, table: JavaTable | None) -> None:
@@ -325,6 +342,8 @@ class StartupValidator:
             rejected = self.plan.write.quarantine
             for table in (ledger.table, tables.load_table(self.spark, rejected) if rejected is not None else None):
                 rename_replay(table, was, self.plan.pipeline)
+            if rejected is not None:
+                rename_rows(self.spark, rejected, was, self.plan.pipeline)
         elif not identity.target_uuid or self.beside:
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
@@ -337,7 +356,8 @@ class StartupValidator:
         entries = list(old.position["sources"]) if old and old.position else []
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        refuse_new_checkpoint(self.plan, list(self.followed), entries, holds_rows=head is not None and start is None)
+        followed = [read for read in self.plan.reads if read.source.streaming]
+        refuse_new_checkpoint(self.plan, followed, entries, holds_rows=head is not None and start is None)
         if table is not None:
             forget_replay(table, self.plan.write.pipelines)
         state = self.context.upsert_state(self.plan.write.table, self.branch)

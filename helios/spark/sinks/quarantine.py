@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typing_extensions import override
 
@@ -352,3 +352,19 @@ def _at(position: Mapping[str, Any] | None) -> str:
 def _text(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
+    """Gives a pipeline that was renamed the rows that it has set aside under its former name.
+
+    Args:
+        spark: The session.
+        quarantine: The quarantine.
+        was: The former name.
+        pipeline: The name of today.
+    """
+    if tables.load_table(spark, quarantine) is None:
+        return
+    former = f"pipeline = {_text(was)}"
+    if not spark.table(quarantine.sql).where(former).isEmpty():
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {_text(pipeline)} WHERE {former}")

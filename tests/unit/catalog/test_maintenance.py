@@ -426,10 +426,10 @@ def test_a_folder_that_cannot_be_read_is_told(table: Table, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("uri", ["nfs4://host/warehouse", "s3://bucket/warehouse"])
-def test_a_storage_that_cannot_be_reached_is_told(uri: str) -> None:
+def test_a_storage_that_cannot_be_reached_is_told(table: Table, uri: str) -> None:
     away = Warehouse("gold", uri, {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "x", "s3.connect-timeout": "1"})
     with pytest.raises(RunError, match=f"{uri}/_helios/checkpoints of catalog gold cannot be searched"):
-        readers_of("local.a.t", [], [away])
+        readers_of("local.a.t", table.iceberg.metadata, [away])
 
 
 def test_warehouses_that_only_a_server_knows_hold_no_checkpoints(catalog: Catalog) -> None:
@@ -438,7 +438,7 @@ def test_warehouses_that_only_a_server_knows_hold_no_checkpoints(catalog: Catalo
 
 def _one(table: Table, tmp_path: Path) -> Reader:
     place = Warehouse("local", f"file://{tmp_path}/.helios/warehouse", {})
-    (reader,) = readers_of(table.name, ids(table), [place])
+    (reader,) = readers_of(table.name, table.iceberg.metadata, [place])
     return reader
 
 
