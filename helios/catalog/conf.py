@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from helios.catalog.catalogs import CATALOGS
 from helios.catalog.keys import Value
+from helios.catalog.names import file_name
 from helios.catalog.storage import Storage
 from helios.catalog.storages import STORAGES, kind_of
 from helios.model.values import Secret
@@ -121,6 +122,18 @@ def own_keys(catalog: Catalog) -> frozenset[str]:
 
 
 # Checkpoints
+
+
+def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
+    """Where a pipeline's checkpoint is by default; empty in a catalog in memory, whose checkpoint is temporary too.
+
+    Examples:
+        >>> from helios import Catalog
+        >>> default_checkpoint(Catalog.local(path="/data"), "local.shop.orders@staged")
+        'file:///data/warehouse/_helios/checkpoints/local.shop.orders@staged'
+    """
+    base = hadoop_uri(warehouse(catalog) or "")
+    return f"{base.rstrip('/')}/_helios/checkpoints/{file_name(pipeline, also='@')}" if base else ""
 
 
 def hadoop_uri(uri: str) -> str:

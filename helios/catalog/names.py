@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from helios.catalog.spec import Catalog
 from helios.model.values import Identifier
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,7 @@ class TableName:
     """A table in its catalog.
 
     Examples:
+        >>> from helios import Catalog
         >>> name = TableName(Catalog.local(path="/data"), ("sales", "eu"), "orders")
         >>> name.text, name.within, name.sql
         ('local.sales.eu.orders', 'sales.eu.orders', '`local`.`sales`.`eu`.`orders`')
@@ -43,6 +47,7 @@ class Address(TableName):
     """What is written and is no table: its namespace is its kind, and its catalog is where the progress is kept.
 
     Examples:
+        >>> from helios import Catalog
         >>> Address(Catalog.memory("m"), ("kafka",), "orders").text
         'kafka:orders'
     """
@@ -57,6 +62,7 @@ class Namespace(TableName):
     """The tables of a namespace, as one target; the name of the table itself says nothing.
 
     Examples:
+        >>> from helios import Catalog
         >>> tables = Namespace(Catalog.memory("m"), ("shop", "eu"), "*")
         >>> tables.text, tables.of("orders").text
         ('m.shop.eu', 'm.shop.eu.orders')

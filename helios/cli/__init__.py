@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import helios
-from helios.cli import declare, doctor, maintain, output, quarantine, run, status, tables, webhook
+from helios.cli import declare, doctor, maintain, output, quarantine, rename, run, status, tables, webhook
 from helios.errors import HeliosError
 
 INTERRUPTED = 130
@@ -49,7 +49,7 @@ COMMANDS = (
     declare.init, declare.check, declare.plan, declare.graph, run.run, webhook.webhook, doctor.doctor, doctor.jars,
     tables.tables, tables.schema, tables.snapshots,
     maintain.expire, maintain.rollback, maintain.tag, maintain.branch, maintain.compact, maintain.orphans,
-    quarantine.quarantine, status.status,
+    rename.rename, quarantine.quarantine, status.status,
 )  # fmt: skip
 """In the order of use."""
 

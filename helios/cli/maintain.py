@@ -72,7 +72,7 @@ def expire(
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
     done: dict[str, Any] = {}
     if plan.snapshots and not dry_run:
-        with _spark(config, found) as spark:
+        with spark_of(config, found) as spark:
             from helios.spark.maintenance import maintain
 
             done = asdict(maintain.expire(spark, found, plan))
@@ -232,7 +232,7 @@ def compact(
 
     wanted = size(target_size, "--target-size") if target_size is not None else 0
     config, found, _ = _open(name, profile)
-    with _spark(config, found) as spark:
+    with spark_of(config, found) as spark:
         from helios.spark.maintenance.compact import compact as run
 
         done = run(spark, found, wanted, branch=branch)
@@ -276,7 +276,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
 
     age = orphan_age(older_than, "--older-than")
     config, found, _ = _open(name, profile)
-    with _spark(config, found) as spark:
+    with spark_of(config, found) as spark:
         from helios.spark.maintenance import maintain
 
         done = maintain.orphans(spark, found, age, dry_run=dry_run)
@@ -311,7 +311,7 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
     try:
         return refs.apply(table, change)
     except EngineNeeded:
-        with _spark(config, found) as spark:
+        with spark_of(config, found) as spark:
             from helios.spark.maintenance import maintain
 
             maintain.change_ref(spark, found, change)
@@ -319,7 +319,7 @@ def _change(config: Config, found: TableName, table: Table, change: RefChange) -
 
 
 @contextmanager
-def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
+def spark_of(config: Config, found: TableName) -> Iterator[SparkSession]:
     from helios.catalog.conf import components
     from helios.environment import jars
     from helios.spark.maintenance import maintain

@@ -11,11 +11,11 @@ from helios.catalog.catalogs import CATALOGS
 from helios.catalog.conf import (
     checkpoint_components,
     components,
+    default_checkpoint,
     hadoop_uri,
     no_checkpoint,
     object_components,
     pyiceberg_properties,
-    warehouse,
 )
 from helios.catalog.names import file_name
 from helios.catalog.spec import Catalog
@@ -189,7 +189,7 @@ class _Lowering:
         given = sink.checkpoint_location if isinstance(sink, (IcebergSink, Output)) else None
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
-        former = self.default_checkpoint(write, pipeline.was) if pipeline.was and not given else None
+        former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
         self.excuse_beginnings(write, [place for place in (checkpoint, former) if place])
         tables = [*(read.table for read in self.reads), write.table, write.quarantine]
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
@@ -315,7 +315,7 @@ class _Lowering:
     # how it runs
 
     def checkpoint(self, given: str | None, sink: Sink, write: WritePlan, identity: str) -> str:
-        location = hadoop_uri(given) if given else self.default_checkpoint(write, identity)
+        location = hadoop_uri(given) if given else default_checkpoint(write.table.catalog, identity)
         catalog = write.table.catalog
         example = f'.checkpoint("/shared/checkpoints/{file_name(identity, also="@")}")'
         if not location and not CATALOGS[catalog.type].temporary:
@@ -356,11 +356,6 @@ class _Lowering:
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
                 self.problems = [problem for problem in self.problems if not isinstance(problem, BEGINNINGS)]
-
-    def default_checkpoint(self, write: WritePlan, identity: str) -> str:
-        """A folder in the warehouse; empty for a catalog in memory, whose checkpoint is temporary too."""
-        base = hadoop_uri(warehouse(write.table.catalog) or "")
-        return f"{base.rstrip('/')}/_helios/checkpoints/{file_name(identity, also='@')}" if base else ""
 
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {

@@ -417,6 +417,18 @@ def test_a_checkpoint_that_cannot_be_read_is_named(table: Table, tmp_path: Path,
     assert len(ids(table)) == 5
 
 
+def test_a_source_of_another_kind_beside_the_table(table: Table, tmp_path: Path) -> None:
+    """Its places are its own; those of the table are found beside them, and under a former name of the table."""
+    seen, uuid = ids(table)[2], str(table.iceberg.metadata.table_uuid)
+    folder = checkpoint(known(tmp_path), sources=("counter", "local.a.former"))
+    starts = [{"place": {"n": 0}, "uuid": None}, {"place": {"snapshot_id": seen}, "uuid": uuid}]
+    (folder / "helios/start.json").write_text(json.dumps(starts))
+    assert _one(table, tmp_path).snapshot == seen
+    done = table.expire(FAR)
+    assert ids(table)[0] == seen
+    assert [held.reader.pipeline for held in done.held] == ["copy"]
+
+
 def test_a_folder_that_cannot_be_read_is_told(table: Table, tmp_path: Path) -> None:
     folder = checkpoint(known(tmp_path))
     (folder / "helios/identity.json").unlink()

@@ -1,0 +1,57 @@
+"""The command `rename`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from helios.cli import options, output
+from helios.cli.maintain import spark_of
+from helios.errors import InputError
+
+
+@click.command()
+@click.argument("old")
+@click.argument("new")
+@options.common
+@options.json_option
+def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
+    """Rename the table OLD to NEW, with what knows it by name.
+
+    The records and default checkpoints of pipelines that go by the table's name, and the rows that they have set aside,
+    go along; those that read the table, or have a name of their own, know it by its UUID. Where a part fails, what was
+    done is undone. The scripts are changed by hand, before the next run.
+
+    \b
+    Example:
+      helios rename shop.orders shop.orders_v2
+    """
+    from helios.config import resolve
+    from helios.model.values import Identifier, caller
+
+    config = options.configured(profile)
+    before, after = (resolve(Identifier.parse(name), None, {}, config, caller()) for name in (old, new))
+    catalog = before.catalog
+    if after.catalog != catalog:
+        raise InputError(
+            f"{before.text} cannot become {after.text}: a table stays in its catalog.",
+            fix=f"name one in {catalog.name}, or copy it with a pipeline.",
+        )
+    if not catalog.exists(before.within) and not catalog.exists(after.within):
+        catalog.load(before.within)  # its error names the near miss
+    names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
+    others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
+    with spark_of(config, before) as spark:
+        from helios.spark.maintenance.rename import rename as run
+
+        done = run(spark, before, after, [other for other in others if other.text not in (before.text, after.text)])
+    if as_json:
+        output.to_json(asdict(done))
+        return
+    click.echo(f"{done.table} is {done.to} now.")
+    for location in done.checkpoints:
+        click.echo(f"its checkpoint is {location}.")
+    for name in done.quarantines:
+        click.echo(f"rejected rows in {name} have its new name.")
+    click.echo(f"Write {after.within} in the scripts that read and write it; they go on where they were.")

@@ -1,0 +1,199 @@
+"""Renames a table with what knows it by name: the records and checkpoints of its pipelines, and rejected rows.
+
+Pipelines that read the table know it by its UUID, and so do those with a name of their own that write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from helios.catalog.conf import default_checkpoint
+from helios.catalog.names import TableName
+from helios.catalog.operations import missing_table
+from helios.errors import InputError, LeaseError, RunError
+from helios.model.values import caller
+from helios.spark.checkpoint.files import Checkpoint, Identity
+from helios.spark.checkpoint.lease import Lease
+from helios.spark.iceberg.tables import load_table, spark_schema
+from helios.spark.jvm.classes import listed
+from helios.spark.jvm.errors import java_message
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.quarantine import NAMES, rename_rows
+from helios.table.ledger import REPLAY
+from helios.table.refs import LEDGER
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renamed:
+    """The result of a rename.
+
+    Attributes:
+        table: The former name.
+        to: The new one.
+        pipelines: The pipelines that go by the table's name, as they are called now.
+        checkpoints: Their checkpoints that were moved.
+        quarantines: The tables in which their rejected rows have the new name.
+    """
+
+    table: str
+    to: str
+    pipelines: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    quarantines: tuple[str, ...] = ()
+
+
+def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence[TableName] = ()) -> Renamed:
+    """Renames a table; where a part of it fails, what was done is undone.
+
+    One that was broken off, by a kill, is finished by the same call.
+
+    Args:
+        spark: A session with the table's catalog.
+        old: The table.
+        new: Its new name, in the same catalog.
+        others: The other tables of the catalog: quarantines among them have rows of its pipelines.
+
+    Raises:
+        InputError: There is no such table, or the new name is taken.
+        LeaseError: A pipeline of the table runs.
+        RunError: The catalog refuses the name.
+    """
+    table = load_table(spark, old)
+    pipelines = _by_name(load_table(spark, new) if table is None else table, old.text)
+    if table is None and not pipelines:
+        raise missing_table(old.catalog, old.within, caller())
+    if table is not None and load_table(spark, new) is not None:
+        raise InputError(f"{new.text} exists already.", fix="choose another name, or drop that table first.")
+    names = {name: f"{new.text}{name.removeprefix(old.text)}" for name in pipelines}
+    moves = [move for name in names if (move := _move(spark, (old, new), name, names[name])) is not None]
+    with ExitStack() as undo:
+        if table is not None:
+            _rename(spark, old, new)
+            undo.callback(_rename, spark, new, old)
+        for move in moves:
+            move.make(undo)
+        quarantines = [other for other in others if names and _rename_in(spark, other, names, undo)]
+        _rename_in(spark, new, names, undo)  # the last one: by it a rename that was broken off is known
+        undo.pop_all()
+    return Renamed(
+        table=old.text,
+        to=new.text,
+        pipelines=tuple(names.values()),
+        checkpoints=tuple(move.after.location for move in moves),
+        quarantines=tuple(other.text for other in quarantines),
+    )
+
+
+def _by_name(table: JavaTable | None, name: str) -> list[str]:
+    """The pipelines of a table that go by its name, of main and of branches; those with a name of their own do not."""
+    keys = [str(key).removeprefix(LEDGER) for key in listed(table.properties().keySet())] if table is not None else []
+    return sorted(key for key in keys if key == name or (key.startswith(f"{name}@") and not key.endswith(REPLAY)))
+
+
+@dataclass(frozen=True)
+class _Move:
+    """The move of a checkpoint, with what it keeps by the name of its pipeline and of its target."""
+
+    before: Checkpoint
+    after: Checkpoint
+    identity: Identity
+    pipeline: str
+    targets: tuple[str, str]
+    table: str
+
+    def make(self, undo: ExitStack) -> None:
+        if self.before.identity() is not None:
+            self.before.move(self.after)
+            undo.callback(self.after.move, self.before)
+        self.after.rename_target(*self.targets)
+        undo.callback(self.after.rename_target, *reversed(self.targets))
+        self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
+        undo.callback(self.after.create, self.identity)
+
+
+def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
+    """The move of the checkpoint of a pipeline; None where it is elsewhere: it finds the table by its UUID.
+
+    Raises:
+        InputError: There is a checkpoint already where it goes.
+        LeaseError: Its pipeline runs.
+    """
+    old, new = tables
+    location = default_checkpoint(old.catalog, name)
+    if not location:
+        return None
+    before, after = Checkpoint(spark, location), Checkpoint(spark, default_checkpoint(old.catalog, to))
+    identity, there = before.identity(), after.identity()
+    if identity is not None and identity.pipeline == name and there is not None:
+        raise InputError(
+            f"{after.location} is the checkpoint of {to} already; nothing was renamed.",
+            fix="move that folder away if its pipeline is gone, or choose another name.",
+        )
+    identity = identity or there  # moved by a rename that was broken off
+    if identity is None or identity.pipeline != name:
+        return None
+    lease = Lease(after if there is not None else before)
+    try:
+        lease.acquire()
+    except LeaseError as error:
+        error.fix = f"stop {name}, and repeat the command."
+        raise
+    lease.release()
+    at = name.removeprefix(old.text)
+    return _Move(before, after, identity, to, (f"{old.text}{at}", f"{new.text}{at}"), new.text)
+
+
+def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
+    within = ".".join(f"`{part.replace('`', '``')}`" for part in (*new.namespace, new.table))
+    try:
+        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {within}")
+    except (PySparkException, Py4JJavaError) as error:
+        why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
+        raise RunError(
+            f"the catalog {old.catalog.name} does not rename {old.text} to {new.within}: {why.splitlines()[0]}",
+            fix="see that the namespace exists and that the catalog renames tables.",
+        ) from error
+
+
+def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> bool:
+    """Renames pipelines in the records of a table, and in its rows where it is a quarantine.
+
+    Returns:
+        Whether it has any of them.
+    """
+    table = load_table(spark, name)
+    known = dict(_records(table, names)) if table is not None else {}
+    if table is None or not known:
+        return False
+    if {"pipeline", *NAMES} <= {field.lower() for field in spark_schema(spark, table).names}:
+        for was, pipeline in names.items():
+            rename_rows(spark, name, was, pipeline)
+            undo.callback(rename_rows, spark, name, pipeline, was)
+    _move_records(table, known)
+    undo.callback(_move_records, table, {to: was for was, to in known.items()})
+    return True
+
+
+def _records(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """The properties with records of pipelines and of their replays, and what they are to be called."""
+    for was, to in names.items():
+        for end in ("", REPLAY):
+            if table.properties().get(f"{LEDGER}{was}{end}") is not None:
+                yield f"{LEDGER}{was}{end}", f"{LEDGER}{to}{end}"
+
+
+def _move_records(table: JavaTable, names: dict[str, str]) -> None:
+    """Gives properties other names, in one commit."""
+    table.refresh()
+    update = table.updateProperties()
+    for was, to in names.items():
+        text = table.properties().get(was)
+        if text is not None:
+            update = update.set(to, text).remove(was)
+    update.commit()
