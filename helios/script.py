@@ -1,6 +1,7 @@
 """Loads a pipeline script and finds the pipelines among its values."""
 
 from __future__ import annotations
+import __future__
 
 import ast
 import inspect
@@ -10,12 +11,14 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from helios.catalog.spec import Catalog
-from helios.errors import HeliosError, Origin, ScriptError, near_miss
+from helios.errors import CheckFailed, HeliosError, Origin, ScriptError, near_miss
 from helios.model import values as parameters
 from helios.model.flow import Flow, Pipeline, Sink, Transform
 
@@ -121,7 +124,10 @@ def _execute(file: Path) -> ModuleType:
         sys.path.insert(0, folder)
     try:
         exec(code, vars(module))
-    except HeliosError:
+    except HeliosError as error:
+        others = _later_errors(file, vars(module), error)
+        if others:
+            raise CheckFailed([error, *others]) from error
         raise
     except SystemExit as error:
         raise ScriptError(
@@ -131,6 +137,42 @@ def _execute(file: Path) -> ModuleType:
         said = f"{type(error).__name__}: {error}".rstrip(" .:")
         raise ScriptError(f"the script raised {said}. {_hint(error)}".rstrip(" ."), where=_line(error, file)) from error
     return module
+
+
+def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
+    """The wrong declarations of a script behind the first one; what needs a name that is missing is left out."""
+    body = ast.parse(file.read_bytes()).body
+    lines = [frame.lineno for frame in traceback.extract_tb(first.__traceback__) if frame.name == "<module>"]
+    at = next((n for n, node in enumerate(body) for line in lines if _spans(node, line)), len(body))
+    flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE
+    found: list[HeliosError] = []
+    missing = _assigned(body[at]) if at < len(body) else set()
+    for node in body[at + 1 :]:
+        used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+        try:
+            if used & missing:
+                missing |= _assigned(node)
+                continue
+            exec(compile(ast.Module([node], []), str(file), "exec", flags, dont_inherit=True), values)
+        except HeliosError as error:
+            found.append(error)
+            missing |= _assigned(node)
+        except (Exception, SystemExit):
+            break  # it may be due to what is missing
+    return found
+
+
+FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))
+
+
+def _spans(node: ast.stmt, line: int | None) -> bool:
+    return line is not None and node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+def _assigned(node: ast.stmt) -> set[str]:
+    """The names that a statement of a script gives values to."""
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    return names | ({node.name} if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else set())
 
 
 def _hint(error: Exception) -> str:

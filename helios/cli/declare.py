@@ -126,15 +126,16 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     if problems:
         raise CheckFailed(problems)
     told = [with_notes(looked_ahead(compiled), plans) for compiled in plans]
-    if problems := [problem for _, found in told for problem in found]:
-        raise CheckFailed(problems)
     plans = [compiled for compiled, _ in told]
+    refused = [problem for _, found in told for problem in found]
     if as_json:
         output.to_json([compiled.as_json() for compiled in plans])
     else:
         config = loaded.context.config
         texts = [*map(str, plans), f"spark {config.master}: {shown(config.master, config.spark_conf)}"]
         click.echo("\n\n".join(texts))
+    for problem in refused:
+        output.say("note", f"a run is refused: {output.paragraph(problem)}", "yellow")
 
 
 @click.command()

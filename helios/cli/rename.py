@@ -43,7 +43,7 @@ def rename(old: str, new: str, *, profile: str | None, as_json: bool) -> None:
     names = [name for namespace in catalog.namespaces() for name in catalog.tables(namespace)]
     others = [resolve(Identifier.parse(f"{catalog.name}.{name}"), None, {}, config, caller()) for name in names]
     with spark_of(config, before) as spark:
-        from helios.spark.maintenance.rename import rename as run
+        from helios.spark.run.rename_table import rename as run
 
         done = run(spark, before, after, [other for other in others if other.text not in (before.text, after.text)])
     if as_json:

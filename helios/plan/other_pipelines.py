@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from helios.errors import HeliosError, InputError
+from helios.catalog.conf import pyiceberg_properties
+from helios.errors import CheckpointError, HeliosError, InputError, RunError
 from helios.model.flow import Flow, Source
 from helios.model.joins import Union
 from helios.model.modes import Mode
@@ -156,6 +157,40 @@ def refuse_other_upserts(plan: Plan, others: Mapping[str, Upserts], beside: Coll
 # what a plan says
 
 
+def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
+    """The error of a pipeline whose record a table has, and whose checkpoint is gone; None where it may begin.
+
+    Args:
+        plan: The pipeline.
+        table: The name of the table.
+        record: The record.
+    """
+    if record.position is None and record.start is None:
+        return None
+    at = "where it began" if record.only_began else "at the target's position"
+    resumed = f"resume {at} with `helios run --new-checkpoint`"
+    if plan.write.sink.many_tables:
+        resumed = "run under a new name into new tables"
+    there = f"{plan.pipeline} began to write {table}" if record.only_began else f"{table} holds rows of {plan.pipeline}"
+    return CheckpointError(
+        f"{there}, but its checkpoint {plan.checkpoint} is lost.",
+        where=plan.declared.sink.origin,
+        fix=f"restore the checkpoint, or {resumed}.",
+    )
+
+
+def _has_checkpoint(plan: Plan) -> bool:
+    """Whether a pipeline has its checkpoint, as far as it can be looked at from here."""
+    from helios.table.readers import text_in
+
+    places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
+    properties = pyiceberg_properties(plan.write.table.catalog)
+    try:
+        return not places or any(text_in(one, properties, "helios/identity.json") is not None for one in places)
+    except RunError:
+        return True
+
+
 def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosError]]:
     """The plan with what the records of its table tell, and the problems: whose rows are there, what a run would add.
 
@@ -174,6 +209,8 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
         if to.table.text == write.table.text and to.output is None and not to.sink.many_tables:
             there.setdefault(name, (upsert_terms(to.mode), to.sink.branch_name, ()))
     problems: list[HeliosError] = []
+    if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
+        problems += [lost] if not _has_checkpoint(plan) else []
     try:
         refuse_other_upserts(plan, there, own.beside if own is not None else ())
     except InputError as refused:

@@ -324,6 +324,10 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
 
     second = copy.named("second")
     assert notes(copy) == ""
+    checkpoint = world.checkpoint(copy)
+    checkpoint.rename(checkpoint.with_name("away"))
+    assert f"holds rows of local.a.t, but its checkpoint file:{checkpoint} is lost" in notes(copy)
+    checkpoint.with_name("away").rename(checkpoint)
     assert "which this pipeline would write once more: its first run is refused" in notes(second)
     assert "--beside local.a.t" in notes(second)
     assert "too: what both have read is there twice" in notes(second, copy)

@@ -11,9 +11,9 @@ from helios import Pipeline, expect, where
 from helios.catalog.names import TableName
 from helios.errors import HeliosError, InputError, LeaseError, NotFound
 from helios.spark.checkpoint.lease import Lease
-from helios.spark.maintenance import rename as renames
-from helios.spark.maintenance.rename import Renamed, rename
 from helios.spark.replay.replay import Replay
+from helios.spark.run import rename_table as renames
+from helios.spark.run.rename_table import Renamed, rename
 
 pytestmark = pytest.mark.promise("identity")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helios.errors import DeclarationError, ScriptError
+from helios.errors import CheckFailed, DeclarationError, ScriptError
 from helios.script import load_script
 
 pytestmark = pytest.mark.promise("scripts")
@@ -41,6 +41,30 @@ def test_pipelines_and_catalogs_are_found(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match=r"no pipeline called 'oen'\. Did you mean 'one'"):
         script.choose("oen")
     assert vars(script.module)["day_"] == "2026-02-02"
+
+
+SEVERAL = """
+from __future__ import annotations
+from helios import *
+base = Iceberg.source("a.s").incremental(poll="x")
+one = base >> Iceberg.sink("a.one")
+def later(df: DataFrame) -> DataFrame:
+    return base
+two = Iceberg.source("a.s") >> later >> Iceberg.sink("a.two")
+three = Iceberg.source("a.s") >> Iceberg.sink("a.three").partition_by("month(d)")
+if three_is_wanted:
+    pass
+four = Iceberg.source("a..s")
+"""
+
+
+def test_every_wrong_declaration_is_told_at_once(tmp_path: Path) -> None:
+    """But for those that need what is missing, and those behind an error that may be due to it."""
+    with pytest.raises(CheckFailed) as failed:
+        load_script(write(tmp_path, SEVERAL))
+    assert [str(problem.where).rpartition(":")[2] for problem in failed.value.problems] == ["4", "9"]
+    with pytest.raises(DeclarationError, match="poll='x'"):
+        load_script(write(tmp_path, SEVERAL.replace("month(d)", "d")))
 
 
 @pytest.mark.parametrize(

@@ -6,33 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helios.catalog.names import TableName
-from helios.errors import CheckpointError, InputError
+from helios.errors import InputError
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.other_pipelines import lost_checkpoint
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.table.ledger import Record
 
 
-def refuse_lost(plan: Plan, table: TableName, record: Record | None, location: str) -> None:
+def refuse_lost(plan: Plan, table: TableName, record: Record | None) -> None:
     """Refuses to begin anew beside a table that holds rows of the pipeline, or where other rows would be read.
 
     Raises:
         CheckpointError: It does.
     """
-    if record is None or (record.position is None and record.start is None):
-        return
-    at = "where it began" if record.only_began else "at the target's position"
-    resumed = f"resume {at} with `helios run --new-checkpoint`"
-    if plan.write.sink.many_tables:
-        resumed = "run under a new name into new tables"
-    there = f"{table.text} holds rows of {plan.pipeline}"
-    if record.only_began:
-        there = f"{plan.pipeline} began to write {table.text}"
-    raise CheckpointError(
-        f"{there}, but its checkpoint {location} is lost.",
-        where=plan.declared.sink.origin,
-        fix=f"restore the checkpoint, or {resumed}.",
-    )
+    lost = lost_checkpoint(plan, table.text, record) if record is not None else None
+    if lost is not None:
+        raise lost
 
 
 def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> None:

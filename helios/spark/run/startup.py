@@ -150,7 +150,7 @@ class StartupValidator:
             if record is None:
                 refuse_same_sources(self.context, name, found, {*self.beside, *self.siblings})
             elif not replaced and self.plan.streaming:
-                refuse_lost(self.plan, name, record, self.checkpoint.location)
+                refuse_lost(self.plan, name, record)
         return None
 
     def _refuse_schema(self, table: JavaTable, df: DataFrame) -> None:
