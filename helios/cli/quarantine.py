@@ -37,9 +37,9 @@ class Quarantine(click.Group):
         return super().parse_args(ctx, [*([] if not args or args[0] in words else [SHOW]), *args])
 
 
-@click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name]")
+@click.group(cls=Quarantine, subcommand_metavar="TABLE | replay SCRIPT[:name] | clear TABLE")
 def quarantine() -> None:
-    """Show rejected rows, set a batch aside, replay rows.
+    """Show rejected rows, set a batch aside, replay or delete rows.
 
     TABLE is a quarantine, or with --batch the target of an audited pipeline; `helios quarantine show --help` has the
     options that go with it.
@@ -160,6 +160,48 @@ def _print_aside(table: Table, aside: Aside, as_json: bool) -> None:
         click.echo(f"{rows} of it went with it, under the same tag of the quarantine.")
     if not aside.again:
         click.echo("A pipeline that follows its sources continues with the next batch.")
+
+
+@quarantine.command()
+@table_argument
+@click.option("--pipeline", metavar="NAME", help="Only rows of this pipeline.")
+@click.option("--step", metavar="TEXT", help="Only rows that a step with this text rejected.")
+@click.option("--reason", metavar="TEXT", help="Only rows whose reason has this text.")
+@click.option("--yes", is_flag=True, help="Does not ask.")
+@options.common
+@options.json_option
+def clear(
+    name: str,
+    *,
+    pipeline: str | None,
+    step: str | None,
+    reason: str | None,
+    yes: bool,
+    profile: str | None,
+    as_json: bool,
+) -> None:
+    """Delete rejected rows that were mended elsewhere.
+
+    A replay takes its rows out by itself. This is for those that came again in another way, as from a mended file, or
+    that nobody wants. They stay readable in the snapshots of TABLE, a quarantine, until those expire.
+
+    \b
+    Example:
+      helios quarantine clear shop.rejected --reason "null key"
+    """
+    from helios.table.quarantine import clear as delete
+    from helios.table.quarantine import matching
+
+    _, _, table = _open(name, profile)
+    found = matching(table, pipeline, step, reason)
+    rows = progress.counted(sum(group.rows for group in found), "row")
+    if found and not yes:
+        click.confirm(f"Delete {rows} from {table.name}?", abort=True, err=True)
+    done = delete(table, found)
+    if as_json:
+        output.to_json({"table": table.name, "rows": done})
+    else:
+        click.echo(f"{table.name}: {f'{rows} deleted' if done else 'holds no such rows'}.")
 
 
 @quarantine.command()

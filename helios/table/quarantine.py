@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -106,6 +106,50 @@ def rows(table: Table, count: int) -> list[dict[str, Any]]:
     refuse_other(table)
     newest = sorted(_scan(table, COLUMNS), key=lambda row: row["at"], reverse=True)[:count]
     return [{**row, "payload": _value(row["payload"]), "position": _value(row["position"])} for row in newest]
+
+
+def matching(table: Table, pipeline: str | None, step: str | None, reason: str | None) -> list[Group]:
+    """The groups of a quarantine of a pipeline, whose step and reason have a text; None stands for all.
+
+    Raises:
+        InputError: It is no quarantine table.
+        NotFound: It has rows of other pipelines alone.
+    """
+    found = groups(table)
+    names = sorted({group.pipeline for group in found})
+    if pipeline is not None and found and pipeline not in names:
+        raise NotFound(f"{table.name} has no rows of {pipeline}. {near_miss(pipeline, names)}", where=caller())
+    return [
+        group
+        for group in found
+        if pipeline in (None, group.pipeline) and (step or "") in group.step and (reason or "") in group.reason
+    ]
+
+
+def clear(table: Table, cleared: Iterable[Group]) -> int:
+    """Deletes the rows of groups from a quarantine, as they are mended elsewhere; returns their number.
+
+    Until its snapshots expire they stay readable there.
+
+    Args:
+        table: The quarantine, as the groups were read from it.
+        cleared: The groups.
+
+    Raises:
+        EngineNeeded: PyIceberg cannot write the quarantine's metadata.
+        RunError: Rows were set aside meanwhile, or the catalog is away; nothing was deleted.
+    """
+    from pyiceberg.expressions import And, EqualTo, Or
+
+    groups = list(cleared)
+    if not groups:
+        return 0
+    refuse_unwritable(table, "delete the rows with Spark.")
+    columns = ("pipeline", "step", "reason")
+    each = [And(*(EqualTo(name, getattr(group, name)) for name in columns)) for group in groups]  # type: ignore[arg-type, call-arg]
+    with talking(table, "clearing it"):
+        table.iceberg.delete(Or(*each) if len(each) > 1 else each[0])
+    return sum(group.rows for group in groups)
 
 
 def refuse_other(table: Table) -> None:

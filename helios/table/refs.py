@@ -195,13 +195,13 @@ def refuse_unwritable(table: Table, fix: str) -> None:
 @contextmanager
 def talking(table: Table, what: str) -> Iterator[None]:
     """Turns the errors of PyIceberg into Helios's."""
-    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     try:
         yield
     except HeliosError:
         raise
-    except CommitFailedException as error:
+    except (CommitFailedException, ValidationException) as error:
         raise RunError(
             f"table {table.name} was changed by another writer meanwhile; nothing was done.",
             where=caller(),

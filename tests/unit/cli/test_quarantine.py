@@ -169,6 +169,33 @@ def test_the_group_and_its_commands_have_help(cli: Run) -> None:
     assert "--step" in cli("quarantine", "replay", "--help").output
 
 
+# clearing
+
+
+def test_rows_that_are_mended_elsewhere_are_cleared(cli: Run, rejected: Table) -> None:
+    asked = cli("quarantine", "clear", "shop.rejected", "--reason", "null key")
+    assert asked.exit_code == 1
+    assert "Delete 1 row from local.shop.rejected?" in asked.stderr
+    assert rejected.iceberg.refresh().scan().count() == 5
+    done = cli("quarantine", "clear", "shop.rejected", "--reason", "null key", "--yes")
+    assert done.stdout == "local.shop.rejected: 1 row deleted.\n"
+    assert cli("quarantine", "clear", "shop.rejected", "--step", "no such", "--yes").stdout.endswith("no such rows.\n")
+    assert "Did you mean 'one'" in cli("quarantine", "clear", "shop.rejected", "--pipeline", "on", "--yes").stderr
+    cleared = cli("quarantine", "clear", "shop.rejected", "--pipeline", "one", "--yes", "--json")
+    assert json.loads(cleared.stdout) == {"table": "local.shop.rejected", "rows": 4}
+    assert rejected.iceberg.refresh().scan().count() == 0
+
+
+def test_rows_that_were_set_aside_meanwhile_stay(catalog: Catalog, rejected: Table) -> None:
+    table = catalog.load("shop.rejected")
+    found = quarantine.matching(table, None, None, "positive")
+    last = rejected.iceberg.scan("batch = 7").to_arrow()
+    rejected.iceberg.refresh().append(last)
+    with pytest.raises(RunError, match="changed by another writer meanwhile; nothing was done"):
+        quarantine.clear(table, found)
+    assert rejected.iceberg.refresh().scan().count() == 6
+
+
 # setting a batch aside
 
 
