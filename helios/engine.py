@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,9 @@ class DefaultEngine:
 
         return looked_ahead(plans[0])
 
-    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool = False) -> PipelineRun:
+    def run(
+        self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool, beside: Sequence[str]
+    ) -> PipelineRun:
         context = self._context(pipeline)
         plan = runnable(*compile_pipelines([pipeline], context, lenient=True))[0]
         for problem in held(plan):
@@ -97,7 +100,7 @@ class DefaultEngine:
 
         session = self._session(context.config, [plan], spark)
         ship_declared(pipeline.origin.file, session)
-        return PipelineRun(plan, session, once=once, again=again).start()
+        return PipelineRun(plan, session, once=once, again=again, beside=beside).start()
 
     def schema(self, flow: Flow) -> Schema | None:
         return infer_schema(flow, self._flow_context(flow))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from helios.errors import HeliosError
@@ -24,7 +24,9 @@ class Engine(Protocol):
 
     def plan(self, pipeline: Pipeline) -> Plan: ...
 
-    def run(self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool = False) -> PipelineRun: ...
+    def run(
+        self, pipeline: Pipeline, once: bool, spark: SparkSession | None, again: bool, beside: Sequence[str]
+    ) -> PipelineRun: ...
 
     def schema(self, flow: Flow) -> Schema | None: ...
 

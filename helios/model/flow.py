@@ -342,15 +342,22 @@ class Pipeline(Node):
         """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
-    def run(self, once: bool = False, spark: SparkSession | None = None, again: bool = False) -> PipelineRun:
+    def run(
+        self,
+        once: bool = False,
+        spark: SparkSession | None = None,
+        again: bool = False,
+        beside: str | Sequence[str] = (),
+    ) -> PipelineRun:
         """Starts the pipeline and returns its handle: `.stop()`, `.await_termination()`, `.status()`, `.metrics()`.
 
         Args:
             once: Process what is available now, then stop; otherwise follow the source.
             spark: A session to use; it is cloned, never altered. By default a new one is created.
             again: Append the inputs of a batch pipeline even if they were appended before, which doubles their rows.
+            beside: Pipelines beside which it may write the same source, or the same keys, as `helios run --beside`.
         """
-        return engine().run(self, once, spark, again)
+        return engine().run(self, once, spark, again, [beside] if isinstance(beside, str) else list(beside))
 
 
 class Pipelines(tuple[Pipeline, ...]):

@@ -38,7 +38,8 @@ def expected() -> Counter[tuple[int, int]]:
 
 def upserted(world: Any, sink: Any) -> None:
     for number, rows in enumerate(batches()):
-        world.run((Memory.source(rows) >> sink).named(f"p{number}"))
+        before = ["first", *(f"p{n}" for n in range(number))]  # deletes nothing that one of those writes later
+        world.run((Memory.source(rows) >> sink).named(f"p{number}"), beside=before)
 
 
 def stored(sink: Any, catalog: Catalog, world: Any) -> Any:
