@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from helios import Pipeline, expect
+from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError
 from helios.spark.replay.replay import Replay
+from helios.spark.run.rename_table import rename
 from tests.suite.deaths import dies_before_commit
 
 pytestmark = [pytest.mark.promise("quarantine", "identity"), pytest.mark.sampled(1)]
@@ -40,6 +42,10 @@ class Drawn:
         self.there: dict[str, set[int]] = {name: set() for name in NAMES}
         self.given_up: set[int] = set()
         self.done: list[str] = []
+        self.target = "a.t"
+        self.sources = {name: f"a.{name}" for name in NAMES}
+        self.called = {name: name for name in NAMES}
+        self.was: dict[str, str] = {}
         for name in NAMES:
             self.fill(name)
             self.run(name)
@@ -48,16 +54,16 @@ class Drawn:
 
     def pipeline(self, name: str, *, strict: bool = True) -> Pipeline:
         """Rejects every third row, or none."""
-        stream = self.world.source(f"a.{name}").incremental(poll=1)
+        stream = self.world.source(self.sources[name]).incremental(poll=1)
         good = "id % 3 <> 0" if strict else "id > 0"
         made: Pipeline = (
-            stream >> expect({"good": good}, on_fail="quarantine") >> self.world.sink("a.t").quarantine("a.bad")
+            stream >> expect({"good": good}, on_fail="quarantine") >> self.world.sink(self.target).quarantine("a.bad")
         )
-        return made.named(name)
+        return made.named(self.called[name], was=self.was.get(name))
 
     def held(self) -> Counter[int]:
         """The ids of the target and of the quarantine together."""
-        found = Counter(self.world.ids("a.t"))
+        found = Counter(self.world.ids(self.target))
         if self.world.catalog.exists("a.bad"):
             found += Counter(
                 int(text.split(":")[1].rstrip("}")) for (text,) in self.world.rows("a.bad", "payload").elements()
@@ -81,7 +87,7 @@ class Drawn:
         if self.random.random() < 0.3:
             ids = range(self.next_id + 3 - self.next_id % 3, self.next_id + 7, 3)  # rejected whole
         self.next_id = max(ids) + 1
-        self.world.fill(f"a.{name}", list(ids))
+        self.world.fill(self.sources[name], list(ids))
         self.there[name] |= set(ids)
 
     def run(self, name: str) -> None:
@@ -110,19 +116,20 @@ class Drawn:
             Replay(self.world.plan(self.pipeline(name, strict=False)), self.world.spark).run()
 
     def replay_that_dies(self, name: str) -> None:
-        if (name,) in self.world.rows("a.bad", "pipeline") if self.world.catalog.exists("a.bad") else False:
+        held = self.world.rows("a.bad", "pipeline") if self.world.catalog.exists("a.bad") else {}
+        if (self.called[name],) in held or (self.was.get(name),) in held:
             with dies_before_commit():
                 Replay(self.world.plan(self.pipeline(name, strict=False)), self.world.spark).run()
             self.replay(name)
 
     def roll_back(self, name: str) -> None:
         """Behind something of each pipeline: both are refused, and the table goes forward again, or it is accepted."""
-        table = self.world.load("a.t")
+        table = self.world.load(self.target)
         head, before = table.current_snapshot().id, self.random.choice(table.snapshots()).id
         if before == head or self.random.random() < 0.3:
             return
         held = self.held()
-        self.world.sql(f"CALL local.system.set_current_snapshot('a.t', {before})")
+        self.world.sql(f"CALL local.system.set_current_snapshot('{self.target}', {before})")
         lost = held - self.held()
         refused = []
         for one in NAMES:
@@ -131,7 +138,7 @@ class Drawn:
             except LedgerError:
                 refused.append(one)
         if self.random.random() < 0.5 and len(refused) == len(NAMES):
-            self.world.sql(f"CALL local.system.set_current_snapshot('a.t', {head})")
+            self.world.sql(f"CALL local.system.set_current_snapshot('{self.target}', {head})")
             return
         assert not lost or refused, " > ".join(self.done)
         self.given_up |= set(lost)
@@ -139,10 +146,10 @@ class Drawn:
             self.new_checkpoint(one)
 
     def expire(self, name: str) -> None:
-        self.world.expire(self.random.choice(["a.t", "a.t", f"a.{name}"]))
+        self.world.expire(self.random.choice([self.target, self.target, self.sources[name]]))
 
     def compact(self, name: str) -> None:
-        self.world.compact("a.t")
+        self.world.compact(self.target)
 
     def refresh(self, name: str) -> None:
         """Is refused where it would delete the rows of the other one; else what was given up comes again."""
@@ -161,11 +168,40 @@ class Drawn:
         with pytest.raises(CheckpointError, match="write them once more"):
             self.world.run(self.pipeline(name).named("third"))
 
+    def rename_source(self, name: str) -> None:
+        old, new = self.sources[name], f"a.{name}{self.next_id}"
+        if old != new:
+            self.world.sql(f"ALTER TABLE local.{old} RENAME TO {new}")
+            self.sources[name] = new
+
+    def rename_target(self, name: str) -> None:
+        """As a person does it, or by the command."""
+        old, new = self.target, f"a.t{self.next_id}"
+        if old == new:
+            return
+        if self.random.random() < 0.5:
+            self.world.sql(f"ALTER TABLE local.{old} RENAME TO {new}")
+        else:
+            before, after = (TableName(self.world.catalog, ("a",), one.removeprefix("a.")) for one in (old, new))
+            rename(self.world.spark, before, after)
+        self.target = new
+
+    def rename_pipeline(self, name: str) -> None:
+        """Says what it was called, now or for ever."""
+        old, new = self.called[name], f"{name}{self.next_id}"
+        if old == new:
+            return
+        self.called[name], self.was[name] = new, old
+        self.run(name)
+        if self.random.random() < 0.7:
+            del self.was[name]
+
     def step(self) -> None:
         """One operation, then both pipelines."""
         often: list[Callable[[str], None]] = [self.fill, self.run, self.die, self.new_checkpoint]
         rarely = [self.lose, self.replay, self.replay_that_dies, self.roll_back, self.expire, self.compact]
-        chosen = self.random.choice([*often, *often, *rarely, self.refresh, self.second])
+        renames = [self.rename_source, self.rename_target, self.rename_pipeline]
+        chosen = self.random.choice([*often, *often, *rarely, *renames, self.refresh, self.second])
         name = self.random.choice(NAMES)
         self.done.append(f"{chosen.__name__} {name}")
         try:
