@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from helios.catalog.spec import Catalog
-from helios.errors import CheckFailed, HeliosError, Origin, ScriptError, near_miss
+from helios.errors import CheckFailed, DeclarationError, HeliosError, Origin, ScriptError, near_miss
 from helios.model import values as parameters
 from helios.model.flow import Flow, Pipeline, Sink, Transform
 
@@ -125,7 +125,7 @@ def _execute(file: Path) -> ModuleType:
     try:
         exec(code, vars(module))
     except HeliosError as error:
-        others = _later_errors(file, vars(module), error)
+        others = _later_errors(file, vars(module), error) if isinstance(error, DeclarationError) else []
         if others:
             raise CheckFailed([error, *others]) from error
         raise
@@ -142,24 +142,45 @@ def _execute(file: Path) -> ModuleType:
 def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> list[HeliosError]:
     """The wrong declarations of a script behind the first one; what needs a name that is missing is left out."""
     body = ast.parse(file.read_bytes()).body
-    lines = [frame.lineno for frame in traceback.extract_tb(first.__traceback__) if frame.name == "<module>"]
-    at = next((n for n, node in enumerate(body) for line in lines if _spans(node, line)), len(body))
+    frames = traceback.extract_tb(first.__traceback__)
+    line = next((one.lineno for one in frames if one.name == "<module>" and one.filename == str(file)), None)
+    at = next((n for n, node in enumerate(body) if _spans(node, line)), len(body))
     flags = compile(file.read_bytes(), str(file), "exec", dont_inherit=True).co_flags & FUTURE
     found: list[HeliosError] = []
     missing = _assigned(body[at]) if at < len(body) else set()
     for node in body[at + 1 :]:
+        if not _declares(node, values):
+            break
         used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+        if used & missing:
+            missing |= _assigned(node)
+            continue
         try:
-            if used & missing:
-                missing |= _assigned(node)
-                continue
             exec(compile(ast.Module([node], []), str(file), "exec", flags, dont_inherit=True), values)
         except HeliosError as error:
             found.append(error)
             missing |= _assigned(node)
-        except (Exception, SystemExit):
+        except Exception:
             break  # it may be due to what is missing
     return found
+
+
+def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
+    """Whether a statement only declares: a pipeline or a part of one, a function, a constant. Others are not run."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return not node.decorator_list
+    if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
+        return False
+    calls = [part.func for part in ast.walk(node.value) if isinstance(part, ast.Call)]
+    unknown = [call for call in calls if isinstance(call, ast.Name) and call.id not in values]
+    roots = [_root(call, values) for call in calls]
+    known = all(one is None or getattr(one, "__module__", "").startswith("helios.") for one in roots)
+    acts = any(isinstance(call, ast.Attribute) and call.attr in ACTS for call in calls)
+    return known and not unknown and not acts
+
+
+ACTS = ("run", "preview", "plan", "check", "schema", "load", "create_table", "create_namespace", "drop_table")
+"""Calls of Helios that do more than declare."""
 
 
 FUTURE = reduce(or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names))

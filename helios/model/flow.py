@@ -331,11 +331,7 @@ class Pipeline(Node):
         return engine().schema(self.stream)
 
     def check(self) -> None:
-        """Finds every problem without a JVM.
-
-        Raises:
-            CheckFailed: With all problems.
-        """
+        """Finds every problem without a JVM; raises `CheckFailed` with all of them."""
         engine().check(self)
 
     def plan(self) -> Plan:

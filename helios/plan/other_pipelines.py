@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from helios.catalog.conf import pyiceberg_properties
 from helios.errors import CheckpointError, HeliosError, InputError, RunError
@@ -39,13 +39,15 @@ def other_records(keys: Iterable[str], get: Callable[[str], str | None], plan: P
 
     from helios.table.ledger import REPLAY, parse  # a plan of new tables reads no table
 
+    own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in ("", REPLAY)}
+
     def is_replay(name: str) -> bool:  # a table may be called so, too
         return name.endswith(REPLAY) and get(LEDGER + name.removesuffix(REPLAY)) is not None
 
     found = {}
     for key in sorted(key for key in keys if key.startswith(LEDGER)):
         other, text = key.removeprefix(LEDGER), get(key)
-        if other not in (plan.pipeline, plan.was) and not is_replay(other) and text:
+        if other not in own and not is_replay(other) and text:
             found[other] = parse(text, key, table)
     return found
 
@@ -93,64 +95,98 @@ def renaming_call(plan: Plan, was: str) -> str | None:
 
 KEYS, NEWEST, REMEMBERS = "keys", "newest", "remembers"
 
-Upserts: TypeAlias = "tuple[Mapping[str, Any] | None, str | None, Sequence[str]]"
-"""What decides which row of a key wins, the branch, and the pipelines beside which they were told to write."""
+
+class Upserts(NamedTuple):
+    """What a pipeline upserts into a table.
+
+    Attributes:
+        terms: What decides which row of a key wins, as `upsert_terms` gives it; None without upserts.
+        branch: The branch that it writes.
+        beside: The pipelines beside which it was told to write.
+        formerly: What it was called before.
+    """
+
+    terms: Mapping[str, Any] | None
+    branch: str | None
+    beside: Sequence[str] = ()
+    formerly: Sequence[str] = ()
 
 
-def upsert_terms(mode: Mode) -> Mapping[str, Any] | None:
-    """What decides which row of a key wins, as a record keeps it; None where nothing is upserted.
+def upserts_of(record: Record) -> Upserts:
+    """What a record tells of upserts."""
+    return Upserts(record.upserts, record.branch, record.beside, record.formerly)
+
+
+def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
+    """What decides which row of a key wins, as a record keeps it; None where nothing is upserted."""
+    ordered_by_log = any(read.source.carries_order for read in plan.reads)
+    return terms_of(plan.write.mode, ordered_by_log=ordered_by_log)
+
+
+def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] | None:
+    """As `upsert_terms`, of a mode.
+
+    Args:
+        mode: The mode.
+        ordered_by_log: Whether rows are changes in the order of their log, which no table stores.
 
     Examples:
         >>> from helios.model.modes import Upsert
-        >>> upsert_terms(Upsert(keys=("Id",), order_by="n", delete_when="gone"))
+        >>> terms_of(Upsert(keys=("Id",), order_by="n", delete_when="gone"))
         {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys'}
     """
     if not mode.traits.upserts:
         return None
-    stored = mode.stores_order and re.fullmatch(r"`[^`]+`|\w+", mode.order_by or "") is not None
+    stored = mode.stores_order and re.fullmatch(r"`[^`]+`|\w+", mode.order_by or "") is not None and not ordered_by_log
     remembers = None
-    if mode.order_by is not None and (mode.delete_when is not None or not stored):
+    if ordered_by_log or (mode.order_by is not None and (mode.delete_when is not None or not stored)):
         remembers = "deleted keys" if stored or mode.history else "the newest order of each key"
     return {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers}
 
 
-def refuse_other_upserts(plan: Plan, others: Mapping[str, Upserts], beside: Collection[str]) -> None:
+def refuse_other_upserts(
+    plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
+) -> None:
     """Rejects upserts into a table that another pipeline upserts into, where one remembers what the other cannot know.
 
     What an upsert remembers, deleted keys and orders that the table does not store, is in its own checkpoint.
 
     Args:
         plan: The pipeline.
+        own: Its own upserts until now; None before its first start.
         others: The upserts of the others.
-        beside: Those beside which it may write.
+        beside: More pipelines beside which it may write.
 
     Raises:
         InputError: There is such a pipeline, and it is none of these.
     """
-    mine = upsert_terms(plan.write.mode)
+    mine = upsert_terms(plan)
     if mine is None:
         return
+    accepted = {*beside, *(own.beside if own is not None else ())}
+    called = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
     found = {
-        name: terms
-        for name, (terms, branch, accepted) in others.items()
-        if terms is not None
-        and branch == plan.write.sink.branch_name
-        and (mine[REMEMBERS] or terms.get(REMEMBERS))
-        and plan.pipeline not in accepted
+        name: one.terms
+        for name, one in others.items()
+        if one.terms is not None
+        and one.branch == plan.write.sink.branch_name
+        and (mine[REMEMBERS] or one.terms.get(REMEMBERS))
+        and not accepted & {name, *one.formerly}
+        and not called & set(one.beside)  # it was told to stand beside this one
     }
-    missing = sorted(set(found) - set(beside))
-    if not missing:
+    if not found:
         return
-    other = missing[0]
+    other = min(found)
     theirs = found[other].get(REMEMBERS)
     who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
-    accepted = " ".join(f"--beside {one}" for one in missing)
+    choice = " ".join(f"--beside {one}" for one in sorted(found))
+    filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
     raise InputError(
         f"{other} upserts into {plan.write.table.text}, too, and {who} remembers {what} for itself alone: a late row "
         f"that {whose} writes would bring back a deleted key, or replace a newer row; nothing was written.",
         where=plan.declared.sink.origin,
-        fix="write both as one pipeline, source >> union(other) >> sink, filled with --full-refresh; where the two "
-        f"never write the same key, run once with `helios run {accepted}`.",
+        fix=f"write both as one pipeline, source >> union(other) >> sink, {filled}; where the two never write the same "
+        f"key, run once with `helios run {choice}`.",
     )
 
 
@@ -202,17 +238,18 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     if write.sink.many_tables or write.output is not None:
         return plan, []
     own, others = _recorded(plan) if write.exists else (None, {})
-    siblings = {one.pipeline: one.write for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
+    siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
     notes = tuple(_notes(plan, own, others, siblings))
-    there = {name: (record.upserts, record.branch, record.beside) for name, record in others.items()}
-    for name, to in siblings.items():
+    there = {name: upserts_of(record) for name, record in others.items()}
+    for name, one in siblings.items():
+        to = one.write
         if to.table.text == write.table.text and to.output is None and not to.sink.many_tables:
-            there.setdefault(name, (upsert_terms(to.mode), to.sink.branch_name, ()))
+            there.setdefault(name, Upserts(upsert_terms(one), to.sink.branch_name))
     problems: list[HeliosError] = []
     if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
         problems += [lost] if not _has_checkpoint(plan) else []
     try:
-        refuse_other_upserts(plan, there, own.beside if own is not None else ())
+        refuse_other_upserts(plan, upserts_of(own) if own is not None else None, there, ())
     except InputError as refused:
         problems.append(refused)
     return replace(plan, write=replace(write, notes=notes)), problems
@@ -257,7 +294,8 @@ def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
     if own is None or plan.streaming or plan.write.mode.traits.reruns:
         return
     before = {entry["source"]: entry for entry in entries(own) if "after" not in entry}
-    for read in plan.reads:
+    sources = list(_sources(plan.stream))
+    for read in (read for read in plan.reads if read.source in sources and read.state is None):
         entry = before.get(read.ledger_name, {})
         if read.span is None and entry.get(SNAPSHOT, read.snapshot) != read.snapshot:
             yield (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.errors import LedgerError
@@ -47,6 +47,7 @@ class Record:
         upserts: What decides which row of a key wins, as `helios.plan.other_pipelines` says it; None without upserts,
             and in records of earlier versions.
         beside: Pipelines beside which this one was told to write.
+        formerly: What the pipeline was called before: its older snapshots name it so.
     """
 
     checkpoint: str
@@ -61,6 +62,15 @@ class Record:
     start: Starts | None = None
     upserts: Mapping[str, Any] | None = None
     beside: Sequence[str] = ()
+    formerly: Sequence[str] = ()
+
+    def renamed(self, was: str) -> Record:
+        """The record under another name of the pipeline.
+
+        Args:
+            was: The name until now.
+        """
+        return replace(self, formerly=tuple(dict.fromkeys((*self.formerly, was))))
 
     @property
     def only_began(self) -> bool:
@@ -68,15 +78,14 @@ class Record:
         return self.position is None and self.start is not None
 
     def as_json(self) -> str:
-        fields = asdict(self)
-        if not self.aside:
-            del fields["aside"]
-        if not self.beside:
-            del fields["beside"]
+        given = asdict(self)
+        for name in ("aside", "beside", "formerly"):
+            if not given[name]:
+                del given[name]
         for name in ("appended", "branch", "start", "upserts"):
-            if fields[name] is None:
-                del fields[name]
-        return json.dumps({"v": VERSION, **fields}, separators=(",", ":"))
+            if given[name] is None:
+                del given[name]
+        return json.dumps({"v": VERSION, **given}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +153,11 @@ def parse(text: str, key: str, table: str) -> Record:
         LedgerError: The record is damaged, or newer than this code.
     """
     try:
-        fields = json.loads(text)
-        version = int(fields.pop("v"))
-        record = Record(**fields) if version <= VERSION else None
+        given = json.loads(text)
+        version = int(given.pop("v"))
+        known = {field.name for field in fields(Record)}
+        given = {name: value for name, value in given.items() if name in known}  # a later Helios may keep more
+        record = Record(**given) if version <= VERSION else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise LedgerError(
             f"the ledger record {key} of {table} is damaged ({error}).",
@@ -174,7 +185,8 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None
     stamps = stamps_of(metadata, head)
-    if stamps.get("helios.pipeline") != pipeline or _was_published(metadata, pipeline, head, stamps):
+    names = (pipeline, *_formerly(metadata, pipeline))
+    if stamps.get("helios.pipeline") not in names or _was_published(metadata, pipeline, head, stamps):
         return None
     try:
         return Staged(
@@ -188,6 +200,15 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
         )
     except (KeyError, ValueError):
         return None  # a snapshot of another writer
+
+
+def _formerly(metadata: TableMetadata, pipeline: str) -> Sequence[str]:
+    """What a pipeline was called before, by its record."""
+    key = LEDGER + pipeline
+    try:
+        return parse(metadata.properties.get(key, ""), key, "").formerly
+    except LedgerError:
+        return ()  # whoever reads the record tells
 
 
 def _was_published(metadata: TableMetadata, pipeline: str, head: int, stamps: Mapping[str, str]) -> bool:

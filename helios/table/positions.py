@@ -6,7 +6,7 @@ read as `{"sources": [entry, ...], "pins": {...}}`, one entry per source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -109,9 +109,23 @@ class Recorded:
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
     """Whether a recorded position read what a batch reads; a table is known by its UUID, as its name may change."""
-    return position is not None and list(map(_unnamed, position.get("sources") or ())) == [
-        _unnamed(entry) for entry in batch.sources
-    ]
+    return position is not None and same_entries(position.get("sources") or (), batch.sources)
+
+
+def same_position(position: Position | None, batch: Batch) -> bool:
+    """Whether a recorded position is that of a batch: it read the same, beside the same snapshots of joined tables."""
+    pins = dict(batch.pins) if batch.pins is not None else None
+    return same_sources(position, batch) and position is not None and position.get("pins") == pins
+
+
+def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether two batches read the same, by the entries of their sources.
+
+    Examples:
+        >>> same_entries([{"source": "a.s", "uuid": "u", "to": 7}], [{"source": "a.renamed", "uuid": "u", "to": 7}])
+        True
+    """
+    return list(map(_unnamed, one)) == list(map(_unnamed, other))
 
 
 def _unnamed(entry: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -214,7 +214,7 @@ class Drawn:
                 self.run(one)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.cases(landing="15-1", slow=("100-2", "100-3"))
 @pytest.mark.parametrize(("steps", "seed"), [(15, 1), (100, 2), (100, 3)])
 def test_every_row_is_accounted_for(world: Any, steps: int, seed: int) -> None:

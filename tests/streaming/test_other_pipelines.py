@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from helios import Memory, Pipeline, dedupe, expect, join, union, watermark, where
 from helios.errors import CheckpointError, HeliosError, InputError
 from helios.plan.other_pipelines import with_notes
+from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.replay.replay import Replay
 from helios.spark.sinks.rollbacks import RollbackGuard
 from tests.suite.deaths import dies_at, dies_before_commit
@@ -447,3 +449,87 @@ def test_rejected_rows_go_along_with_a_pipeline_that_is_renamed(world: Any) -> N
     world.fill("a.s", [4, 10])
     world.run(pipeline(9).named("kept"))
     assert world.ids("a.t") == [0, 1, 2, 3, 4]
+
+
+def test_a_rename_that_dies_behind_its_claim_keeps_what_was_appended(world: Any) -> None:
+    world.fill("a.s", [1])
+    first = world.load("a.s").current_snapshot().id
+
+    def pipeline(at: int | None = None) -> Pipeline:
+        source = world.source("a.s") if at is None else world.source("a.s").at_snapshot(at)
+        made: Pipeline = source >> world.sink("a.t")
+        return made
+
+    world.run(pipeline())
+    for number in (2, 3):
+        world.fill("a.s", [number])
+        world.run(pipeline())
+    world.expire("a.t")
+    renamed = pipeline(first).named("kept", was="local.a.t")
+    create = Checkpoint.create
+
+    def dies(self: Any, identity: Any) -> None:
+        if identity.pipeline == "kept":
+            raise RuntimeError("the driver died")
+        create(self, identity)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Checkpoint, "create", dies)
+        with pytest.raises(HeliosError, match="the driver died"):
+            world.run(renamed)
+    world.run(renamed)  # has appended this state before
+    assert Counter(world.ids("a.t")) == Counter([1, 1, 1, 2, 2, 3])
+    record = json.loads(world.load("a.t").iceberg.properties["helios.ledger.kept"])
+    assert len(record["appended"]["batches"]) == 3
+    assert record["formerly"] == ["local.a.t"]
+
+
+def test_rejected_rows_of_other_steps_are_replaced_when_the_source_was_renamed(world: Any) -> None:
+    def pipeline(source: str, most: int) -> Pipeline:
+        rows = world.source(source) >> expect({"small": f"id < {most}"}, on_fail="quarantine")
+        made: Pipeline = rows >> world.sink("a.t").quarantine("a.bad")
+        return made
+
+    world.fill("a.s", range(3))
+    world.run(pipeline("a.s", 0))
+    rename(world, "a.s", "a.r")
+    world.run(pipeline("a.r", 9))
+    assert world.ids("a.t") == [0, 1, 2]
+    assert world.rows("a.bad", "payload") == Counter()
+
+
+def test_was_with_a_new_checkpoint_takes_replays_and_rejected_rows_along(world: Any) -> None:
+    columns = {"n": "CAST(1 AS int)", "gone": "false"}
+
+    def pipeline(most: int) -> Pipeline:
+        rows = world.source("a.s").incremental(poll=1) >> expect({"small": f"id < {most}"}, on_fail="quarantine")
+        made: Pipeline = rows >> world.sink("a.t").upsert("id", order_by="n", delete_when="gone").quarantine("a.bad")
+        return made
+
+    world.fill("a.s", range(4), **columns)
+    world.run(pipeline(2))
+    assert Replay(world.plan(pipeline(3)), world.spark).run().taken == 1
+    shutil.rmtree(world.checkpoint(pipeline(2)))
+    world.run(pipeline(3).named("kept", was="local.a.t"), new_checkpoint=True)
+    world.run(pipeline(3).named("kept"))
+    assert Replay(world.plan(pipeline(9).named("kept")), world.spark).run().taken == 1
+    assert world.ids("a.t") == [0, 1, 2, 3]
+
+
+@pytest.mark.usefixtures("feeds")
+def test_where_both_have_written_one_pipeline_of_both_has_a_table_of_its_own(world: Any) -> None:
+    first, second = (upserts(world, s, name, delete_when=None) for s, name in (("a.s", "first"), ("a.more", "second")))
+    world.run(first)
+    world.run(second)
+    with pytest.raises(InputError, match="remembers deleted keys for itself alone") as refused:
+        world.run(upserts(world, "a.s", "first"))
+    assert "source >> union(other) >> sink, under a new name, into a new table" in str(refused.value.fix)
+    both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))
+    world.run((both >> world.sink("a.u").upsert("id", order_by="n", delete_when="gone")).named("both"))
+    assert world.ids("a.u") == [1, 3]
+    # The second one, which holds under another name of either, too.
+    world.run(upserts(world, "a.s", "first"), beside=["second"])
+    world.run(upserts(world, "a.s", "new").named("new", was="first"))
+    world.run(second.named("other", was="second"))
+    world.run(upserts(world, "a.s", "new"))
+    world.run(second.named("other"))

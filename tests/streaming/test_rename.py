@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from helios import Pipeline, expect, where
 from helios.catalog.names import TableName
-from helios.errors import HeliosError, InputError, LeaseError, NotFound
+from helios.errors import CheckpointError, HeliosError, InputError, LeaseError, NotFound
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.replay.replay import Replay
 from helios.spark.run import rename_table as renames
 from helios.spark.run.rename_table import Renamed, rename
+from helios.table.ledger import staged
 
 pytestmark = pytest.mark.promise("identity")
 
@@ -97,7 +99,7 @@ def test_what_knows_the_table_goes_on(world: Any) -> None:
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("step", ["_rename", "_move_records", "rename_rows", "move", "rename_target", "create"])
+@pytest.mark.parametrize("step", ["_rename", "_set", "rename_rows", "move", "rename_target", "create"])
 def test_a_part_that_fails_is_undone_and_a_broken_off_one_is_finished(
     world: Any, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +138,8 @@ def test_branches_and_refusals(world: Any, copy: Pipeline, tmp_path: Path) -> No
         renamed(world, "a.t", "a.s")
     with pytest.raises(HeliosError, match=r"does not rename local\.a\.t to nowhere\.u"):
         renamed(world, "a.t", "nowhere.u")
-    staged = world.source("a.s").incremental(poll=1) >> world.sink("a.t").branch("staged")
-    world.run(staged, beside=["local.a.t"])
+    branch = world.source("a.s").incremental(poll=1) >> world.sink("a.t").branch("staged")
+    world.run(branch, beside=["local.a.t"])
     plan = world.plan(copy)
     lease = Lease(renames.Checkpoint(world.spark, plan.checkpoint))
     lease.acquire()
@@ -153,3 +155,61 @@ def test_branches_and_refusals(world: Any, copy: Pipeline, tmp_path: Path) -> No
     world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.`new name`"))
     world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.`new name`").branch("staged"))
     assert world.ids("a.`new name`") == list(range(21))
+
+
+def test_a_branch_that_is_made_after_a_rename_is_refused(world: Any, copy: Pipeline) -> None:
+    """The snapshots of main still name the pipeline as it was called."""
+    renamed(world, "a.t", "a.u")
+    branch = world.source("a.s").incremental(poll=1) >> world.sink("a.u").branch("staged")
+    with pytest.raises(CheckpointError, match=r"that pipeline local\.a\.u has written"):
+        world.run(branch)
+    world.run(world.source("a.s").incremental(poll=1) >> world.sink("a.u"), full_refresh=True)
+    assert world.ids("a.u") == list(range(20))
+
+
+def test_a_given_checkpoint_finds_the_table_again(world: Any, tmp_path: Path) -> None:
+    def into(table: str) -> Pipeline:
+        made: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink(table).checkpoint(str(tmp_path / "own"))
+        return made
+
+    world.fill("a.s", [1])
+    world.run(into("a.t"))
+    assert renamed(world, "a.t", "a.u").checkpoints == ()
+    world.fill("a.s", [2])
+    world.run(into("a.u"))
+    world.run(into("a.u"))
+    assert world.ids("a.u") == [1, 2]
+
+
+def test_a_batch_that_waits_for_its_audit_goes_along(world: Any) -> None:
+    def into(table: str) -> Pipeline:
+        sink = world.sink(table).audit({"small": "max(id) < 3"}).publish()
+        made: Pipeline = world.source("a.s").incremental(poll=1) >> sink
+        return made
+
+    world.fill("a.s", [1])
+    world.run(into("a.t"))
+    world.fill("a.s", [5])
+    with pytest.raises(HeliosError, match="did not pass its audit"):
+        world.run(into("a.t"))
+    renamed(world, "a.t", "a.u")
+    assert staged(world.load("a.u").iceberg.metadata, "local.a.u") is not None
+    world.sql("CALL local.system.fast_forward('a.u', 'main', 'helios_audit_local.a.u')")  # somebody accepts it
+    world.run(into("a.u"))
+    assert world.ids("a.u") == [1, 5]
+
+
+def test_a_rename_that_is_repeated_late_takes_no_record_back(world: Any, copy: Pipeline) -> None:
+    """It was killed before its records, and the pipeline has run under the new name since."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(renames, "_rename_in", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(renames.ExitStack, "__exit__", lambda *_: None)
+        with pytest.raises(KeyboardInterrupt):
+            renamed(world, "a.t", "a.u")
+    moved = world.source("a.s").incremental(poll=1) >> world.sink("a.u")
+    world.fill("a.s", [20])
+    world.run(moved)
+    renamed(world, "a.t", "a.u")
+    shutil.rmtree(world.checkpoint(moved))
+    world.run(moved, new_checkpoint=True)
+    assert world.ids("a.u") == list(range(21))

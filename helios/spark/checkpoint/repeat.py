@@ -15,6 +15,7 @@ from typing import Any
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.checkpoint.files import AGAIN, Checkpoint
+from helios.table.positions import same_entries
 
 
 class Repeat:
@@ -47,7 +48,7 @@ class Repeat:
         """
         self._sources = json.loads(json.dumps(list(sources)))
         kept = self._kept()
-        if kept is not None and (kept["sources"], kept["steps"]) == (self._sources, self._steps):
+        if kept is not None and same_entries(kept["sources"], self._sources) and kept["steps"] == self._steps:
             if self.asked:
                 self._numbers = kept["numbers"]
                 return None

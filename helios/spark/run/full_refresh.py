@@ -80,14 +80,14 @@ def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 
 
-def empty(ledger: Ledger, start: Starts | None) -> None:
+def empty(ledger: Ledger, claim: Record) -> None:
     """Deletes all rows and the record, in one commit, and claims the table for the ledger's checkpoint.
 
     The caller has checked the table's history: a commit since then makes this one fail.
 
     Args:
         ledger: The record of the new checkpoint.
-        start: Where the sources are first read from, as the new record keeps it.
+        claim: The new record, but for the snapshot that deletes.
     """
     table, head = ledger.table, ledger.head()
     operations, transaction = commit.begin(table)
@@ -99,7 +99,7 @@ def empty(ledger: Ledger, start: Starts | None) -> None:
     made = transaction.table().snapshot(ledger.branch or MAIN)
     assert made is not None
     id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
-    begun = Record(checkpoint=ledger.checkpoint, snapshot=id, sequence=sequence, steps=ledger.steps, start=start)
+    begun = replace(claim, snapshot=id, sequence=sequence)
     transaction.updateProperties().set(ledger.key, replace(begun, branch=ledger.branch).as_json()).commit()
     commit.commit(table, transaction, operations)
     forget_replay(table, [ledger.pipeline])

@@ -8,8 +8,10 @@ from dataclasses import replace
 from helios.errors import CheckpointError
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.other_pipelines import renaming_call
-from helios.spark.checkpoint.files import Identity
+from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.ledger import newest_record
+from helios.table.ledger import Record
 
 
 def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTable | None) -> None:
@@ -40,6 +42,40 @@ def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTab
             where=plan.declared.sink.origin,
             fix="give this pipeline a name of its own.",
         )
+
+
+def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None) -> Identity:
+    """The identity of a pipeline that goes by its table's name, where `helios rename` has renamed table and record.
+
+    Args:
+        plan: The pipeline.
+        existing: The identity, of its given checkpoint; the default one was moved.
+        table: The target; None if it is missing.
+    """
+    branch = plan.write.sink.branch_name
+    if table is None or existing.pipeline == plan.pipeline or str(table.uuid()) != existing.target_uuid:
+        return existing
+    record = newest_record(table, [plan.pipeline], branch)
+    by_name = existing.pipeline == (f"{existing.target}@{branch}" if branch else existing.target)
+    same = record is not None and record.checkpoint == existing.id and existing.pipeline in record.formerly
+    return replace(existing, pipeline=plan.pipeline) if by_name and same else existing
+
+
+def with_uuids(existing: Identity, checkpoint: Checkpoint, record: Record | None, *, streaming: bool) -> Identity:
+    """The identity with the UUIDs of its sources, which those of earlier versions lack.
+
+    Args:
+        existing: The identity.
+        checkpoint: The checkpoint, whose first start names them for a stream.
+        record: The record of its target, whose position names them; None without one.
+        streaming: Whether the pipeline follows its sources.
+    """
+    if existing.uuids:
+        return existing
+    entries = ((record.position or {}).get("sources") or ()) if record is not None else ()
+    known = checkpoint.start() or entries if streaming else entries
+    uuids = tuple(entry.get("uuid") for entry in known)
+    return replace(existing, uuids=uuids if len(uuids) == len(existing.sources) else ())
 
 
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:

@@ -16,6 +16,8 @@ from helios.plan.other_pipelines import (
     refuse_other_upserts,
     renaming_call,
     shared_source,
+    upsert_terms,
+    upserts_of,
 )
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
@@ -24,7 +26,7 @@ from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.table.ledger import REPLAY, Record
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch
@@ -54,7 +56,8 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     there = {other for other in shared if others[other].branch == branch}
     if shared.keys() - there:
         written = _writers(table, branch)
-        there |= shared.keys() if ANYBODY in written else shared.keys() & written
+        names = {other: {other, *others[other].formerly} for other in shared}
+        there |= {other for other in shared if ANYBODY in written or names[other] & written}
     found = sorted(there)
     if not set(found) - set(beside):
         return
@@ -114,14 +117,15 @@ def refuse_upserts_of_others(plan: Plan, table: JavaTable, record: Record | None
     Args:
         plan: The pipeline.
         table: The table.
-        record: Its record there; beside those that it names it was told to write before.
+        record: Its record there.
         beside: Those beside which it may write.
 
     Raises:
         InputError: There is such a pipeline.
     """
-    others = {name: (one.upserts, one.branch, one.beside) for name, one in _others(table, plan).items()}
-    refuse_other_upserts(plan, others, {*beside, *(record.beside if record is not None else ())})
+    if upsert_terms(plan) is not None:
+        others = {name: upserts_of(one) for name, one in _others(table, plan).items()}
+        refuse_other_upserts(plan, upserts_of(record) if record is not None else None, others, beside)
 
 
 def _out_of_step(plan: Plan, state: Entry, other: str, at: IcebergOffset | None) -> InputError:
@@ -148,7 +152,8 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     """
     table.refresh()
     plan = context.plan
-    names = {name for name in (plan.pipeline, plan.was) if name}
+    record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
+    names = {name for name in (plan.pipeline, plan.was, *(record.formerly if record is not None else ())) if name}
     names |= {f"{name}{REPLAY}" for name in names}  # replayed rows are the pipeline's own too
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.

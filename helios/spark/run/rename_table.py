@@ -5,7 +5,7 @@ Pipelines that read the table know it by its UUID, and so do those with a name o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -24,8 +24,9 @@ from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.errors import java_message
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.quarantine import NAMES, rename_rows
-from helios.table.ledger import REPLAY
+from helios.table.ledger import REPLAY, parse
 from helios.table.refs import LEDGER
 
 
@@ -72,14 +73,15 @@ def rename(spark: SparkSession, old: TableName, new: TableName, others: Sequence
         raise InputError(f"{new.text} exists already.", fix="choose another name, or drop that table first.")
     names = {name: f"{new.text}{name.removeprefix(old.text)}" for name in pipelines}
     moves = [move for name in names if (move := _move(spark, (old, new), name, names[name])) is not None]
+    quarantines = [other for other in others if names and _has_records(spark, other, names)]
     with ExitStack() as undo:
         if table is not None:
             _rename(spark, old, new)
             undo.callback(_rename, spark, new, old)
         for move in moves:
             move.make(undo)
-        quarantines = [other for other in others if names and _rename_in(spark, other, names, undo)]
-        _rename_in(spark, new, names, undo)  # the last one: by it a rename that was broken off is known
+        for one in (*quarantines, *([new] if names else [])):  # by the last one a rename that was broken off is known
+            _rename_in(spark, one, names, undo)
         undo.pop_all()
     return Renamed(
         table=old.text,
@@ -161,39 +163,51 @@ def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
         ) from error
 
 
-def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> bool:
-    """Renames pipelines in the records of a table, and in its rows where it is a quarantine.
-
-    Returns:
-        Whether it has any of them.
-    """
+def _rename_in(spark: SparkSession, name: TableName, names: dict[str, str], undo: ExitStack) -> None:
+    """Renames pipelines in the records of a table, and in its rows where it is a quarantine."""
     table = load_table(spark, name)
-    known = dict(_records(table, names)) if table is not None else {}
-    if table is None or not known:
-        return False
+    if table is None:
+        return
     if {"pipeline", *NAMES} <= {field.lower() for field in spark_schema(spark, table).names}:
         for was, pipeline in names.items():
             rename_rows(spark, name, was, pipeline)
             undo.callback(rename_rows, spark, name, pipeline, was)
-    _move_records(table, known)
-    undo.callback(_move_records, table, {to: was for was, to in known.items()})
-    return True
+    for was, pipeline in names.items():
+        rename_audit(table, was, pipeline)
+        undo.callback(rename_audit, table, pipeline, was)
+    before = {key: table.properties().get(key) for was, to in names.items() for key in _keys(was, to)}
+    _set(table, dict(_moved(table, names)))
+    undo.callback(_set, table, before)
 
 
-def _records(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """The properties with records of pipelines and of their replays, and what they are to be called."""
+def _has_records(spark: SparkSession, name: TableName, names: dict[str, str]) -> bool:
+    table = load_table(spark, name)
+    return table is not None and any(table.properties().get(LEDGER + was) is not None for was in names)
+
+
+def _keys(was: str, to: str) -> list[str]:
+    return [f"{LEDGER}{name}{end}" for name in (was, to) for end in ("", REPLAY)]
+
+
+def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The properties with records of pipelines and of their replays as they are to be; None for those that go."""
+    properties = table.properties()
     for was, to in names.items():
         for end in ("", REPLAY):
-            if table.properties().get(f"{LEDGER}{was}{end}") is not None:
-                yield f"{LEDGER}{was}{end}", f"{LEDGER}{to}{end}"
+            old, new = f"{LEDGER}{was}{end}", f"{LEDGER}{to}{end}"
+            text = properties.get(old)
+            if text is None:
+                continue
+            yield old, None
+            if properties.get(new) is None:  # a pipeline that ran since, under the new name, has a newer one
+                record = parse(text, old, table.name())
+                yield new, (record.renamed(was) if not end else record).as_json()
 
 
-def _move_records(table: JavaTable, names: dict[str, str]) -> None:
-    """Gives properties other names, in one commit."""
+def _set(table: JavaTable, properties: Mapping[str, str | None]) -> None:
+    """Sets properties, and removes those without a value, in one commit."""
     table.refresh()
     update = table.updateProperties()
-    for was, to in names.items():
-        text = table.properties().get(was)
-        if text is not None:
-            update = update.set(to, text).remove(was)
+    for key, text in properties.items():
+        update = update.set(key, text) if text is not None else update.remove(key)
     update.commit()

@@ -1,12 +1,20 @@
-"""Checkpoints of pipelines and of targets that were renamed: what is kept under the old name goes along."""
+"""Pipelines and targets that were renamed: what is kept under the old name goes along."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
+from helios.spark.iceberg.tables import load_table
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.quarantine import rename_rows
+from helios.spark.sinks.rollbacks import rename_replay
 
 
 def move_checkpoint(old: Checkpoint, new: Checkpoint) -> None:
@@ -39,3 +47,20 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
     finally:
         lease.release()
     return identity
+
+
+def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str) -> None:
+    """Renames what tables keep under a pipeline's former name: replays, a batch that waits, rejected rows.
+
+    Args:
+        spark: The session.
+        plan: The pipeline.
+        table: Its target.
+        was: Its former name.
+    """
+    rejected = plan.write.quarantine
+    for one in (table, load_table(spark, rejected) if rejected is not None else None):
+        rename_replay(one, was, plan.pipeline)
+    rename_audit(table, was, plan.pipeline)
+    if rejected is not None:
+        rename_rows(spark, rejected, was, plan.pipeline)

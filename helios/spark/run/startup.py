@@ -19,10 +19,16 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.full_refresh import empty, first_start
-from helios.spark.run.identity import refuse_changed, refuse_foreign, with_renamed_sources
+from helios.spark.run.identity import (
+    called_as_its_table,
+    refuse_changed,
+    refuse_foreign,
+    with_renamed_sources,
+    with_uuids,
+)
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, refuse_upserts_of_others
-from helios.spark.run.renamed import move_checkpoint, retarget
+from helios.spark.run.renamed import move_checkpoint, retarget, take_along
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
@@ -31,11 +37,12 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger, newest_record
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
-from helios.spark.sinks.quarantine import QuarantineSink, rename_rows
-from helios.spark.sinks.rollbacks import forget_replay, rename_replay
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
-from helios.table.ledger import Record
+from helios.table.ledger import Record, parse
+from helios.table.refs import LEDGER
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,8 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-            refuse_upserts_of_others(plan, table, self._last_record(table), self.beside)
+            if not self.full_refresh:
+                refuse_upserts_of_others(plan, table, self._last_record(table), self.beside)
         elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
         lease = Lease(self.checkpoint)
@@ -137,9 +145,10 @@ class StartupValidator:
         replaced = self.new_checkpoint or self.full_refresh
         existing = self._identity(lenient=replaced)
         if existing is not None:
+            existing = called_as_its_table(self.plan, existing, table)
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
-            existing = self._renamed(existing, self.checkpoint, table)
             if not replaced:
+                existing = self._today(existing, self.checkpoint, table)
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = retarget(self.context, existing)
@@ -195,14 +204,10 @@ class StartupValidator:
                 return None
             raise
 
-    def _renamed(self, existing: Identity, checkpoint: Checkpoint, table: JavaTable | None) -> Identity:
+    def _today(self, existing: Identity, checkpoint: Checkpoint, table: JavaTable | None) -> Identity:
         """An identity with the names of today of tables that were renamed."""
-        if not existing.uuids:  # of an earlier version
-            record = self._last_record(table) if table is not None else None
-            entries = (record.position or {}).get("sources") or () if record is not None else ()
-            known = checkpoint.start() or entries if self.plan.streaming else entries
-            uuids = tuple(entry.get("uuid") for entry in known)
-            existing = replace(existing, uuids=uuids if len(uuids) == len(existing.sources) else ())
+        record = self._last_record(table) if table is not None else None
+        existing = with_uuids(existing, checkpoint, record, streaming=self.plan.streaming)
         return with_renamed_sources(existing, self.sources, self.uuids)
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
@@ -223,8 +228,8 @@ class StartupValidator:
             return
         if found.pipeline == self.plan.was:
             refuse_foreign(self.plan, self.checkpoint.location, found, table)
-            found = self._renamed(found, old, table)
             if not self.new_checkpoint:
+                found = self._today(found, old, table)
                 refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
             move_checkpoint(old, self.checkpoint)
 
@@ -293,8 +298,9 @@ class StartupValidator:
         which the target must not be rolled back.
         """
         claim = old or Record(checkpoint="", steps=self.plan.fingerprint)
+        claim = claim.renamed(self.plan.was) if old is not None and self.plan.was is not None else claim
         beside = tuple(dict.fromkeys((*claim.beside, *self.beside)))
-        terms = upsert_terms(self.plan.write.mode)
+        terms = upsert_terms(self.plan)
         return replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=terms, beside=beside)
 
     def _new_identity(self) -> Identity:
@@ -323,7 +329,10 @@ class StartupValidator:
             # The table first: if a driver dies in between, the record rejects the old checkpoint.
             if table is not None:
                 refuse_rows_of_others(self.context, table)
-                empty(Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch), start)
+                claim = self._claim(identity, record)
+                new = Record(checkpoint=identity.id, steps=self.plan.fingerprint, start=start, upserts=claim.upserts)
+                new = replace(new, beside=claim.beside, formerly=claim.formerly)
+                empty(Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch), new)
             if quarantine is not None:
                 quarantine.empty(identity.id)
             self.checkpoint.clear()
@@ -336,15 +345,16 @@ class StartupValidator:
     def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
         """Makes the target's record name this checkpoint, before the first batch."""
         was = self.plan.was
+        begins = identity.pipeline == was or not identity.target_uuid
+        if was is not None and begins:
+            take_along(self.spark, self.plan, ledger.table, was)
         if was is not None and identity.pipeline == was:
-            moved = Ledger(ledger.table, was, identity.id, "", self.branch).load()
-            ledger.claim(moved or ledger.load() or claim, forget=was)
-            rejected = self.plan.write.quarantine
-            for table in (ledger.table, tables.load_table(self.spark, rejected) if rejected is not None else None):
-                rename_replay(table, was, self.plan.pipeline)
-            if rejected is not None:
-                rename_rows(self.spark, rejected, was, self.plan.pipeline)
-        elif not identity.target_uuid or self.beside:
+            # By its property: where that has moved already, the stamps of snapshots tell of older batches.
+            text = ledger.table.properties().get(LEDGER + was)
+            moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
+            beside = tuple(dict.fromkeys((*(moved or claim).beside, *claim.beside)))
+            ledger.claim(replace((moved or claim).renamed(was), beside=beside), forget=was)
+        elif begins or self.beside:
             record = ledger.load()
             if record is None or record.checkpoint != identity.id:
                 ledger.claim(claim, forget=was)

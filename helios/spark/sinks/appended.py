@@ -174,7 +174,9 @@ class AppendLedger(Ledger):
     def _stamped(self) -> Appended:
         """The inputs that the stamps of the branch's retained snapshots name."""
         found: list[Entry] = []
-        names = [name for name in (self.pipeline, self._plan.was) if name is not None]
+        record = self.load()
+        formerly = record.formerly if record is not None else ()
+        names = [name for name in (self.pipeline, self._plan.was, *formerly) if name is not None]
         oldest, emptied = None, False
         for oldest in History(self.table, self.head()):
             summary = oldest.summary()

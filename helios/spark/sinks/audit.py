@@ -18,7 +18,7 @@ from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.filters import UNNAMED
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
-from helios.spark.jvm.types.iceberg import JavaSnapshot
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.ledger import ATTEMPT, Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
@@ -34,6 +34,13 @@ PICKED = "source-snapshot-id"
 def audit_branch(pipeline: str) -> str:
     """The branch that holds a pipeline's batch until it is published."""
     return f"helios_audit_{pipeline}"
+
+
+def rename_audit(table: JavaTable, was: str, pipeline: str) -> None:
+    """Has the batch that waits for its audit go along with a pipeline that is renamed."""
+    table.refresh()
+    if table.refs().containsKey(audit_branch(was)) and not table.refs().containsKey(audit_branch(pipeline)):
+        table.manageSnapshots().renameBranch(audit_branch(was), audit_branch(pipeline)).commit()
 
 
 class AuditedSink(TableSink):

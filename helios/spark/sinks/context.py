@@ -72,7 +72,7 @@ class SinkContext:
     def ledger(self, table: JavaTable, branch: str | None = None, name: TableName | None = None) -> Ledger:
         """The pipeline's record in a table; with the table's name one that keeps what landed in the checkpoint."""
         guard = self.guard(table, name, branch) if name is not None else None
-        terms, steps = upsert_terms(self.plan.write.mode), self.plan.fingerprint
+        terms, steps = upsert_terms(self.plan), self.plan.fingerprint
         return Ledger(table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms)
 
     def guard(

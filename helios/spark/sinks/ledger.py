@@ -334,6 +334,7 @@ class Ledger:
             start=self._last.start if self._last is not None else None,
             upserts=self._upserts,
             beside=self._last.beside if self._last is not None else (),
+            formerly=self._last.formerly if self._last is not None else (),
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

@@ -21,7 +21,7 @@ from helios.spark.sinks.routed_tables import foreign_error, gone_error, refuse_o
 from helios.spark.sinks.table import TableSink
 from helios.spark.steps.build import Built
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span
+from helios.table.positions import Batch, Span, same_entries
 
 
 class ManyTables:
@@ -99,7 +99,7 @@ class ManyTables:
         """Looks a batch up in each table of its manifest."""
         plan = self.context.plan
         manifest = self.context.checkpoint.routes(batch.number) if batch.replayed else None
-        if manifest is None or manifest["sources"] != batch.sources or self._reruns():
+        if manifest is None or not same_entries(manifest["sources"], batch.sources) or self._reruns():
             return Absent()
         if manifest["steps"] != plan.fingerprint and not plan.streaming:
             return Absent()  # stage() rejects rows of other steps over the same inputs

@@ -31,7 +31,7 @@ from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span
+from helios.table.positions import Batch, Span, same_position
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -168,10 +168,16 @@ class QuarantineSink:
         """The SQL condition for the rows that former steps rejected of a batch; None where there are none."""
         ledger = self._open()
         if isinstance(ledger, _InputsLedger) and not ledger.repeats:
-            return f"{self._own_rows()} AND {_at(batch.position)}" if ledger.may_replace else None
+            return self._read_like(batch) if ledger.may_replace else None
         record = ledger.load()
         # Numbers begin at 0 in each checkpoint: the rows are known by what the batch read.
         return self._of(record) if record is not None and record.batch == batch.number else None
+
+    def _read_like(self, batch: Batch) -> str | None:
+        """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
+        own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
+        texts = [text for (text,) in own if same_position(json.loads(text), batch)]
+        return f"{self._own_rows()} AND position IN ({', '.join(map(_text, texts))})" if texts else None
 
     def _own_rows(self) -> str:
         """The SQL condition for the pipeline's rows."""
