@@ -367,18 +367,14 @@ def as_transform(other: Any) -> Transform | None:
     """A transform as it is, a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
-    if callable(other) and not isinstance(other, type):
-        return Transform(steps=(Call(function=other),))
-    return None
+    calls = callable(other) and not isinstance(other, type)
+    return Transform(steps=(Call(function=other),)) if calls else None
 
 
 def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:
     """The error of two values that do not compose."""
-    return DeclarationError(
-        f"{describe(left)} >> {describe(right)} does not compose: {why}.",
-        where=caller(),
-        fix=fix or "compose as `source >> step >> ... >> sink`.",
-    )
+    fix = fix or "compose as `source >> step >> ... >> sink`."
+    return DeclarationError(f"{describe(left)} >> {describe(right)} does not compose: {why}.", where=caller(), fix=fix)
 
 
 def describe(value: Any) -> str:
@@ -398,6 +394,5 @@ def flows(flow: Flow) -> Iterator[Flow]:
     """The flow and, depth first, the flows that its joins and unions bring in."""
     yield flow
     for step in flow.steps:
-        inner = getattr(step, "other", None)
-        if isinstance(inner, Flow):
+        if isinstance(inner := getattr(step, "other", None), Flow):
             yield from flows(inner)
