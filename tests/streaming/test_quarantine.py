@@ -13,6 +13,7 @@ import pytest
 
 from helios import (
     Catalog,
+    Files,
     Memory,
     Pipeline,
     expect,
@@ -26,6 +27,7 @@ from helios import (
     window,
     with_columns,
 )
+from helios.cli.quarantine import _summary
 from helios.errors import HeliosError, InputError, LedgerError, NotFound, RunError
 from helios.spark.replay import discard
 from helios.spark.replay.replay import Replay, Replayed
@@ -615,3 +617,27 @@ def test_the_commands(tmp_path: Path) -> None:
     quarantine, status = json.loads(helios(tmp_path, "status", "--json").stdout)
     assert quarantine["notes"] == ["1 rejected row"]
     assert (status["pipeline"], status["batch"], status["rows"]) == ("local.a.t", 0, 2)
+
+
+@pytest.mark.short
+def test_what_a_source_set_aside_is_not_replayed_as_a_row(world: Any, tmp_path: Path) -> None:
+    """Its payload is a text of a file: as a row of the only expectation it would be all nulls, and pass."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("id\n1\nx\n7\n")
+
+    def pipeline(most: int) -> Pipeline:
+        source = Files.source(str(tmp_path / "in"), "csv", schema="id int").on_bad_row("quarantine").incremental(poll=1)
+        checked = source >> expect({"small": f"id IS NULL OR id < {most}"}, on_fail="quarantine")
+        made: Pipeline = checked >> world.sink("a.t").quarantine("a.bad")
+        return made
+
+    world.run(pipeline(3))
+    asides = world.rows("a.bad", "step").total()
+    done = replay(world, pipeline(9))
+    assert (done.taken, done.stayed, done.of_sources) == (1, 0, asides - 1)
+    assert world.ids("a.t") == [1, 7]
+    assert replay(world, pipeline(9)).of_sources == asides - 1
+    assert "stay: mend them where they come from" in _summary(done)
+    with pytest.raises(InputError, match="are not replayed: no step rejected them") as refused:
+        replay(world, pipeline(9), step="on_bad_row")
+    assert "helios quarantine clear a.bad" in str(refused.value.fix)

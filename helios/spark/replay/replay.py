@@ -55,6 +55,7 @@ class Replayed:
         taken: The rows that were removed from the quarantine.
         moved: Those of them that now fail in another step, and were quarantined again.
         stayed: The rows that fail in the same step again, and stay unchanged.
+        of_sources: The rows that a source has set aside, which no replay mends.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
     """
@@ -65,8 +66,13 @@ class Replayed:
     taken: int = 0
     moved: int = 0
     stayed: int = 0
+    of_sources: int = 0
     snapshot: int | None = None
     resumed: bool = False
+
+
+OF_SOURCES = (".on_bad_row", ".on_bad_file")
+"""Ends of what stands for a step where a source has set a row or a file aside: what it could not read, as text."""
 
 
 class Replay:
@@ -92,6 +98,7 @@ class Replay:
         self.spark = spark
         self.step = step
         self.quarantine = plan.write.quarantine
+        self._of_sources = 0
         self._refuse()
 
     def _refuse(self) -> None:
@@ -219,6 +226,7 @@ class Replay:
             target=plan.write.table.text,
             quarantine=self.quarantine.text,
             stayed=state.stayed,
+            of_sources=self._of_sources,
         )
 
     def _number(self, ledger: Ledger) -> int:
@@ -265,10 +273,18 @@ class Replay:
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
         rows = self.spark.read.option("versionAsOf", snapshot).table(self.quarantine.sql).select(*NAMES)
         rows = rows.where(F.col("pipeline").isin(names))
-        texts = sorted(row[0] for row in rows.select("step").distinct().collect())
+        counts: dict[str, int] = dict(rows.groupBy("step").count().collect())
+        texts = sorted(text for text in counts if not text.endswith(OF_SOURCES))
         if self.step is None:
-            return rows if texts else None
+            self._of_sources = sum(count for text, count in counts.items() if text.endswith(OF_SOURCES))
+            return rows.where(F.col("step").isin(texts)) if texts else None
         chosen = [text for text in texts if self.step in text and bool(self.step) is bool(text)]
+        if not chosen and any(self.step in text for text in counts):
+            raise InputError(
+                f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
+                fix="mend them where they come from, so that they are read again; `helios quarantine clear "
+                f"{self.quarantine.within}` then deletes them here.",
+            )
         if not chosen:
             raise NotFound(
                 f"no rows of {self.plan.pipeline} in {self.quarantine.text} were set aside by a step with "
