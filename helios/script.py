@@ -149,6 +149,9 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
     found: list[HeliosError] = []
     missing = _assigned(body[at]) if at < len(body) else set()
     for node in body[at + 1 :]:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+            missing |= _assigned(node)  # they may act; what needs them is left out
+            continue
         if not _declares(node, values):
             break
         used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
@@ -166,20 +169,25 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
 
 
 def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """Whether a statement only declares: a pipeline or a part of one, a function, a constant. Others are not run."""
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return not node.decorator_list
+    """Whether a statement only declares: a part of a pipeline, or a plain value. Others may act, and are not run."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if not all(isinstance(target, ast.Name) for target in targets):
+        return False
     calls = [part.func for part in ast.walk(node.value) if isinstance(part, ast.Call)]
-    unknown = [call for call in calls if isinstance(call, ast.Name) and call.id not in values]
-    roots = [_root(call, values) for call in calls]
-    known = all(one is None or getattr(one, "__module__", "").startswith("helios.") for one in roots)
-    acts = any(isinstance(call, ast.Attribute) and call.attr in ACTS for call in calls)
-    return known and not unknown and not acts
+    return all(_is_declaration(call, values) for call in calls)
 
 
-ACTS = ("run", "preview", "plan", "check", "schema", "load", "create_table", "create_namespace", "drop_table")
+def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
+    """Whether a call is one of Helios's that gives a value, and does nothing else."""
+    root = _root(call, values)
+    home = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
+    acts = isinstance(call, ast.Attribute) and call.attr in ACTS
+    return not acts and (home == "helios" or str(home).startswith("helios.model."))
+
+
+ACTS = ("run", "preview", "plan", "check", "schema")
 """Calls of Helios that do more than declare."""
 
 

@@ -244,7 +244,10 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     for name, one in siblings.items():
         to = one.write
         if to.table.text == write.table.text and to.output is None and not to.sink.many_tables:
-            there.setdefault(name, Upserts(upsert_terms(one), to.sink.branch_name))
+            was = there.get(one.was or "")
+            beside = was.beside if was is not None else ()
+            formerly = (one.was,) if one.was is not None else ()
+            there.setdefault(name, Upserts(upsert_terms(one), to.sink.branch_name, beside, formerly))
     problems: list[HeliosError] = []
     if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
         problems += [lost] if not _has_checkpoint(plan) else []

@@ -6,6 +6,7 @@ read as `{"sources": [entry, ...], "pins": {...}}`, one entry per source.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -110,6 +111,21 @@ class Recorded:
 def same_sources(position: Position | None, batch: Batch) -> bool:
     """Whether a recorded position read what a batch reads; a table is known by its UUID, as its name may change."""
     return position is not None and same_entries(position.get("sources") or (), batch.sources)
+
+
+def position_in(text: str | None) -> Position | None:
+    """The position of a text; None where it is none.
+
+    Examples:
+        >>> position_in('{"sources": []}'), position_in(None), position_in("{"), position_in("5")
+        ({'sources': []}, None, None, None)
+    """
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None
+    entries = found.get("sources") if isinstance(found, dict) else None
+    return found if isinstance(entries, list) and all(isinstance(one, dict) for one in entries) else None
 
 
 def same_position(position: Position | None, batch: Batch) -> bool:

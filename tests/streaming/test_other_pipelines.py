@@ -166,7 +166,7 @@ def test_a_batch_of_united_sources_writes_the_rows_of_both(world: Any, copy: Pip
         world.run(united.named("second"))
     joined = world.source("a.more") >> join(world.source("a.s"), on="id", how="left") >> world.sink("a.t")
     world.run(joined.named("third"))
-    assert world.ids("a.t") == [*range(20), 100]
+    assert world.ids("a.t") == [*range(21), 100]
 
 
 def test_pipelines_that_one_script_declares_stand_beside_each_other(world: Any) -> None:
@@ -328,7 +328,7 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     assert notes(copy) == ""
     checkpoint = world.checkpoint(copy)
     checkpoint.rename(checkpoint.with_name("away"))
-    assert f"holds rows of local.a.t, but its checkpoint file:{checkpoint} is lost" in notes(copy)
+    assert f"holds rows of local.a.t, but its checkpoint file://{checkpoint} is lost" in notes(copy)
     checkpoint.with_name("away").rename(checkpoint)
     assert "which this pipeline would write once more: its first run is refused" in notes(second)
     assert "--beside local.a.t" in notes(second)
@@ -533,3 +533,35 @@ def test_where_both_have_written_one_pipeline_of_both_has_a_table_of_its_own(wor
     world.run(second.named("other", was="second"))
     world.run(upserts(world, "a.s", "new"))
     world.run(second.named("other"))
+
+
+def test_a_record_whose_property_is_lost_is_found_by_its_stamps_when_it_is_renamed(world: Any, copy: Pipeline) -> None:
+    world.fill("a.s", [20])
+    with dies_at(RollbackGuard, "landed"):  # the batch is in the target, and Spark does not know
+        world.run(copy)
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t')")
+    world.run(copy.named("kept", was="local.a.t"))
+    assert world.ids("a.t") == list(range(21))
+
+
+def test_a_full_refresh_leaves_the_rows_of_a_namesake(world: Any, copy: Pipeline) -> None:
+    world.run(copy.named("kept", was="local.a.t"))
+    world.fill("a.s", [20])
+    world.run(copy.named("kept"))
+    world.load("a.t").expire(datetime.now(UTC) + timedelta(days=1), retain_last=1)  # takes the parent away
+    world.fill("a.more", [100])
+    world.run(world.source("a.more").incremental(poll=1) >> world.sink("a.t"))  # goes by the former name
+    with pytest.raises(InputError, match="is not this pipeline's"):
+        world.run(copy.named("kept"), full_refresh=True)
+    assert world.ids("a.t") == [*range(21), 100]
+
+
+@pytest.mark.usefixtures("feeds")
+def test_a_full_refresh_under_a_new_name_forgets_the_former_record(world: Any) -> None:
+    world.run(upserts(world, "a.s", "old"))
+    world.run(upserts(world, "a.s", "new").named("new", was="old"), full_refresh=True)
+    world.run(upserts(world, "a.s", "new"))
+    world.fill("a.s", [7], n="CAST(1 AS int)", gone="false")
+    world.run(upserts(world, "a.s", "new"))
+    assert world.ids("a.t") == [1, 7]
+    assert "helios.ledger.old" not in world.load("a.t").iceberg.properties

@@ -68,6 +68,31 @@ def test_every_wrong_declaration_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "act",
+    [
+        "(here / 'made').touch()",
+        "done = acts['touch']()",
+        "done = (here / 'made').touch()",
+        "def later(x=(here / 'made').touch()): pass",
+        "class Later: (here / 'made').touch()",
+        "acts['x'] = (here / 'made').touch()",
+        "when = datetime.now()",
+    ],
+)
+def test_what_acts_is_not_run_behind_a_wrong_declaration(tmp_path: Path, act: str) -> None:
+    text = (
+        "from datetime import datetime\nfrom pathlib import Path\nimport helios\nfrom helios import Iceberg\n"
+        "here = Path(__file__).parent\nacts = {'touch': (here / 'made').touch}\n"
+        "one = Iceberg.source('a.s').incremental(poll='x')\n"
+        f"{act}\n"
+        "two = helios.Iceberg.source('a.s') >> helios.Iceberg.sink('a.t').partition_by('month(d)')\n"
+    )
+    with pytest.raises((DeclarationError, CheckFailed), match="poll='x'"):
+        load_script(write(tmp_path, text))
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("x = (", r"pipe\.py:1: syntax error: '\(' was never closed"),

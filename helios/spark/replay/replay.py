@@ -279,7 +279,7 @@ class Replay:
             self._of_sources = sum(count for text, count in counts.items() if text.endswith(OF_SOURCES))
             return rows.where(F.col("step").isin(texts)) if texts else None
         chosen = [text for text in texts if self.step in text and bool(self.step) is bool(text)]
-        if not chosen and any(self.step in text for text in counts):
+        if not chosen and self.step and any(self.step in text for text in counts if text.endswith(OF_SOURCES)):
             raise InputError(
                 f"rows that a source of {self.plan.pipeline} has set aside are not replayed: no step rejected them.",
                 fix="mend them where they come from, so that they are read again; `helios quarantine clear "

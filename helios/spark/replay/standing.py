@@ -9,8 +9,9 @@ from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, newest_record
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.quarantine import ANOTHER, QuarantineSink, of_batch
+from helios.spark.sinks.records import newest_record
 
 
 class Standing:

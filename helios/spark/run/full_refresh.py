@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.sources import offsets
 from helios.table.ledger import Record, Starts
 from helios.table.offsets import IcebergOffset
-from helios.table.refs import MAIN
+from helios.table.refs import LEDGER, MAIN
 
 Start: TypeAlias = "Mapping[str, object]"
 
@@ -80,7 +80,7 @@ def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 
 
-def empty(ledger: Ledger, claim: Record) -> None:
+def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str]) -> None:
     """Deletes all rows and the record, in one commit, and claims the table for the ledger's checkpoint.
 
     The caller has checked the table's history: a commit since then makes this one fail.
@@ -88,6 +88,7 @@ def empty(ledger: Ledger, claim: Record) -> None:
     Args:
         ledger: The record of the new checkpoint.
         claim: The new record, but for the snapshot that deletes.
+        pipelines: The names of the pipeline: the records of its former ones go.
     """
     table, head = ledger.table, ledger.head()
     operations, transaction = commit.begin(table)
@@ -100,9 +101,12 @@ def empty(ledger: Ledger, claim: Record) -> None:
     assert made is not None
     id, sequence = int(made.snapshotId()), int(made.sequenceNumber())  # a rollback behind it brings the rows back
     begun = replace(claim, snapshot=id, sequence=sequence)
-    transaction.updateProperties().set(ledger.key, replace(begun, branch=ledger.branch).as_json()).commit()
+    update = transaction.updateProperties().set(ledger.key, replace(begun, branch=ledger.branch).as_json())
+    for name in pipelines:
+        update = update.remove(LEDGER + name) if name != ledger.pipeline else update
+    update.commit()
     commit.commit(table, transaction, operations)
-    forget_replay(table, [ledger.pipeline])
+    forget_replay(table, pipelines)
 
 
 def _always_true() -> JavaExpression:

@@ -10,7 +10,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.other_pipelines import renaming_call
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.sinks.ledger import newest_record
+from helios.spark.sinks.records import newest_record
 from helios.table.ledger import Record
 
 

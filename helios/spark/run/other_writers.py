@@ -26,7 +26,8 @@ from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, newest_record
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.records import names_of, newest_record
 from helios.table.ledger import REPLAY, Record
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch
@@ -153,7 +154,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
     table.refresh()
     plan = context.plan
     record = newest_record(table, plan.write.pipelines, plan.write.sink.branch_name)
-    names = {name for name in (plan.pipeline, plan.was, *(record.formerly if record is not None else ())) if name}
+    names = names_of(table, (plan.pipeline, plan.was), record)
     names |= {f"{name}{REPLAY}" for name in names}  # replayed rows are the pipeline's own too
     history = History(table, context.ledger(table, plan.write.sink.branch_name).head())
     # A branch of an empty table starts with an empty snapshot.

@@ -199,9 +199,12 @@ def _moved(table: JavaTable, names: dict[str, str]) -> Iterator[tuple[str, str |
             if text is None:
                 continue
             yield old, None
-            if properties.get(new) is None:  # a pipeline that ran since, under the new name, has a newer one
-                record = parse(text, old, table.name())
+            record, there = parse(text, old, table.name()), properties.get(new)
+            if there is None:
                 yield new, (record.renamed(was) if not end else record).as_json()
+            elif not end:  # the pipeline has run since, under the new name: that record is the newer one
+                newer, beside = parse(there, new, table.name()), record.beside
+                yield new, replace(newer.renamed(was), beside=tuple(dict.fromkeys((*beside, *newer.beside)))).as_json()
 
 
 def _set(table: JavaTable, properties: Mapping[str, str | None]) -> None:

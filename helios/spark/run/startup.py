@@ -34,10 +34,11 @@ from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, newest_record
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
@@ -126,7 +127,7 @@ class StartupValidator:
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-            if not self.full_refresh:
+            if not self.full_refresh and plan.write.mode.traits.upserts:
                 refuse_upserts_of_others(plan, table, self._last_record(table), self.beside)
         elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
@@ -206,7 +207,7 @@ class StartupValidator:
 
     def _today(self, existing: Identity, checkpoint: Checkpoint, table: JavaTable | None) -> Identity:
         """An identity with the names of today of tables that were renamed."""
-        record = self._last_record(table) if table is not None else None
+        record = self._last_record(table) if table is not None and not existing.uuids else None
         existing = with_uuids(existing, checkpoint, record, streaming=self.plan.streaming)
         return with_renamed_sources(existing, self.sources, self.uuids)
 
@@ -332,7 +333,11 @@ class StartupValidator:
                 claim = self._claim(identity, record)
                 new = Record(checkpoint=identity.id, steps=self.plan.fingerprint, start=start, upserts=claim.upserts)
                 new = replace(new, beside=claim.beside, formerly=claim.formerly)
-                empty(Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch), new)
+                empty(
+                    Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch),
+                    new,
+                    self.plan.write.pipelines,
+                )
             if quarantine is not None:
                 quarantine.empty(identity.id)
             self.checkpoint.clear()
@@ -352,6 +357,7 @@ class StartupValidator:
             # By its property: where that has moved already, the stamps of snapshots tell of older batches.
             text = ledger.table.properties().get(LEDGER + was)
             moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
+            moved = moved or Ledger(ledger.table, was, identity.id, "", self.branch).load()
             beside = tuple(dict.fromkeys((*(moved or claim).beside, *claim.beside)))
             ledger.claim(replace((moved or claim).renamed(was), beside=beside), forget=was)
         elif begins or self.beside:

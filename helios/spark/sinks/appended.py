@@ -17,6 +17,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
+from helios.spark.sinks.records import names_of
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.appended import Appended, Entry, Finding, Verdict, earlier_state, entry_of, unsure
 from helios.table.inputs import Input, Look, Node, Range, State
@@ -174,9 +175,7 @@ class AppendLedger(Ledger):
     def _stamped(self) -> Appended:
         """The inputs that the stamps of the branch's retained snapshots name."""
         found: list[Entry] = []
-        record = self.load()
-        formerly = record.formerly if record is not None else ()
-        names = [name for name in (self.pipeline, self._plan.was, *formerly) if name is not None]
+        names = names_of(self.table, (self.pipeline, self._plan.was), self.load())
         oldest, emptied = None, False
         for oldest in History(self.table, self.head()):
             summary = oldest.summary()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -389,9 +389,3 @@ class Ledger:
             f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
-
-
-def newest_record(table: JavaTable, pipelines: Iterable[str], branch: str | None = None) -> Record | None:
-    """The record of a pipeline in a table, by its own name or a former one; None where there is none."""
-    found = (Ledger(table, name, "", "", branch).load() for name in pipelines)
-    return next((record for record in found if record is not None), None)

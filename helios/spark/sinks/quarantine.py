@@ -24,14 +24,15 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, newest_record
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span, same_position
+from helios.table.positions import Batch, Span, position_in, same_position
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -176,7 +177,7 @@ class QuarantineSink:
     def _read_like(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
         own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
-        texts = [text for (text,) in own if same_position(json.loads(text), batch)]
+        texts = [text for (text,) in own if same_position(position_in(text), batch)]
         return f"{self._own_rows()} AND position IN ({', '.join(map(_text, texts))})" if texts else None
 
     def _own_rows(self) -> str:
