@@ -33,7 +33,6 @@ _BARE_CALLS = frozenset(
 # Columns that a scan offers beside those of its schema: of files, and of Iceberg tables.
 _METADATA = frozenset(
     [
-        "_metadata",
         "_file",
         "_pos",
         "_partition",
@@ -46,6 +45,8 @@ _METADATA = frozenset(
         "_commit_snapshot_id",
     ]
 )
+OF_SPARKS_READER = "_metadata"
+"""The column of Spark's own readers of files."""
 # Arguments of date functions that sqlglot may take for columns.
 _UNITS = frozenset(
     [
@@ -191,6 +192,8 @@ def _problem(column: Node, scope: Scope, schema: Schema) -> str | None:
     kind, rest = scope.root(parts)
     if kind is None and len(parts) == 2 and parts[0].lower() in scope.qualifiers and parts[1].lower() not in _METADATA:
         return f"no column {parts[1]!r} in {parts[0]!r}. {near_miss(parts[1], schema.names)}"
+    if kind is None and parts[0].lower() == OF_SPARKS_READER and OF_SPARKS_READER not in scope.qualifiers:
+        return "no column '_metadata': Helios reads files by itself, and its rows do not keep where they come from."
     if kind is None:
         # A dotted name may begin with a table, an alias or a metadata column.
         return (

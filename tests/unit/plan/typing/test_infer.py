@@ -120,7 +120,7 @@ id <=> 1 | percentile_cont(0.5) within group (order by amount) | first(name) ign
 sum(id) filter (where flag) | row_number() over (partition by i order by id desc nulls last)
 lag(name, 1, 'x') over (order by id) | sum(i) over (order by id rows between 1 preceding and current row)
 id in (select 1) | (select max(idx) from t) | exists (select 1 from input j where j.zz = 1) | decode(i, 1, 'a', 'b')
-_metadata.file_path | _file | _row_id | name collate utf8_lcase | listagg(name, ',') within group (order by name)
+_file | _row_id | name collate utf8_lcase | listagg(name, ',') within group (order by name)
 variant_get(parse_json(name), '$.a', 'int') | * except (id, i) | 1.5bd | 3Y | name regexp 'x'
 id is not distinct from 1 | flag is true | year(d) year | hour(ts) as hour | - i | +i | max(struct(id, name)).name
 (id, i) | not(flag) | name like all ('a%', '%b') | id and_ | orders.amount
@@ -145,6 +145,7 @@ WRONG = [
     ("sum(idd) over (partition by i)", "no column 'idd'. Did you mean 'id'?"),
     ("* except (idd)", "no column 'idd'. Did you mean 'id'?"),
     ("day = 3", "no column 'day'."),
+    ("_metadata.file_path", "no column '_metadata': Helios reads files by itself"),
 ]
 
 
