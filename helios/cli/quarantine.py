@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from helios.cli import options, output, progress
+from helios.cli.maintain import spark_of
 from helios.cli.options import Target
 from helios.cli.tables import table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
@@ -125,7 +123,7 @@ def _set_aside(config: Config, found: TableName, table: Table, batch: int, pipel
         return set_aside(table, batch, pipeline)
     except EngineNeeded:
         aside, record = planned(table, batch, pipeline)
-        with _spark(config, found) as spark:
+        with spark_of(config, found) as spark:
             from helios.spark.replay.discard import commit
 
             commit(spark, found, aside, record)
@@ -309,23 +307,6 @@ def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
     config = options.configured(profile)
     found = resolve(Identifier.parse(name), None, {}, config, caller())
     return config, found, found.catalog.load(found.within)
-
-
-@contextmanager
-def _spark(config: Config, found: TableName) -> Iterator[SparkSession]:
-    from helios.catalog.conf import components
-    from helios.environment import jars
-    from helios.spark.maintenance import maintain
-
-    version, _ = jars.installed_spark()
-    say = partial(click.echo, err=True)
-    jars.ensure(components(found.catalog), spark_version=version, progress=say)
-    say(f"starting Spark {version} on {config.master} ...")
-    spark = maintain.open_session(config, found.catalog, debug=options.settings().debug)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _iso(moment: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,7 @@ from helios.model.modes import Mode
 from helios.model.values import written_as_name
 from helios.plan.nodes import Plan
 from helios.table.positions import SNAPSHOT
-from helios.table.refs import LEDGER
+from helios.table.refs import REPLAY
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record
@@ -24,32 +24,19 @@ Entry: TypeAlias = "Mapping[str, Any]"
 """What a record keeps of one source."""
 
 
-def other_records(keys: Iterable[str], get: Callable[[str], str | None], plan: Plan, table: str) -> dict[str, Record]:
-    """The records of other pipelines in a table; those of replays tell of rows that a run had rejected.
+def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
+    """The records of other pipelines; those of replays tell of rows that a run had rejected.
 
     Args:
-        keys: The names of the table's properties.
-        get: Reads a property of the table.
+        known: The records of a table, by pipeline.
         plan: The pipeline.
-        table: The name of the table, for messages.
-
-    Raises:
-        LedgerError: A record is damaged, or newer than this code.
     """
-
-    from helios.table.ledger import REPLAY, parse  # a plan of new tables reads no table
-
     own = {f"{name}{end}" for name in (plan.pipeline, plan.was) if name for end in ("", REPLAY)}
 
     def is_replay(name: str) -> bool:  # a table may be called so, too
-        return name.endswith(REPLAY) and get(LEDGER + name.removesuffix(REPLAY)) is not None
+        return name.endswith(REPLAY) and name.removesuffix(REPLAY) in known
 
-    found = {}
-    for key in sorted(key for key in keys if key.startswith(LEDGER)):
-        other, text = key.removeprefix(LEDGER), get(key)
-        if other not in own and not is_replay(other) and text:
-            found[other] = parse(text, key, table)
-    return found
+    return {name: record for name, record in known.items() if name not in own and not is_replay(name)}
 
 
 def entries(record: Record) -> Iterator[Entry]:
@@ -260,13 +247,12 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
 
 def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record]]:
     """The record of a pipeline in its target, and those of others."""
-    from helios.table.ledger import parse
+    from helios.table.ledger import records  # a plan of new tables reads no table
 
     table = plan.write.table
-    properties = table.catalog.load(table.within).iceberg.properties
-    texts = ((LEDGER + name, properties.get(LEDGER + name)) for name in plan.write.pipelines)
-    own = next((parse(text, key, table.text) for key, text in texts if text), None)
-    return own, other_records(properties, properties.get, plan, table.text)
+    known = records(table.catalog.load(table.within).iceberg.properties, table.text)
+    own = next((known[name] for name in plan.write.pipelines if name in known), None)
+    return own, other_records(known, plan)
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
@@ -296,13 +282,16 @@ def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
     """The sources that a batch pipeline appends again, as they have grown since."""
     if own is None or plan.streaming or plan.write.mode.traits.reruns:
         return
-    before = {entry["source"]: entry for entry in entries(own) if "after" not in entry}
+    from helios.table.appended import earlier_state
+
     sources = list(_sources(plan.stream))
-    for read in (read for read in plan.reads if read.source in sources and read.state is None):
-        entry = before.get(read.ledger_name, {})
-        if read.span is None and entry.get(SNAPSHOT, read.snapshot) != read.snapshot:
-            yield (
-                f"the table holds the rows of {read.name} as of snapshot {entry[SNAPSHOT]}, and the next run appends "
-                f"those of snapshot {read.snapshot}: what is in both is there twice. To append only what is new, "
-                "follow it: .incremental()"
-            )
+    states = [read for read in plan.reads if read.source in sources and read.state is None and read.span is None]
+    now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in states if read.uuid]
+    found = earlier_state(own.position, {"sources": now})
+    if found is not None and SNAPSHOT in found[0]:
+        before, after = found
+        yield (
+            f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "
+            f"appends those of snapshot {after[SNAPSHOT]}: what is in both is there twice. To append only what is new, "
+            "follow it: .incremental()"
+        )

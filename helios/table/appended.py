@@ -26,6 +26,7 @@ from helios.table.inputs import (
     unpacked,
     within,
 )
+from helios.table.positions import same_entries, same_source
 
 Combines: TypeAlias = Callable[[], "str | None"]
 """Why the rows that the steps make of several batches are others than those of one; None where they go row by row."""
@@ -202,19 +203,22 @@ def entry_of(
     return Entry(None if any("place" in one for one in sources) else steps, inputs, by)
 
 
-def earlier_state(position: Mapping[str, Any] | None, batch: Mapping[str, Any]) -> str | None:
-    """The source of a batch whose state a recorded position has read before, as it was then; None where none is.
+def earlier_state(
+    position: Mapping[str, Any] | None, batch: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The state that a recorded position has read of a source, as it was then, and the batch's; None where none is.
+
+    A table is known by its UUID, as its name may change.
 
     Examples:
         >>> before, now = ({"sources": [{"source": "a.s", "snapshot": snapshot}]} for snapshot in (5, 7))
         >>> earlier_state(before, now)
-        'a.s'
+        ({'source': 'a.s', 'snapshot': 5}, {'source': 'a.s', 'snapshot': 7})
     """
     before = [one for one in (position or {}).get("sources") or () if isinstance(one, Mapping) and "after" not in one]
-    for entry in batch["sources"]:
-        if "after" not in entry and any(one["source"] == entry["source"] and one != entry for one in before):
-            return str(entry["source"])
-    return None
+    now = [entry for entry in batch["sources"] if "after" not in entry]
+    pairs = ((one, entry) for entry in now for one in before if same_source(one, entry))
+    return next(((one, entry) for one, entry in pairs if not same_entries([one], [entry])), None)
 
 
 def _nothing(snapshot: int) -> Node | None:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 AUDIT = "helios_audit_"
 """The branch `helios_audit_<pipeline>` has the batch of a pipeline that is not published yet."""
 
-REPLAY = ".replay"
-"""Replays of a pipeline's quarantine are recorded as `<pipeline>.replay`."""
-
 VERSION = 1
 """The newest version of records that this code reads."""
 
@@ -111,17 +108,17 @@ class Staged:
     rows: int
 
 
-def records(metadata: TableMetadata, table: str) -> dict[str, Record]:
+def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
     """The records of a table, by pipeline.
 
     Args:
-        metadata: The metadata of the table.
+        properties: The properties of the table.
         table: The name of the table, for messages.
 
     Raises:
         LedgerError: A record is damaged, or newer than this code.
     """
-    found = sorted((key, text) for key, text in metadata.properties.items() if key.startswith(LEDGER))
+    found = sorted((key, text) for key, text in properties.items() if key.startswith(LEDGER))
     return {key.removeprefix(LEDGER): parse(text, key, table) for key, text in found}
 
 
@@ -184,9 +181,9 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
     main = metadata.refs.get(MAIN)
     if head is None or (main is not None and head in ancestors(metadata, main.snapshot_id)):
         return None
-    stamps = stamps_of(metadata, head)
-    names = (pipeline, *_formerly(metadata, pipeline))
-    if stamps.get("helios.pipeline") not in names or _was_published(metadata, pipeline, head, stamps):
+    stamps, record = stamps_of(metadata, head), _sound_record(metadata, pipeline)
+    names = (pipeline, *(record.formerly if record is not None else ()))
+    if stamps.get("helios.pipeline") not in names or _was_published(metadata, record, head, stamps):
         return None
     try:
         return Staged(
@@ -202,22 +199,19 @@ def staged(metadata: TableMetadata, pipeline: str) -> Staged | None:
         return None  # a snapshot of another writer
 
 
-def _formerly(metadata: TableMetadata, pipeline: str) -> Sequence[str]:
-    """What a pipeline was called before, by its record."""
+def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
+    """The record of a pipeline; None where there is none that can be read, which whoever reads it tells."""
     key = LEDGER + pipeline
     try:
-        return parse(metadata.properties.get(key, ""), key, "").formerly
+        return parse(metadata.properties.get(key, ""), key, "")
     except LedgerError:
-        return ()  # whoever reads the record tells
+        return None
 
 
-def _was_published(metadata: TableMetadata, pipeline: str, head: int, stamps: Mapping[str, str]) -> bool:
+def _was_published(metadata: TableMetadata, record: Record | None, head: int, stamps: Mapping[str, str]) -> bool:
     """Whether a staged batch was published, also where main was rolled back since."""
-    key = LEDGER + pipeline
-    try:
-        record = parse(metadata.properties.get(key, ""), key, "")
-    except LedgerError:
-        return False  # whoever reads the record tells
+    if record is None:
+        return False
     if record.checkpoint == stamps.get("helios.checkpoint"):
         return record.snapshot == head
     return main_had(metadata, head)  # by an earlier checkpoint

@@ -144,6 +144,11 @@ def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, 
     return list(map(_unnamed, one)) == list(map(_unnamed, other))
 
 
+def same_source(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two entries are of one source: of its name, or a table of its UUID."""
+    return one["source"] == other["source"] or (one.get("uuid") is not None and one.get("uuid") == other.get("uuid"))
+
+
 def _unnamed(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**entry, "source": None} if entry.get("uuid") is not None else entry
 

@@ -273,7 +273,7 @@ def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Reco
         LedgerError: The record is lost, damaged, or of another checkpoint.
     """
     metadata = table.iceberg.metadata
-    known = records(metadata, table.name)
+    known = records(metadata.properties, table.name)
     name = pipeline or _meant(table, batch)
     record, found, tag = known.get(name), staged(metadata, name), f"{TAG}{name}_{batch}"
     dealt_with = record is not None and record.batch >= batch

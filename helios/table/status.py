@@ -15,11 +15,11 @@ from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.folders import folder_lag
 from helios.table.growth import growth
 from helios.table.lags import last_seen
-from helios.table.ledger import AUDIT, REPLAY, Record, main_had, parse, staged, stamps_of
+from helios.table.ledger import AUDIT, Record, main_had, parse, staged, stamps_of
 from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
-from helios.table.refs import LEDGER, MAIN, ancestors, talking
+from helios.table.refs import LEDGER, MAIN, REPLAY, ancestors, talking
 from helios.table.snapshots import Table, as_snapshot
 
 if TYPE_CHECKING:

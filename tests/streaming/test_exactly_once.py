@@ -498,7 +498,11 @@ def test_a_full_refresh_empties_the_target_in_one_snapshot_and_begins_anew(world
 
 @pytest.mark.promise("changed-steps")
 def test_a_full_refresh_that_died_after_emptying_is_told_and_done_again(world: Any, copy: Pipeline) -> None:
-    empty(Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", ""), None)
+    empty(
+        Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "died", ""),
+        Record(checkpoint="died"),
+        [],
+    )
     world.fill("a.s", [20])
     with pytest.raises(LeaseError, match="driven from another checkpoint"):
         world.run(copy)
@@ -601,5 +605,5 @@ def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, c
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])
     with pytest.raises(Exception, match="somebody has written to the table meanwhile"):
-        empty(ledger, None)
+        empty(ledger, Record(checkpoint="x"), [])
     assert world.ids("a.t") == [*range(20), 500]

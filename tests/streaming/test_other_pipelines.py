@@ -342,6 +342,10 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     assert notes(once) == ""
     world.fill("a.s", [20])
     assert "what is in both is there twice. To append only what is new, follow it" in notes(once)
+    rename(world, "a.s", "a.renamed")
+    assert "holds the rows of local.a.renamed as of" in notes(
+        (world.source("a.renamed") >> world.sink("a.once")).named("once")
+    )
     for source in ("a.one", "a.more"):
         world.fill(source, [2, 3], n="CAST(4 AS int)", gone="false")
     both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two")]

@@ -41,7 +41,8 @@ from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.protocol import current_rows, open_source
 from helios.spark.steps.build import Built, build
-from helios.table.ledger import REPLAY, Record
+from helios.table.ledger import Record
+from helios.table.refs import REPLAY
 
 
 @dataclass(frozen=True, kw_only=True)

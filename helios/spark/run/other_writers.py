@@ -28,9 +28,10 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
-from helios.table.ledger import REPLAY, Record
+from helios.table.ledger import Record, records
 from helios.table.offsets import IcebergOffset
-from helios.table.positions import SNAPSHOT, Batch
+from helios.table.positions import SNAPSHOT, Batch, same_source
+from helios.table.refs import LEDGER, REPLAY
 
 
 def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable, beside: Collection[str]) -> None:
@@ -105,7 +106,7 @@ def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Co
     ]
     for state in states:
         for other, entry in followed:
-            if entry["source"] != state["source"] and entry.get("uuid") != state.get("uuid"):
+            if not same_source(entry, state):
                 continue
             at = IcebergOffset.of(entry["place"])
             if at is None or at.partial or at.snapshot != state[SNAPSHOT]:
@@ -175,7 +176,8 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
 
 def _others(table: JavaTable, plan: Plan) -> dict[str, Record]:
     properties = table.properties()
-    return other_records(map(str, listed(properties.keySet())), properties.get, plan, table.name())
+    keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
+    return other_records(records({key: properties.get(key) or "" for key in keys}, table.name()), plan)
 
 
 ANYBODY = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from helios.catalog.names import TableName
 from helios.errors import InputError
@@ -14,26 +14,7 @@ from helios.spark.sinks.protocol import Sink
 
 
 class OutputStartup(StartupValidator):
-    """Validates the start of a pipeline whose sink keeps no record.
-
-    Args:
-        context: As for `StartupValidator`.
-        new_checkpoint: Whether `--new-checkpoint` was given, which is refused.
-        full_refresh: Whether `--full-refresh` was given, which is refused.
-    """
-
-    def __init__(
-        self,
-        context: SinkContext,
-        *,
-        new_checkpoint: bool,
-        full_refresh: bool,
-        beside: Collection[str] = (),
-        siblings: Collection[str] = (),
-    ) -> None:
-        how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        super().__init__(context, **how, beside=beside, siblings=siblings)
-        self.routed = True  # there is no one table to open
+    """Validates the start of a pipeline whose sink keeps no record, so that it cannot be begun anew."""
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
         output = self.plan.write.output

@@ -24,10 +24,11 @@ from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.errors import java_message
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.renamed import move_checkpoint
 from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.quarantine import NAMES, rename_rows
-from helios.table.ledger import REPLAY, parse
-from helios.table.refs import LEDGER
+from helios.table.ledger import parse
+from helios.table.refs import LEDGER, REPLAY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +112,7 @@ class _Move:
 
     def make(self, undo: ExitStack) -> None:
         if self.before.identity() is not None:
-            self.before.move(self.after)
+            move_checkpoint(self.before, self.after)
             undo.callback(self.after.move, self.before)
         self.after.rename_target(*self.targets)
         undo.callback(self.after.rename_target, *reversed(self.targets))

@@ -90,9 +90,10 @@ class StartupValidator:
         self.full_refresh = full_refresh
         self.beside = beside
         self.siblings = siblings
-        self.routed = plan.write.sink.many_tables
+        self.routed = plan.write.sink.many_tables or plan.write.output is not None  # there is no one table to open
         self.branch = plan.write.sink.branch_name
-        self.followed = tuple(read.name for read in plan.reads if read.source.streaming)
+        self._follows = [read for read in plan.reads if read.source.streaming]
+        self.followed = tuple(read.name for read in self._follows)
         # A batch pipeline is identified by all of its sources.
         self.sources = self.followed if plan.streaming else tuple(read.ledger_name for read in plan.reads)
         self.uuids = tuple(read.uuid for read in plan.reads if read.source.streaming or not plan.streaming)
@@ -184,10 +185,9 @@ class StartupValidator:
             )
         if self.full_refresh:
             return
-        followed = [read for read in self.plan.reads if read.source.streaming]
-        resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in followed)
+        resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in self._follows)
         record = self._last_record(table) if table is not None else None
-        if followed and not resumable and not (record is not None and record.only_began):
+        if self.followed and not resumable and not (record is not None and record.only_began):
             raise InputError(
                 f"--new-checkpoint cannot resume {self.plan.pipeline}: only a stateless pipeline can resume at "
                 "the position in its target's record.",
@@ -330,14 +330,10 @@ class StartupValidator:
             # The table first: if a driver dies in between, the record rejects the old checkpoint.
             if table is not None:
                 refuse_rows_of_others(self.context, table)
-                claim = self._claim(identity, record)
-                new = Record(checkpoint=identity.id, steps=self.plan.fingerprint, start=start, upserts=claim.upserts)
-                new = replace(new, beside=claim.beside, formerly=claim.formerly)
-                empty(
-                    Ledger(table, self.plan.pipeline, identity.id, self.plan.fingerprint, self.branch),
-                    new,
-                    self.plan.write.pipelines,
-                )
+                steps = self.plan.fingerprint
+                claim = replace(self._claim(identity, record), position=None, appended=None, steps=steps, start=start)
+                ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
+                empty(ledger, claim, self.plan.write.pipelines)
             if quarantine is not None:
                 quarantine.empty(identity.id)
             self.checkpoint.clear()
@@ -372,8 +368,7 @@ class StartupValidator:
         entries = list(old.position["sources"]) if old and old.position else []
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
-        followed = [read for read in self.plan.reads if read.source.streaming]
-        refuse_new_checkpoint(self.plan, followed, entries, holds_rows=head is not None and start is None)
+        refuse_new_checkpoint(self.plan, self._follows, entries, holds_rows=head is not None and start is None)
         if table is not None:
             forget_replay(table, self.plan.write.pipelines)
         state = self.context.upsert_state(self.plan.write.table, self.branch)

@@ -104,7 +104,8 @@ class AppendLedger(Ledger):
 
     def _tell_of_growth(self, batch: Batch) -> None:
         """Tells, before anything is written, that a source is appended once more that was appended as it was before."""
-        source = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
+        found = earlier_state(self._judged.position, batch.position) if self._judged is not None else None
+        source = found[1]["source"] if found is not None else None
         read = next((read for read in self._plan.reads if read.ledger_name == source and read.source.comparable), None)
         if read is not None:
             self._observer.noted(

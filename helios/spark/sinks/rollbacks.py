@@ -10,8 +10,8 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg.ancestry import presence_of
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.table.ancestry import Landing, Presence
-from helios.table.ledger import REPLAY, Record, parse
-from helios.table.refs import LEDGER
+from helios.table.ledger import Record, parse
+from helios.table.refs import LEDGER, REPLAY
 
 
 def replay_of(table: JavaTable, pipeline: str) -> tuple[str, Record] | None:
