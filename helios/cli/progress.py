@@ -51,11 +51,12 @@ def summary(status: dict[str, Any]) -> str:
     """One pipeline's end in a few words.
 
     Examples:
-        >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2})
-        'finished: 1 batch, 20 rows, 2 rejected'
+        >>> summary({"state": "finished", "batches": 1, "rows": 20, "rejected": 2, "left": ["3 groups wait"]})
+        'finished: 1 batch, 20 rows, 2 rejected; 3 groups wait'
     """
     rejected = f", {status['rejected']:,} rejected" if status["rejected"] else ""
-    return f"{status['state']}: {counted(status['batches'], 'batch')}, {counted(status['rows'], 'row')}{rejected}"
+    done = f"{status['state']}: {counted(status['batches'], 'batch')}, {counted(status['rows'], 'row')}{rejected}"
+    return "; ".join([done, *status["left"]])
 
 
 def _width(names: Sequence[str]) -> int:

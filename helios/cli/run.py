@@ -204,7 +204,7 @@ def _compiled(loaded: Loaded, *, fail_fast: bool) -> tuple[list[Plan], list[Comp
 def _status(refused: Compiled) -> dict[str, Any]:
     """The status of a pipeline that was not started, as those of runs are."""
     error = "\n".join(map(str, refused.faults))
-    counts = {"batches": 0, "rows": 0, "rejected": 0, "snapshot": None}
+    counts = {"batches": 0, "rows": 0, "rejected": 0, "left": [], "snapshot": None}
     return {
         "pipeline": refused.name,
         "target": refused.pipeline.sink.label(),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -57,16 +58,18 @@ class Entry:
         number: Its number; 1 for the first batch, 0 for what an earlier version had read.
         previous: The hash of the entry before.
         lines: Its files, each as a line.
+        planned: When it was planned, in milliseconds since 1970; 0 where an earlier version did.
     """
 
     number: int
     previous: str
     lines: tuple[str, ...]
+    planned: int = 0
 
     @classmethod
-    def made(cls, number: int, previous: str, files: Sequence[File]) -> Entry:
+    def made(cls, number: int, previous: str, files: Sequence[File], planned: int = 0) -> Entry:
         lines = [json.dumps([f.path, f.size, f.modified], ensure_ascii=False, separators=(",", ":")) for f in files]
-        return cls(number, previous, tuple(lines))
+        return cls(number, previous, tuple(lines), planned)
 
     @property
     def hash(self) -> str:
@@ -80,6 +83,7 @@ class Entry:
     @property
     def text(self) -> str:
         head = {"v": 1, "entry": self.number, "files": len(self.lines), "previous": self.previous, "hash": self.hash}
+        head |= {"planned": self.planned} if self.planned else {}
         return "".join(f"{line}\n" for line in (json.dumps(head), *self.lines))
 
 
@@ -100,7 +104,8 @@ def entries(text: str) -> Iterator[Entry]:
         try:
             head = json.loads(lines[at])
             count, number = int(head["files"]), int(head["entry"])
-            entry = Entry(number, str(head["previous"]), tuple(lines[at + 1 : at + 1 + count]))
+            files = tuple(lines[at + 1 : at + 1 + count])
+            entry = Entry(number, str(head["previous"]), files, int(head.get("planned", 0)))
             whole = len(entry.lines) == count and at + 1 + count < len(lines) and entry.hash == head["hash"]
         except (ValueError, KeyError, TypeError):
             return
@@ -171,16 +176,27 @@ class FileLog:
         Raises:
             CheckpointError: An entry is missing or damaged.
         """
+        kept: list[File] = []
+        for entry in self._entries_behind(after, at):
+            skipped = self.skipped(entry)
+            kept += [file for file in entry.files if file.path not in skipped]
+        return kept
+
+    def planned(self, after: int, at: Place) -> dict[str, int]:
+        """When each file of the entries behind `after`, up to a place, was planned, in milliseconds since 1970.
+
+        Raises:
+            CheckpointError: An entry is missing or damaged.
+        """
+        return {file.path: entry.planned for entry in self._entries_behind(after, at) for file in entry.files}
+
+    def _entries_behind(self, after: int, at: Place) -> list[Entry]:
         found: list[Entry] = []
         for _, some in self._chain(at):
             found = [entry for entry in some if entry.number > after] + found
             if some[0].number <= after + 1:
                 break
-        kept: list[File] = []
-        for entry in found:
-            skipped = self.skipped(entry)
-            kept += [file for file in entry.files if file.path not in skipped]
-        return kept
+        return found
 
     def _chain(self, at: Place) -> Iterator[tuple[str, list[Entry]]]:
         """The files of the log up to a place, newest first, each with its entries up to there."""
@@ -236,7 +252,7 @@ class FileLog:
             after: The place that the log was loaded at, or that `append` has given last.
             files: The files of the batch.
         """
-        entry = Entry.made(after.entry + 1, after.hash, files)
+        entry = Entry.made(after.entry + 1, after.hash, files, time.time_ns() // 1_000_000)
         self._write(entry)
         self._merge(after.entry)
         place = Place(
@@ -331,6 +347,11 @@ class FileLog:
     def _entries(self, part: Part) -> list[Entry]:
         text = self._store.read(f"{self._folder}/{part.name}") or ""
         return [entry for entry in entries(text) if part.first <= entry.number <= part.last]
+
+
+def known_of(files: Iterable[File]) -> Known:
+    """Size and modification time of files, by their paths."""
+    return {file.path: (file.size, file.modified) for file in files}
 
 
 def lines_of(files: Iterable[tuple[str, int, int]]) -> list[File]:

@@ -12,6 +12,10 @@ Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", bound="int | None")
 
 
+KEPT_BY_ICEBERG = ("_file", "_partition")
+"""Names of `.with_metadata` that no column of a table can have: Iceberg gives them to its own metadata columns."""
+
+
 def text_pairs(properties: Mapping[str, str], what: str) -> tuple[tuple[str, str], ...]:
     """Keys and values that must both be text, and not Helios's own keys."""
     for key, value in properties.items():
@@ -32,6 +36,36 @@ def listed(values: Sequence[Any]) -> tuple[Any, ...]:
         (('a', 'b'), ('a', 'b'))
     """
     return tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else tuple(values)
+
+
+def metadata_columns(
+    names: Sequence[Any], columns: Mapping[str, str], known: Iterable[str]
+) -> tuple[tuple[str, str], ...]:
+    """What `.with_metadata` adds: each column, and what is in it.
+
+    Args:
+        names: What is stored under its own name; also as one list.
+        columns: What is stored under other names.
+        known: What there is.
+
+    Raises:
+        DeclarationError: There is no such thing, or nothing is asked for.
+
+    Examples:
+        >>> metadata_columns(["_file", "_modified"], {"came": "_arrived"}, ["_file", "_modified", "_arrived"])
+        (('_source_file', '_file'), ('_modified', '_modified'), ('came', '_arrived'))
+    """
+    there = list(known)
+    wanted = {f"_source{name}" if name in KEPT_BY_ICEBERG else name: name for name in listed(names)} | dict(columns)
+    for what in wanted.values():
+        one_of(what, there, "with_metadata")
+    if not wanted:
+        raise DeclarationError(
+            "with_metadata() needs the names of columns.",
+            where=caller(),
+            fix=f"write .with_metadata({', '.join(map(repr, there))}).",
+        )
+    return tuple(wanted.items())
 
 
 def text(value: str, what: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError, InputError, near_miss
-from helios.model.arguments import columns_ddl, count, one_of
+from helios.model.arguments import columns_ddl, count, metadata_columns, one_of
 from helios.model.file_formats import (
     DEFAULT_OPTIONS,
     ENDINGS,
@@ -54,6 +54,9 @@ OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are r
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
 """The formats that the columnar engine reads, with the options of a reader under which it does."""
 
+METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
+"""What `.with_metadata` stores of a row's file, and the type of the column."""
+
 LOOKED_AT = 1000
 """How many files of a local folder are looked at to tell its format from their names."""
 
@@ -77,6 +80,7 @@ class FilesSource(Source):
     changed: str = "fail"
     extra: str = "fail"
     rescued: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"
     bad_file: str = "fail"
     storage: Storage | str | None = None
@@ -94,6 +98,8 @@ class FilesSource(Source):
             return f"its folder is on {urlsplit(self.path).scheme}"
         if self.rescued is not None:
             return "it rescues other columns"
+        if self.metadata:
+            return f"it stores {', '.join(what for _, what in self.metadata)}"
         if self.format == "json" and self.extra == "ignore":
             return "it leaves out other fields of json"
         other = next((name for name, _ in self.options if name not in options), None)
@@ -175,6 +181,24 @@ class FilesSource(Source):
         """
         return replace(self, bad_file=one_of(action, ON_BAD_FILE, "on_bad_file"))
 
+    def with_metadata(self, *names: str, **columns: str) -> Self:
+        """Adds columns with where and when each row came from, behind the others.
+
+        Args:
+            names: "_file": the path of its file, as Spark writes it (`file:///in/a%20b.csv`), in the column
+                `_source_file`, since Iceberg keeps `_file`. "_modified": when the file was written. "_arrived": when
+                the batch that reads it was planned, which a replay does not change.
+            columns: The same under other names: `.with_metadata(path="_file")`.
+
+        Raises:
+            DeclarationError: There is no such thing.
+
+        Examples:
+            >>> Files.source("in", "csv", schema="id bigint").with_metadata("_file", came="_arrived").metadata
+            (('_source_file', '_file'), ('came', '_arrived'))
+        """
+        return replace(self, metadata=metadata_columns(names, columns, METADATA))
+
     def reader_options(self) -> dict[str, str]:
         """The options of Spark's reader, defaults included."""
         return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
@@ -192,6 +216,8 @@ class FilesSource(Source):
         else:
             kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMNS[self.extra]
             yield f"other columns {kept}"
+        if self.metadata:
+            yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
         told = self.declared_schema is not None and self.rescued is None
@@ -201,6 +227,7 @@ class FilesSource(Source):
             "options": self.reader_options(),
             "extra": self.extra if told else None,
             "rescued": self.rescued,
+            "metadata": dict(self.metadata),
             "on_bad_row": self.bad_row,
             "on_bad_file": self.bad_file,
             "on_missing": self.missing,
@@ -221,6 +248,20 @@ class FilesSource(Source):
             where=self.origin,
             fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
             'rescued="_rescued" keeps them as JSON.',
+        )
+
+    def taken(self, name: str, place: str) -> InputError:
+        """The error of a column of the files that `.with_metadata` would add.
+
+        Args:
+            name: The column.
+            place: Where it stands.
+        """
+        other = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'
+        return InputError(
+            f"{place} has a column {name!r} itself, which .with_metadata() would add.",
+            where=self.origin,
+            fix=f"store it under another name: .with_metadata({other}).",
         )
 
     def label(self) -> str:

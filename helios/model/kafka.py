@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import count, one_of, text
+from helios.model.arguments import count, metadata_columns, one_of, text
 from helios.model.flow import Source
 from helios.model.kafka_client import KafkaConnection, topic_name
 from helios.model.kafka_sink import KafkaSink
@@ -157,6 +157,24 @@ class KafkaSource(KafkaConnection, Source):
         for what in wanted.values():
             one_of(what, METADATA, "metadata")
         return replace(self, carried=tuple({**dict(self.carried), **wanted}.items()))._with_columns()
+
+    def with_metadata(self, *names: str, **columns: str) -> Self:
+        """Adds columns with where and when each record came from, as other sources do; see `.metadata()`.
+
+        Args:
+            names: "_topic", "_partition" (in the column `_source_partition`, since Iceberg keeps `_partition`),
+                "_offset", "_timestamp", "_timestamp_type", "_key" and "_headers".
+            columns: The same under other names: `.with_metadata(sent="_timestamp")`.
+
+        Raises:
+            DeclarationError: There is no such thing.
+
+        Examples:
+            >>> Kafka.source("orders").servers("broker:9092").with_metadata("_topic", at="_offset").carried
+            (('_topic', 'topic'), ('at', 'offset'))
+        """
+        wanted = metadata_columns(names, columns, [f"_{name}" for name in METADATA])
+        return self.metadata(**{name: what[1:] for name, what in wanted})
 
     def _with_columns(self) -> Self:
         added = [f"`{name.replace('`', '``')}` {METADATA[what]}" for name, what in self.carried]

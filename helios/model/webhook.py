@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import columns_ddl, count, one_of, text
+from helios.model.arguments import columns_ddl, count, metadata_columns, one_of, text
 from helios.model.files import EXTRA, ON_BAD_ROW, Extra, FilesSource, OnBadRow
 from helios.model.flow import Source
 from helios.model.values import Secret, caller, duration, show_seconds
@@ -19,6 +19,9 @@ SIGNED = ("standard", "github")
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
 """What a stored delivery has beside the fields of its body."""
+
+METADATA: Mapping[str, str] = {ID: "string", RECEIVED: "timestamp"}
+"""What `.with_metadata` shows of it, and the type of the column."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -37,7 +40,7 @@ class WebhookSource(Source):
     folder: str
     extra: str = "fail"
     bad_row: str = "fail"
-    metadata: bool = False
+    metadata: tuple[str, ...] = ()
     largest: int = 1_000_000
     waiting: int = 10_000_000_000
     window: float = 86_400.0
@@ -116,9 +119,17 @@ class WebhookSource(Source):
         """
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
-    def with_metadata(self) -> Self:
-        """Adds the columns `_webhook_id` and `_webhook_received_at` (UTC, of the receiver's clock)."""
-        return replace(self, metadata=True)
+    def with_metadata(self, *names: str) -> Self:
+        """Adds columns with where and when each delivery came from, in front of the others.
+
+        Args:
+            names: "_webhook_id" and "_webhook_received_at" (of the receiver's clock); both without names.
+
+        Raises:
+            DeclarationError: There is no such column.
+        """
+        wanted = dict(metadata_columns(names or tuple(METADATA), {}, METADATA))
+        return replace(self, metadata=tuple(name for name in METADATA if name in wanted))
 
     def _guarded(self, source: Self) -> Self:
         if not source.secrets and source.host not in LOOPBACK:
@@ -131,7 +142,8 @@ class WebhookSource(Source):
 
     def as_files(self) -> FilesSource:
         """The stored deliveries, as the folder that they are."""
-        declared = f"`{ID}` string, `{RECEIVED}` timestamp, {self.declared_schema or 'body string'}"
+        declared = ", ".join(f"`{name}` {kind}" for name, kind in METADATA.items())
+        declared = f"{declared}, {self.declared_schema or 'body string'}"
         return FilesSource(
             path=self.folder,
             format="json",

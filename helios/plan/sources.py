@@ -10,12 +10,14 @@ from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, HeliosError, InputError
 from helios.model.cdc import CdcSource
 from helios.model.change_log import ChangeLogSource
+from helios.model.files import METADATA as FILE_METADATA
 from helios.model.files import FilesSource
 from helios.model.flow import Source
 from helios.model.kafka import KafkaSource
 from helios.model.memory import MemorySource
 from helios.model.source import IcebergSource
-from helios.model.webhook import ID, RECEIVED, WebhookSource
+from helios.model.webhook import METADATA as WEBHOOK_METADATA
+from helios.model.webhook import WebhookSource
 from helios.plan import iceberg_source
 from helios.plan.checks.changes import change_log_problems, one_table
 from helios.plan.checks.topics import topic_problems
@@ -98,9 +100,13 @@ def _files(source: FilesSource, around: Surroundings) -> Described:
         schema = parquet_columns(source.path)
     elif schema is not None and source.rescued:
         schema = Schema((*schema.columns, Column(source.rescued, "string")))
-    elif source.extra == "add":
+    problems: list[HeliosError] = []
+    if schema is not None and source.metadata:
+        problems = [source.taken(name, "schema=") for name, _ in source.metadata if schema.get(name) is not None]
+        schema = Schema((*schema.columns, *(Column(name, FILE_METADATA[what]) for name, what in source.metadata)))
+    if source.extra == "add" and not source.rescued:
         schema = None  # what else the files have is known when they are read
-    return ReadPlan(source=source, schema=schema), []
+    return ReadPlan(source=source, schema=schema), problems
 
 
 def _memory(source: MemorySource, around: Surroundings) -> Described:
@@ -130,7 +136,7 @@ def _webhook(source: WebhookSource, around: Surroundings) -> Described:
     schema = _declared(source) or Schema((Column("body", "string"),))
     if source.extra == "add":
         return ReadPlan(source=source), []  # what else the bodies have is known when they are read
-    added = (Column(ID, "string"), Column(RECEIVED, "timestamp")) if source.metadata else ()
+    added = tuple(Column(name, WEBHOOK_METADATA[name]) for name in source.metadata)
     return ReadPlan(source=source, schema=Schema((*added, *schema.columns))), []
 
 

@@ -50,6 +50,9 @@ class Observer(Protocol):
     def noted(self, message: str) -> None:
         """Something that the user should know, once."""
 
+    def left(self, told: Sequence[str]) -> None:
+        """A run that reads its sources to their end is done, and leaves this for a later one."""
+
 
 class Silent:
     """An observer that does nothing, for a driver that nobody watches."""
@@ -82,4 +85,7 @@ class Silent:
         return None
 
     def noted(self, message: str) -> None:
+        return None
+
+    def left(self, told: Sequence[str]) -> None:
         return None

@@ -93,6 +93,52 @@ def test_a_file_that_is_damaged_inside_is_set_aside(world: Any, kind: str, monke
     assert world.ids("a.t") == [0, 1, 2, 3, 4]
 
 
+WITH_ANOTHER: dict[str, tuple[Callable[[int], bytes], bytes]] = {
+    "csv": (lambda i: b"id\n%d\n" % i, b"id,more\n7,x\n"),
+    "json": (lambda i: b'{"id": %d}\n' % i, b'{"id": 7}\n{"id": 8, "more": 1}\n'),
+    "parquet": (lambda i: parquet_of(id=[i]), b""),
+}
+
+
+def parquet_of(**columns: list[Any]) -> bytes:
+    written = BytesIO()
+    pq.write_table(pa.table(columns), written)
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("kind", WITH_ANOTHER)
+@pytest.mark.cases(landing="csv")
+def test_a_file_with_another_column_is_set_aside(world: Any, kind: str) -> None:
+    folder = world.folder / "in"
+    made, other = WITH_ANOTHER[kind]
+    land(folder, f"a.{kind}", made(1), 0)
+    land(folder, f"b.{kind}", other or parquet_of(id=[7], more=["x"]), 1)
+    land(folder, f"c.{kind}", made(3), 2)
+    source = Files.source(str(folder), kind, schema="id bigint").on_bad_file("quarantine").incremental(poll=1)
+    pipeline = source >> world.sink("a.t").quarantine("a.q")
+    with dies_at(FilesReader, "confirm"):
+        world.run(pipeline)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 3]
+    assert noted(world) == [(f"b.{kind}", 0)]
+    [(reason,)] = world.rows("a.q", "reason")
+    assert reason == "it has columns that the declared schema lacks: more. Known: id."
+    # Once it is mended, it is read.
+    land(folder, f"b.{kind}", made(2), 3)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
+def test_a_file_with_a_type_that_does_not_fit_is_set_aside(world: Any) -> None:
+    folder = world.folder / "in"
+    land(folder, "a.parquet", parquet_of(id=[1]), 0)
+    land(folder, "b.parquet", parquet_of(id=[[7]]), 1)
+    source = Files.source(str(folder), "parquet", schema="id bigint").on_bad_file("quarantine")
+    world.run(source >> world.sink("a.t").quarantine("a.q"))
+    assert world.ids("a.t") == [1]
+    assert [name for name, _ in noted(world)] == ["b.parquet"]
+
+
 def test_damaged_files_of_a_batch_that_is_read_once(world: Any) -> None:
     folder = world.folder / "in"
     for number in range(3):

@@ -148,6 +148,7 @@ def test_an_empty_file_is_read_when_it_is_filled(world: Any, inbox: Path) -> Non
     land(inbox, "b.csv", rows(1))
     world.run(pipeline)
     assert world.ids("a.t") == [1]
+    assert world.events[-1].message == f"not read yet, as they may still be written: file:{inbox / 'a.csv'}"
     land(inbox, "a.csv", rows(2), 5)
     world.run(pipeline)
     assert world.ids("a.t") == [1, 2]

@@ -56,6 +56,11 @@ def test_windows_are_appended_once_when_the_watermark_has_passed_them(world: Any
             ids = [i for i in range(hour * 6, hour * 6 + 6) if i % 2 == odd]
             expected[kind, len(ids), sum(ids)] = 1
     assert world.rows("a.t", "kind", "n", "total") == expected
+    # Those of 8 and 9 o'clock are told.
+    [*_, end] = world.events
+    assert end.message == (
+        "4 groups wait for the watermark, which is at 2026-01-01T08:50:00.000Z; later rows move it on"
+    )
 
 
 def sessions_of(rows: list[tuple[int, str]], gap: int) -> Counter[tuple[str, int, int, int]]:

@@ -21,6 +21,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
+from helios.spark.run.left import left
 from helios.spark.run.other_writers import refuse_out_of_step
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
@@ -213,6 +214,8 @@ def _follow(job: Job, df: DataFrame) -> None:
         query = writer.start()
         started.set_result(query)
         job.run.follow(query)
+        if job.run.once:
+            job.run.left(left(job, query))
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]

@@ -88,6 +88,7 @@ class PipelineRun:
         self._late_of: int | None = None
         self._lags: dict[int, Lag] = {}
         self._store_freshness: Callable[[], None] = lambda: None
+        self._left: Sequence[str] = ()
         self._thread: threading.Thread | None = None
         self._metrics = Metrics(plan.pipeline, plan.write.table.text)
 
@@ -138,6 +139,7 @@ class PipelineRun:
             "batches": self.batches,
             "rows": self.rows,
             "rejected": self.rejected_rows,
+            "left": list(self._left),
             "snapshot": self.last.snapshot if self.last else None,
             "error": str(self.error) if self.error else None,
         }
@@ -249,7 +251,7 @@ class PipelineRun:
 
     def _end(self, state: str) -> None:
         self.state = state
-        self._event(state)
+        self._event(state, message="; ".join(self._left))
 
     def _event(self, kind: str, **details: Any) -> None:
         self._emit(Event(pipeline=self.plan.pipeline, kind=kind, **details))
@@ -294,6 +296,10 @@ class PipelineRun:
         if message not in self._noted:
             self._noted.add(message)
             self._event("noted", message=message)
+
+    def left(self, told: Sequence[str]) -> None:
+        """Takes what a later run will read, to be told at the end."""
+        self._left = told
 
     def late(self, rows: int) -> None:
         """Takes the number of rows of the current batch that a watermark dropped, to be counted when it has ended."""

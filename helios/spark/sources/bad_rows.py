@@ -51,6 +51,16 @@ def path() -> Column:
     return F.col(FILE)
 
 
+def uri() -> Column:
+    """The same as `listing.as_uri` has it: Spark names a local file with one slash or three, as the format has it."""
+    return F.regexp_replace(path(), "^file:/+", "file:///")
+
+
+def modified() -> Column:
+    """When each row's file was written."""
+    return F.col(MODIFIED)
+
+
 def position() -> Column:
     """The place of each row: later files, and in a file what stands later, come after others.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from helios.errors import RunError
 from helios.files.log import Known
@@ -59,11 +59,20 @@ def _named(paths: Sequence[str]) -> str:
         >>> _named(["a.csv"]), _named(["a", "b", "c", "d", "e"])
         ('the file a.csv was', 'the files a, b, c and 2 more were')
     """
-    more = f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else ""
-    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {', '.join(paths[:NAMED])}{more} were"
+    return f"the file {paths[0]} was" if len(paths) == 1 else f"the files {_first(paths)} were"
+
+
+def _first(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:NAMED]) + (f" and {len(paths) - NAMED:,} more" if len(paths) > NAMED else "")
 
 
 def _shown(stat: tuple[int, int]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
     size = f"{stat[0]:,} bytes, " if stat[0] != UNKNOWN else ""
     return f"{size}modified {at}.{stat[1] % 1000:03d} UTC"
+
+
+def unfinished(paths: Iterable[str]) -> str:
+    """What a run tells of files that it has not read, as they may still be written; empty without any."""
+    young = sorted(paths)
+    return f"not read yet, as they may still be written: {_first(young)}" if young else ""

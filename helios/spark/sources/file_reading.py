@@ -56,12 +56,14 @@ class Reading:
         columns: The columns that they give together.
         keys: Those of them that are folders such as `day=2026-01-01`.
         bad: Files that cannot be read.
+        planned: When their batch was planned, by path, in milliseconds since 1970; where the source stores it.
     """
 
     groups: tuple[Group, ...]
     columns: StructType
     keys: StructType
     bad: tuple[Found, ...] = ()
+    planned: Mapping[str, int] | None = None
 
 
 def reading_of(
@@ -93,7 +95,9 @@ def reading_of(
         columns = _united(context, source, groups)
         columns, keys = partitions.appended(columns, keys)
     else:
-        columns, keys = _asked(context, source, groups, declared, keys)
+        groups, others = _fitting(context, source, groups, declared, keys)
+        bad += others
+        columns, keys = _asked(source, groups, declared, keys)
     refuse_decimals(source, columns)
     groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
     groups = tuple(_as_texts(source, group, keys) for group in groups)
@@ -145,7 +149,8 @@ def _typed(
 
 def _fails_by_rows(source: FilesSource) -> bool:
     """Whether each row of json that has other fields than the declared ones stops the run: nothing is read before."""
-    return source.extra == "fail" and source.bad_row == "fail" and has_plain_lines(source)
+    fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
+    return fails and has_plain_lines(source)
 
 
 def _csv_types(
@@ -256,33 +261,69 @@ def _misfit(
     )
 
 
-def _asked(
+def _fitting(
     context: SourceContext, source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
-) -> tuple[StructType, StructType]:
-    """The declared columns, and under extra="add" those that the files have beside them; with the partition columns.
+) -> tuple[tuple[Group, ...], tuple[Found, ...]]:
+    """The groups whose columns fit the declared ones, and the files that are set aside as they do not.
+
+    Raises:
+        InputError: Those of a file do not, and such files are not set aside; or those of the folders.
+    """
+    if len(keys):
+        _refuse_columns(context, source, Group((), keys), declared, StructType())
+    fitting: list[Group] = []
+    others: list[Found] = []
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop(0)
+        try:
+            _refuse_columns(context, source, group, declared, keys)
+        except InputError as error:
+            if source.bad_file != "quarantine":
+                raise
+            if source.format == "json" and len(group.files) > 1:  # its columns are those of all of its files
+                alone = [replace(group, files=(file,)) for file in group.files]
+                waiting = [replace(one, own=_infer(context, source, one, declared)) for one in alone] + waiting
+            else:
+                others += [Found(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files]
+        else:
+            fitting.append(group)
+    return tuple(fitting), tuple(others)
+
+
+def _refuse_columns(
+    context: SourceContext, source: FilesSource, group: Group, declared: StructType, keys: StructType
+) -> None:
+    """Refuses files whose columns do not fit the declared ones.
 
     Raises:
         InputError: A file has other columns and `extra` does not say what happens to them, lacks one under a strict
             sink, has a type that cannot become the declared one, or a column of the name that `rescued` has.
     """
+    own = StructType([*group.own.fields, *keys.fields])
+    place = group.files[0].path if group.files else f"the folders below {source.path}"
+    more = extras(own, declared)
+    if more and source.extra == "fail" and not source.rescued:
+        raise source.lacks(more, declared.names, place)
+    if source.rescued in group.own.names and source.format != "json":
+        raise InputError(
+            f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",
+            where=source.origin,
+            fix="give rescued= another name.",
+        )
     strict = context.plan.write.sink.evolution.mode == "strict"
+    if strict and group.files and source.format != "json":
+        _refuse_missing(source, replace(group, own=own), declared, "the schema declares")
+    _refuse_casts(source, group, declared)
+
+
+def _asked(
+    source: FilesSource, groups: Sequence[Group], declared: StructType, keys: StructType
+) -> tuple[StructType, StructType]:
+    """The declared columns, and under extra="add" those that the files have beside them; with the partition columns."""
     wanted = declared
     folder = [Group((), keys)] if len(keys) else []
     for group in (*groups, *folder):
-        own = StructType([*group.own.fields, *([] if group in folder else keys.fields)])
-        place = group.files[0].path if group.files else f"the folders below {source.path}"
-        more = extras(own, declared)
-        if more and source.extra == "fail" and not source.rescued:
-            raise source.lacks(more, declared.names, place)
-        if source.rescued in group.own.names and source.format != "json":
-            raise InputError(
-                f"{place} has a column {source.rescued!r} itself, in which rescued= would keep the others.",
-                where=source.origin,
-                fix="give rescued= another name.",
-            )
-        if strict and group.files and source.format != "json":
-            _refuse_missing(source, replace(group, own=own), declared, "the schema declares")
-        _refuse_casts(source, group, declared)
         if source.extra == "add" and not source.rescued:
             grown = with_extras(wanted, group.own)
             assert isinstance(grown, StructType)

@@ -14,9 +14,9 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from helios.files.entry import File
 from helios.model.file_formats import FORMATS
-from helios.model.files import FilesSource
+from helios.model.files import METADATA, FilesSource
 from helios.spark.iceberg.failures import is_outage
-from helios.spark.jvm.sql import JSON_TIMES, quoted
+from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
 from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.csv_lines import read_csv
@@ -24,7 +24,7 @@ from helios.spark.sources.file_columns import NANOS_AS_LONG, Found, cause_of, lo
 from helios.spark.sources.file_reading import Group, Reading, reading_of
 from helios.spark.sources.file_types import any_of, by_name, cast, cast_nanos, castable, leftovers
 from helios.spark.sources.json_lines import read_json
-from helios.spark.sources.listing import loaded
+from helios.spark.sources.listing import as_uri, loaded
 from helios.spark.sources.text_lines import PLAIN, SPARKS_OWN, read_text
 
 
@@ -64,6 +64,7 @@ def read_files(
 
 def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, positioned: bool = False) -> DataFrame:
     """The rows of files as they are read; `read_files` says more of it."""
+    _refuse_taken(source, reading)
     _set_aside(context, source, reading.bad)
     if not reading.groups:
         return context.spark.createDataFrame([], _shown(source, reading.columns))
@@ -78,9 +79,19 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
     return bad_rows.kept(df, source, context.aside)
 
 
+def _refuse_taken(source: FilesSource, reading: Reading) -> None:
+    """Refuses columns of files that `.with_metadata` would add."""
+    for name, _ in source.metadata:
+        for group in reading.groups:
+            if name.lower() in by_name(group.own).keys() & by_name(reading.columns).keys():
+                raise source.taken(name, group.files[0].path)
+
+
 def _shown(source: FilesSource, columns: StructType) -> StructType:
-    """The columns with that of rescued fields."""
-    return StructType([*columns.fields, *([StructField(source.rescued, StringType())] if source.rescued else [])])
+    """The columns with that of rescued fields, and those of `.with_metadata`."""
+    rescued = [StructField(source.rescued, StringType())] if source.rescued else []
+    ddl = ", ".join(f"{quoted(name)} {METADATA[what]}" for name, what in source.metadata)
+    return StructType([*columns.fields, *rescued, *(struct_of(ddl).fields if ddl else [])])
 
 
 class Fitted(NamedTuple):
@@ -98,6 +109,7 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
     if source.rescued:
         rest = _rescued(group.own, reading) if source.rescued not in df.columns else F.col(quoted(source.rescued))
         columns = [*columns, rest.alias(source.rescued)]
+    columns = [*columns, *_where_from(source, group, reading)]
     if not judged:
         return df.select(*columns)
     text, why = _verdict(doubtful, _shown_row(source, group))
@@ -187,6 +199,30 @@ def _shown_row(source: FilesSource, group: Group) -> Column:
         return F.col(bad_rows.LINE)
     row = F.struct(*[F.col(quoted(field.name)) for field in group.own.fields])
     return F.to_json(row, {"ignoreNullFields": "false", **JSON_TIMES})
+
+
+def _where_from(source: FilesSource, group: Group, reading: Reading) -> list[Column]:
+    """The columns of `.with_metadata`."""
+    if not source.metadata:
+        return []
+    made = {
+        "_file": bad_rows.uri(),
+        "_modified": bad_rows.modified(),
+        "_arrived": _arrived(group, reading.planned or {}),
+    }
+    return [made[what].alias(name) for name, what in source.metadata]
+
+
+def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
+    """When the batch of each row's file was planned; null where an earlier version did not note it."""
+    times: dict[int, list[str]] = {}
+    for file in group.files:
+        times.setdefault(planned.get(file.path, 0), []).append(as_uri(file.path))
+    found = F.lit(None).cast("timestamp")
+    for at, paths in times.items():
+        when = F.expr(f"timestamp_millis({at})") if at else F.lit(None).cast("timestamp")
+        found = when if len(times) == 1 else F.when(bad_rows.uri().isin(paths), when).otherwise(found)
+    return found
 
 
 def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:

@@ -6,10 +6,8 @@ a position is a place in it. What is read is what was planned: a file that is go
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +16,7 @@ from pyspark.sql.types import StructType
 from helios.errors import CheckpointError, NotFound
 from helios.files import spark_log
 from helios.files.entry import File
-from helios.files.log import FileLog, Known, lines_of
+from helios.files.log import FileLog, Known, known_of, lines_of
 from helios.files.place import Place, same
 from helios.files.settling import APART, Settling
 from helios.model.files import FilesSource
@@ -28,7 +26,7 @@ from helios.spark.native.batch import SmallBatch
 from helios.spark.native.inputs import SourceFiles
 from helios.spark.sources import file_rows, listing
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.file_changes import MEANWHILE, PLANNED, READ, changed_error, gone_error
+from helios.spark.sources.file_changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
 from helios.spark.sources.file_reading import Reading, reading_of
 from helios.spark.sources.listing import Listed
 from helios.spark.sources.native_files import as_they_are
@@ -194,10 +192,9 @@ class FilesReader(SpanSource):
     def _of_spark(self, after: Position | None, upto: Position) -> list[File]:
         last = spark_log.offset_of(upto)
         first = spark_log.offset_of(after) if after is not None else None
-        checkpoint = self.context.checkpoint
+        checkpoint, first = self.context.checkpoint, first if first is not None else -1
         assert last is not None
         assert checkpoint is not None
-        first = first if first is not None else -1
         return spark_log.files_of(checkpoint.files, checkpoint.location, self._number, first, last)
 
     def _other_log(self, at: Place) -> FileLog | None:
@@ -234,6 +231,10 @@ class FilesReader(SpanSource):
     def lag(self, at: Position) -> Lag | None:
         """What the last look found beyond the last plan; another listing would cost as much as a batch."""
         return self._lag
+
+    def left(self) -> str:
+        found, finished = self._frozen or ({}, frozenset())
+        return unfinished(path for path in self._new(found) if path not in finished)
 
     # what a span reads
 
@@ -274,7 +275,7 @@ class FilesReader(SpanSource):
         files = self._planned(span)
         gone, changed, now = self._problems(files)
         if changed:
-            raise changed_error(self._source, _known(changed), now, PLANNED)
+            raise changed_error(self._source, known_of(changed), now, PLANNED)
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
@@ -304,14 +305,13 @@ class FilesReader(SpanSource):
         files = self._current[1] if self._is_current(span) else self._planned(span)
         _, changed, now = self._problems(files)
         if changed:
-            raise changed_error(self._source, _known(changed), now, MEANWHILE)
+            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
 
     # the folder as it is
 
     def current(self) -> Span:
         files = self._files()
-        # As earlier versions had it: identical inputs are recognized by it.
-        digest = _digest([(listing.as_uri(file.path), file.size, file.modified) for file in files])
+        digest = listing.digest_of(files)
         self._current = digest, files
         name = self.read_plan.name
         return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
@@ -340,7 +340,7 @@ class FilesReader(SpanSource):
                 del self.context.aside.rejected[kept:]
                 return self.read(spark, span, positioned=positioned)
             self._our_log.set_aside(at, self.context.aside.unread)
-            self._unread |= _known(self.context.aside.unread)
+            self._unread |= known_of(self.context.aside.unread)
         return df
 
     def _reading_of(self, span: Span | None) -> Reading | None:
@@ -357,7 +357,15 @@ class FilesReader(SpanSource):
         if at is not None and self._source.bad_file == "quarantine":
             self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
         self._read = files
-        return reading_of(self.context, self._source, files, self._damaged)
+        reading = reading_of(self.context, self._source, files, self._damaged)
+        return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading
+
+    def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
+        """When the batch of each file was planned, in milliseconds since 1970; of a folder that is read once, now."""
+        if span is None or span.end is None or (at := Place.of(span.end)) is None:
+            return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
+        begun = Place.of(span.start) if span.start is not None else None
+        return self._our_log.planned(begun.entry if begun is not None else 0, at)
 
     def files(self, span: Span) -> SourceFiles:
         """The files of a span, which have passed every check of their columns.
@@ -378,7 +386,7 @@ class FilesReader(SpanSource):
             return False
         gone, changed, now = self._problems([file])
         if changed and self._source.changed == "reread":
-            raise changed_error(self._source, _known(changed), now, MEANWHILE)
+            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
         if gone or changed:  # of a planned span the next look leaves out what is gone
             return bool(gone) and self._source.streaming and self._source.missing == "skip"
         cause = file_rows.damage(self.context, self._source, file) if self._source.bad_file != "fail" else ""
@@ -390,11 +398,3 @@ class FilesReader(SpanSource):
 
     def stream(self) -> DataFrame:
         return RowStream(self).df()
-
-
-def _digest(listed: list[tuple[str, int, int]]) -> str:
-    return hashlib.sha256(json.dumps(sorted(listed)).encode()).hexdigest()[:32]
-
-
-def _known(files: Iterable[File]) -> Known:
-    return {file.path: (file.size, file.modified) for file in files}

@@ -5,6 +5,8 @@ Nothing crosses from the JVM file by file: Spark's index lists, and the statuses
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import tempfile
@@ -291,3 +293,9 @@ def as_uri(path: str) -> str:
     scheme, _, rest = path.partition(":")
     found = encoded(rest)
     return f"{scheme}:{'//' if not found.startswith('//') else ''}{found}"
+
+
+def digest_of(files: Sequence[File]) -> str:
+    """What tells a folder that is as it was; earlier versions have stamped it in the same way."""
+    listed = sorted((as_uri(file.path), file.size, file.modified) for file in files)
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]

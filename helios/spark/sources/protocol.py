@@ -85,6 +85,9 @@ class Source(Protocol):
     def committed(self, position: Position) -> None:
         """Called when the target holds everything up to a position: the source may delete older data."""
 
+    def left(self) -> str:
+        """What of the source a run that has read it to its end leaves for a later one; empty if nothing."""
+
     # sources that are read once
 
     def current(self) -> Span:

@@ -89,6 +89,9 @@ class SpanSource:
     def committed(self, position: Position) -> None:
         return None
 
+    def left(self) -> str:
+        return ""
+
     def current(self) -> Span:
         start = self.first()
         return self.span(start, self.latest(start))

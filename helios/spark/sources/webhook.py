@@ -16,7 +16,7 @@ from helios.files.log import FANOUT
 from helios.files.place import Place
 from helios.files.settling import Settling
 from helios.model.files import FilesSource
-from helios.model.webhook import ID, RECEIVED, WebhookSource
+from helios.model.webhook import METADATA, WebhookSource
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.files import FilesReader
@@ -61,10 +61,10 @@ class WebhookReader(FilesReader):
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
         df = super().read(spark, span, positioned=positioned)
-        return df if df is None or self._webhook.metadata else df.drop(ID, RECEIVED)
+        return df.drop(*(name for name in METADATA if not self._shown(name))) if df is not None else None
 
     def _shown(self, name: str) -> bool:
-        return self._webhook.metadata or name not in (ID, RECEIVED)
+        return name in self._webhook.metadata or name not in METADATA
 
     @override
     def begin(self) -> StartEntry:

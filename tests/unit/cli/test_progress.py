@@ -17,7 +17,9 @@ from helios.spark.run.events import Event
 
 pytestmark = pytest.mark.promise("commands")
 
-STATUS: dict[str, Any] = {"pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200, "rejected": 0}
+STATUS: dict[str, Any] = {
+    "pipeline": "a.b", "state": "finished", "batches": 2, "rows": 1200, "rejected": 0, "left": []
+}  # fmt: skip
 
 
 BATCH = Event("a.b", "batch", batch=3, rows=1200, seconds=0.81, snapshot=77, files=1)
