@@ -23,11 +23,18 @@ if TYPE_CHECKING:
 @click.command()
 @options.optional_script_argument
 @options.set_option
+@click.option("--all", "every", is_flag=True, help="Pipelines that have read their sources once and are done, too.")
 @options.common
 @options.json_option
 @click.pass_context
 def status(
-    ctx: click.Context, target: Target | None, values: dict[str, str], profile: str | None, as_json: bool
+    ctx: click.Context,
+    *,
+    target: Target | None,
+    values: dict[str, str],
+    every: bool,
+    profile: str | None,
+    as_json: bool,
 ) -> None:
     """Show how far each pipeline has come.
 
@@ -35,12 +42,19 @@ def status(
     of their sources wait and for how long, the small files of their tables (below half of the target file size),
     batches that have not passed their audit, and tables that were rolled back. No JVM is started.
 
+    Without SCRIPT, a pipeline that reads its sources once is left out when one that follows its sources has written
+    into the table since: it was a repair, or a backfill.
+
     \b
     Example:
       helios status
       helios status pipeline.py --json
     """
-    found, failed = _of_script(target, profile, values) if target is not None else _of_catalogs(profile)
+    done = 0
+    if target is not None:
+        found, failed = _of_script(target, profile, values)
+    else:
+        found, done, failed = _of_catalogs(profile, every)
     if as_json:
         output.to_json([_as_json(one) for one in found])
     elif found:
@@ -51,6 +65,9 @@ def status(
         )
     elif not failed:
         click.echo("no pipeline has written anything yet.", err=True)
+    if done and not as_json:
+        what = "1 finished pipeline is" if done == 1 else f"{done:,} finished pipelines are"
+        click.echo(f"{what} not shown: helios status --all.", err=True)
     for error in failed:
         output.report(error, output.Settings(debug=options.settings().debug))
     if failed:
@@ -115,21 +132,25 @@ def _targets(plan: Plan) -> Iterator[Table]:
         yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(begin))
 
 
-def _of_catalogs(profile: str | None) -> tuple[list[Status], list[HeliosError]]:
+def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
+    """The pipelines of all tables, how many that are done are left out, and what could not be read."""
     from helios.table.readers import warehouses
-    from helios.table.status import View, statuses
+    from helios.table.status import View, statuses, unfinished
 
     catalogs = options.configured(profile).catalogs
     view = View(load=_loader(catalogs), places=warehouses(catalogs.values()))
     found: list[Status] = []
     failed: list[HeliosError] = []
+    done = 0
     for catalog in catalogs.values():
         try:
             for table in _tables(catalog):
-                found += statuses(table, view)
+                there = statuses(table, view)
+                shown = there if every else unfinished(there)
+                found, done = found + shown, done + len(there) - len(shown)
         except HeliosError as error:
             failed.append(error)  # an unreachable catalog does not hide the others
-    return found, failed
+    return found, done, failed
 
 
 def _tables(catalog: Catalog) -> Iterable[Table]:

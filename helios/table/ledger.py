@@ -74,6 +74,12 @@ class Record:
         """Whether no batch of the pipeline is known, and its first start is."""
         return self.position is None and self.start is not None
 
+    @property
+    def reads_once(self) -> bool:
+        """Whether the pipeline reads its sources as they are, and follows none of them."""
+        entries = (self.position or {}).get("sources") or ()
+        return bool(entries) and not any("place" in one or "to" in one for one in entries)
+
     def as_json(self) -> str:
         given = asdict(self)
         for name in ("aside", "beside", "formerly"):

@@ -52,6 +52,7 @@ class Status:
         audit: The batch that has not passed its audit yet.
         aside: The batches that were set aside, whose rows the table never showed.
         notes: Further remarks.
+        reads_once: Whether it reads its sources as they are, and follows none of them.
     """
 
     pipeline: str
@@ -70,6 +71,7 @@ class Status:
     audit: int | None = None
     aside: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    reads_once: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +186,18 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         audit=waits.batch if waits is not None else None,
         aside=aside,
         notes=tuple(notes),
+        reads_once=record.reads_once,
     )
+
+
+def unfinished(found: Sequence[Status]) -> list[Status]:
+    """The pipelines of a table without those that read once, and behind which a followed one has written since."""
+    newest = max((one.committed for one in found if one.committed is not None and not one.reads_once), default=None)
+    return [
+        one
+        for one in found
+        if not one.reads_once or one.notes or newest is None or one.committed is None or one.committed > newest
+    ]
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:

@@ -389,3 +389,20 @@ def test_the_lag_behind_topics_is_what_the_run_last_saw(cli: Run, catalog: Catal
     assert (found["behind"], found["behind_records"], found["seconds"]) == (None, 1200, 35.5)
     assert found["notes"] == ["its run last looked at kafka:orders at 2026-01-01 10:00:00 UTC"]
     assert "1,200 records, 35 s" in cli("status").output
+
+
+def test_a_repair_that_is_done_is_left_out(cli: Run, catalog: Catalog) -> None:
+    orders = catalog.create_table("shop.orders", SCHEMA)
+    once = {"sources": [{"source": "local.shop.raw", "snapshot": 5}]}
+    remember(orders, "repair", 0, snapshot=append(orders, pipeline="repair", batch=0), sequence=1, position=once)
+    assert [found["pipeline"] for found in json.loads(cli("status", "--json").stdout)] == ["repair"]
+    followed = {"sources": [{"source": "local.shop.raw", "state": None, "after": 1, "to": 5}]}
+    written = append(orders, pipeline="local.shop.orders", batch=0)
+    remember(orders, "local.shop.orders", 0, snapshot=written, sequence=2, position=followed)
+    assert [found["pipeline"] for found in json.loads(cli("status", "--json").stdout)] == ["local.shop.orders"]
+    shown = cli("status")
+    assert shown.stderr == "1 finished pipeline is not shown: helios status --all.\n"
+    assert len(cli("status", "--all").stdout.splitlines()) == 3
+    # One that is later than the follower is news.
+    remember(orders, "repair", 1, snapshot=append(orders, pipeline="repair", batch=1), sequence=3, position=once)
+    assert len(json.loads(cli("status", "--json").stdout)) == 2
