@@ -604,7 +604,11 @@ def helios(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_commands(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(SCRIPT)
-    assert helios(tmp_path, "run", "p.py:orders", "--once").returncode == 0
+    ran = helios(tmp_path, "run", "p.py:orders", "--once", "--fail-on-rejects")
+    assert (ran.returncode, ran.stderr) == (3, "")
+    assert ran.stdout.splitlines()[-1].endswith("local.a.t  finished: 1 batch, 2 rows, 3 rejected")
+    # They are in the quarantine already: nothing is rejected now.
+    assert helios(tmp_path, "run", "p.py:orders", "--once", "--fail-on-rejects").returncode == 0
     done = helios(tmp_path, "quarantine", "replay", "p.py", "--set", "most=4")
     assert done.returncode == 2, done.stderr
     assert done.stdout.startswith("local.a.t: 2 rows replayed into local.a.t, snapshot ")
