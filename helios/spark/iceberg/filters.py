@@ -93,12 +93,17 @@ def _resolved(spark: SparkSession, relation: JavaLogicalPlan, predicate: str) ->
     return None
 
 
-def without_pushed_floats(df: DataFrame) -> DataFrame:
-    """The rows of a table, of whose predicates Spark pushes none over a floating-point column into the scan.
+def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> DataFrame:
+    """The rows of a table, of whose predicates Spark pushes none into the scan that Iceberg would judge otherwise.
 
-    Spark hands predicates to Iceberg as they are. `nanvl(x, x)` is x, and Iceberg has no form of it.
+    Spark hands predicates to Iceberg as they are. `nanvl(x, x)` and `greatest(x, x)` are x, and Iceberg has no form of
+    them.
+
+    Args:
+        df: The rows.
+        unordered: Columns whose partitions are not in the order of their values; those of numbers with NaN are known.
     """
-    columns = {field: _opaque(F.col(quoted(field.name)), field.dataType) for field in df.schema}
+    columns = {field: _opaque(F.col(quoted(field.name)), field.dataType, field.name, unordered) for field in df.schema}
     if all(column is None for column in columns.values()):
         return df
     return df.select(
@@ -109,20 +114,25 @@ def without_pushed_floats(df: DataFrame) -> DataFrame:
     )
 
 
-def _opaque(column: Column, kind: DataType) -> Column | None:
-    """A column of the same values that Iceberg has no form of; None where it holds no floating-point numbers."""
+def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]) -> Column | None:
+    """A column of the same values that Iceberg has no form of; None where that of the column itself is right."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
+    if name in unordered:
+        return F.greatest(column, column)
     if not isinstance(kind, StructType):
         return None
     if not all(field.nullable for field in kind):  # which `withField` makes nullable
         return None
     if len({field.name.lower() for field in kind}) < len(kind.fields):  # no name says which is meant
         return None
-    fields = {field.name: _opaque(column.getField(field.name), field.dataType) for field in kind}
-    changed = {name: made for name, made in fields.items() if made is not None}
-    for name, made in changed.items():
-        column = column.withField(quoted(name), made)
+    fields = {
+        field.name: _opaque(column.getField(field.name), field.dataType, f"{name}.{field.name}", unordered)
+        for field in kind
+    }
+    changed = {of: made for of, made in fields.items() if made is not None}
+    for of, made in changed.items():
+        column = column.withField(quoted(of), made)
     return column if changed else None
 
 

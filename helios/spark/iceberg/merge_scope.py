@@ -9,6 +9,7 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
+from helios.spark.iceberg import overflow
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -67,7 +68,7 @@ def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScop
     """What a scope reaches in a table whose columns have these types."""
     same = _same_columns(table, columns, scope.bounds)
     found = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
-    return Reach(_within(same, scope.bounds), found)
+    return Reach(_within(table, same, scope.bounds), found)
 
 
 def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Mapping[str, Bound]) -> dict[str, str]:
@@ -82,13 +83,16 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
     return {column: name for column, name in found.items() if str(schema.findField(name).type()) != "uuid"}
 
 
-def _within(same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
+def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
+    """What a file must be able to meet; a key whose partition is not in order may be in any."""
+    known = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")
     found: JavaExpression = make.alwaysTrue()
     for column, name in same.items():
         bound = bounds[column]
-        if bound.low is not None:
+        in_order = all(one.holds(bound.low) and one.holds(bound.high) for one in known.get(name, ()))
+        if bound.low is not None and in_order:
             ends = make.greaterThanOrEqual(name, bound.low), make.lessThanOrEqual(name, bound.high)
             found = both(found, both(*ends))
     return found

@@ -12,7 +12,7 @@ from typing import cast
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.spark.iceberg import commit, scan_metrics
+from helios.spark.iceberg import commit, overflow, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.commit import CommitRetries, Held
 from helios.spark.iceberg.history import History
@@ -152,6 +152,11 @@ class Transaction:
         manifests = listed(self._base.dataManifests(self.table.io()))
         live = (one for one in manifests if one.hasAddedFiles() or one.hasExistingFiles())
         return any(int(one.partitionSpecId()) != current for one in live)
+
+    def unordered(self) -> frozenset[str]:
+        """Columns whose partitions are not in the order of their values, in lower case."""
+        found = overflow.unordered(self.table, [self._base] if self._base is not None else [])
+        return frozenset(name.lower() for name in found)
 
     def overwrite_partitions(self, df: DataFrame, options: Mapping[str, str]) -> None:
         self._write("OverwritePartitionsDynamic", df, options=options)

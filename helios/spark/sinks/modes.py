@@ -28,6 +28,7 @@ from helios.model.modes import (
 )
 from helios.model.source import POSITION
 from helios.model.topic_changes import LOG
+from helios.plan.typing.expression import parse
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction
@@ -141,6 +142,8 @@ def _overwrite(batch: ModeBatch) -> Iterator[Write]:
     rows = batch.stored()
 
     def write(pending: Transaction) -> None:
+        if condition is not None:
+            refuse_unordered(pending, condition, batch.table, batch.where)
         try:
             pending.overwrite(rows, condition or "true", _isolation(pending))
         except Py4JJavaError as error:
@@ -152,6 +155,30 @@ def _overwrite(batch: ModeBatch) -> Iterator[Write]:
             pending.append(rows)
 
     yield write
+
+
+def refuse_unordered(pending: Transaction, condition: str, table: str, where: Origin | None) -> None:
+    """Rejects a filter over a column whose partitions are not in the order of their values.
+
+    Raises:
+        RunError: It names such a column.
+    """
+    unordered = pending.unordered()
+    if not unordered:
+        return
+    from sqlglot import exp
+
+    named = parse(condition, f"overwrite({condition!r})", where).find_all(exp.Column)
+    # Of `target.id`, too, in which the table's name stands before the column's.
+    names = {".".join(part.name for part in column.parts[at:]).lower() for column in named for at in (0, 1)}
+    if found := sorted(unordered & names):
+        name = found[0]
+        raise RunError(
+            f"overwrite({condition!r}): {table} has values of {name} whose partition has overflowed, and Iceberg would "
+            "replace other rows than the filter names; nothing was written.",
+            where=where,
+            fix=f"replace them by keys, with .upsert(...), or name them by another column than {name}.",
+        )
 
 
 def refuse_outside(df: DataFrame, condition: str, table: str, where: Origin | None) -> None:

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import NotFound
 from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg import partitions, scan_metrics
-from helios.spark.iceberg.filters import UNNAMED, without_pushed_floats
+from helios.spark.iceberg import overflow, partitions, scan_metrics
+from helios.spark.iceberg.filters import UNNAMED, without_pushed
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
@@ -96,7 +96,8 @@ def read_state(
     df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(UNNAMED)
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
-        return without_pushed_floats(add_position(df, df.columns) if add_position else df.select("*"))
+        rows = add_position(df, df.columns) if add_position else df.select("*")
+        return without_pushed(rows, overflow.unordered(table, [made] if made is not None else []))
     tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
     names = spark_schema(spark, table).names
     if not tasks.size():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg import filters, partitions
+from helios.spark.iceberg import filters, overflow, partitions
+from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
@@ -128,7 +130,16 @@ class SnapshotReader:
         older = made is not None and made.schemaId() != table.schema().schemaId()
         if condition is None or older:
             return scan
+        condition = self._in_order(table, delta, condition)
         return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
+
+    def _in_order(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
+        """A condition that asks for no order of partitions that are not in order."""
+        if not overflow.bounded(table):
+            return condition
+        history = History(table, table.snapshot(delta.snapshot))
+        read = islice(history, 1) if delta.state else takewhile(lambda one: one.snapshotId() != delta.after, history)
+        return overflow.without_order(condition, overflow.unordered(table, read, added=not delta.state))
 
     def _condition(self, table: JavaTable) -> JavaExpression | None:
         """The predicates as an Iceberg expression, cached per schema."""

@@ -87,6 +87,15 @@ class JavaDeleteFile(JavaContentFile, Protocol):
         """How long it is there."""
 
 
+class JavaFieldSummary(JavaObject, Protocol):
+    """An `org.apache.iceberg.ManifestFile.PartitionFieldSummary`."""
+
+    def lowerBound(self) -> JavaObject | None:
+        """A `ByteBuffer`; null where all partitions are null."""
+
+    def upperBound(self) -> JavaObject | None: ...
+
+
 class JavaManifestFile(JavaObject, Protocol):
     """An `org.apache.iceberg.ManifestFile`."""
 
@@ -94,6 +103,9 @@ class JavaManifestFile(JavaObject, Protocol):
         """The snapshot that added the manifest."""
 
     def partitionSpecId(self) -> int: ...
+
+    def partitions(self) -> JavaList[JavaFieldSummary] | None:
+        """What is known of each field of the partition spec."""
 
     def hasAddedFiles(self) -> bool: ...
 

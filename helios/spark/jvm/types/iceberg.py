@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, overload
 
 from helios.spark.jvm.types.files import (
     JavaDataFile,
@@ -30,6 +30,12 @@ class JavaType(JavaObject, Protocol):
     """An `org.apache.iceberg.types.Type`."""
 
 
+class JavaStructType(JavaType, Protocol):
+    """An `org.apache.iceberg.types.Types.StructType`."""
+
+    def fields(self) -> JavaList[JavaNestedField]: ...
+
+
 class JavaNestedField(JavaObject, Protocol):
     """An `org.apache.iceberg.types.Types.NestedField`."""
 
@@ -51,7 +57,11 @@ class JavaSchema(JavaObject, Protocol):
 
     def findColumnName(self, field: int) -> str: ...
 
+    @overload
     def findField(self, name: str) -> JavaNestedField: ...
+
+    @overload
+    def findField(self, name: int) -> JavaNestedField | None: ...
 
     def caseInsensitiveFindField(self, name: str) -> JavaNestedField: ...
 
@@ -81,7 +91,7 @@ class JavaPartitionSpec(JavaObject, Protocol):
 
     def fields(self) -> JavaList[JavaPartitionField]: ...
 
-    def partitionType(self) -> JavaType: ...
+    def partitionType(self) -> JavaStructType: ...
 
 
 class JavaPartitionSpecBuilder(JavaObject, Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
 K = TypeVar("K")
@@ -129,6 +129,9 @@ class JavaMap(JavaObject, Protocol[K, V]):
     def containsKey(self, key: K) -> bool: ...
 
     def keySet(self) -> JavaSet[K]: ...
+
+    def values(self) -> Iterable[V]:
+        """Py4J's own loop over the map."""
 
     def put(self, key: K, value: V) -> V | None: ...
 
