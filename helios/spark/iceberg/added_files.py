@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from helios.spark.iceberg import changed_files
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
@@ -19,7 +20,9 @@ class AddedFiles:
         self._io = table.io()
         # Iceberg caches the lists in the snapshots: nothing is iterated unless the commit fails.
         self._lists = [
-            files(self._io) for snapshot in snapshots for files in (snapshot.addedDataFiles, snapshot.addedDeleteFiles)
+            files(table, snapshot)
+            for snapshot in snapshots
+            for files in (changed_files.added_data, changed_files.added_deletes)
         ]
 
     def delete(self) -> None:

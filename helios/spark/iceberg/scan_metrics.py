@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError
 
 from helios.spark.iceberg import partitions
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.spark import (
     JavaAdaptiveSparkPlanExec,
     JavaBatchScanExec,
     JavaCommandResult,
+    JavaConnectorTable,
     JavaDataset,
     JavaInMemoryTableScanExec,
     JavaQueryStageExec,
@@ -75,7 +77,7 @@ class ScanMetrics:
             matched = sum(count() for count in self.parts)
             # Where every file was read, there is nothing to plan.
             whole = sum(count() for count in self.whole) if self.skipped else matched
-        except Py4JJavaError:
+        except Py4JError:  # the rows have landed
             return 0, 0
         return matched, max(0, whole - matched)
 
@@ -117,8 +119,16 @@ def record_command(dataset: JavaDataset) -> None:
             continue
         reported = {str(metric.name()): int(metric.value()) for metric in scan.scan().reportDriverMetrics()}
         matched = reported.get("resultDataFiles", 0)
-        parts = (partial(partitions.of_scan, scan.table().table(), scan.scan()),) if matched else ()
+        parts = (partial(partitions.of_scan, _iceberg(scan.table()), scan.scan()),) if matched else ()
         collected.add(ScanMetrics(matched=matched, bytes=reported.get("totalDataFileSize", 0), parts=parts))
+
+
+def _iceberg(table: JavaConnectorTable) -> JavaTable:
+    """Iceberg's table of one of Spark's; the target of a MERGE has another one of Spark's inside."""
+    inner = table.table()
+    if inner.getClass().getSimpleName() != "SparkTable":
+        return inner
+    return cast("JavaConnectorTable", inner).table()
 
 
 def _scans(node: JavaSparkPlan) -> Iterator[JavaBatchScanExec]:

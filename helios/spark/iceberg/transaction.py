@@ -38,6 +38,8 @@ from helios.spark.jvm.version import spark_version
 ALWAYS = {
     # Iceberg's default keeps a writer open per partition: 1 GB of heap ends at some 500 of them. Sorted rows need one.
     "write.spark.fanout.enabled": "false",
+    # Else Spark compares no columns, and the names of a MERGE stay unresolved.
+    "write.spark.accept-any-schema": "false",
 }
 
 
@@ -85,6 +87,8 @@ class Transaction:
         self.properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
             self.properties.put(key, value)
+        if _is_unsorted(table):
+            self.properties.put("write.spark.fanout.enabled", "true")
         self.begin()
 
     def begin(self) -> None:
@@ -365,6 +369,18 @@ class Transaction:
             catalyst.AliasIdentifier(name), plans[name.lower()]
         )
         return alias
+
+
+def _is_unsorted(table: JavaTable) -> bool:
+    """Whether Spark cannot sort rows by the table's partitions: it hashes a uuid's text, and Iceberg its bytes."""
+    schema = table.schema()
+    kinds = {
+        str(column.type())
+        for field in listed(table.spec().fields())
+        if str(field.transform().toString()).startswith("bucket")
+        and (column := schema.findField(int(field.sourceId()))) is not None
+    }
+    return "uuid" in kinds
 
 
 def _head_of(table: JavaTable, branch: str | None) -> JavaSnapshot | None:

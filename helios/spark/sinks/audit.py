@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.errors import RunError
+from helios.spark.iceberg import changed_files
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.filters import UNNAMED
 from helios.spark.iceberg.history import History
@@ -185,7 +186,7 @@ class AuditedSink(TableSink):
         self.table.refresh()
         made = self.table.snapshot(snapshot)
         assert made is not None
-        files = [str(f.location()) for f in made.addedDataFiles(self.table.io())]
+        files = [str(f.location()) for f in changed_files.added_data(self.table, made)]
         rows = spark.read.option("versionAsOf", snapshot).table(self.name.sql).alias(UNNAMED)
         return rows.where(F.col("_file").isin(files))
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
+from helios.spark.iceberg import changed_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -123,7 +124,7 @@ class TouchedFiles:
 
     def _append(self, commit: JavaSnapshot, *, followed: bool) -> None:
         label = Label(ordinal_of(commit), int(commit.snapshotId()), 1)
-        for file in commit.addedDataFiles(self._table.io()):
+        for file in changed_files.added_data(self._table, commit):
             live = _LiveFile(str(file.location()), file)
             self.appended.append(FileState(live.path, file, (), labels=[label]))
             if followed:
@@ -131,9 +132,10 @@ class TouchedFiles:
 
     def _change(self, commit: JavaSnapshot) -> None:
         """Applies a commit to the live files, and labels the files that it touched; a compaction gets no labels."""
-        io = self._table.io()
-        removed = [self._removed(file) for file in commit.removedDataFiles(io)]
-        added = {str(file.location()): _LiveFile(str(file.location()), file) for file in commit.addedDataFiles(io)}
+        table = self._table
+        removed = [self._removed(file) for file in changed_files.removed_data(table, commit)]
+        found = changed_files.added_data(table, commit)
+        added = {str(file.location()): _LiveFile(str(file.location()), file) for file in found}
         self._live.update(added)
         before: dict[str, _LiveFile] = {}
 
@@ -141,13 +143,13 @@ class TouchedFiles:
             if live.path not in added and live.path not in before:
                 before[live.path] = _LiveFile(live.path, live.file, dict(live.deletes))
 
-        for delete in commit.addedDeleteFiles(io):
+        for delete in changed_files.added_deletes(table, commit):
             self._refuse_delete(commit, delete)
             for live in self._targets(delete):
                 touch(live)
                 live.deletes[_id(delete)] = delete
         removed_with_files = {known for live in removed for known in live.deletes}
-        for delete in commit.removedDeleteFiles(io):
+        for delete in changed_files.removed_deletes(table, commit):
             known = _id(delete)
             for live in self._files_with(delete, search_base=known not in removed_with_files):
                 touch(live)
