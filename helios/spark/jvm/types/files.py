@@ -67,6 +67,8 @@ class JavaContentFile(JavaObject, Protocol):
 
     def dataSequenceNumber(self) -> int: ...
 
+    def copy(self) -> Self: ...
+
 
 class JavaDataFile(JavaContentFile, Protocol):
     """An `org.apache.iceberg.DataFile`."""
@@ -104,6 +106,9 @@ class JavaManifestFile(JavaObject, Protocol):
 
     def partitionSpecId(self) -> int: ...
 
+    def content(self) -> JavaEnum:
+        """DATA or DELETES."""
+
     def partitions(self) -> JavaList[JavaFieldSummary] | None:
         """What is known of each field of the partition spec."""
 
@@ -112,6 +117,31 @@ class JavaManifestFile(JavaObject, Protocol):
     def hasExistingFiles(self) -> bool: ...
 
     def length(self) -> int: ...
+
+
+class JavaManifestEntry(JavaObject, Protocol):
+    """An `org.apache.iceberg.ManifestEntry`."""
+
+    def status(self) -> JavaEnum:
+        """EXISTING, ADDED or DELETED."""
+
+    def file(self) -> JavaContentFile: ...
+
+
+class JavaManifestEntries(JavaObject, Protocol):
+    """An iterable of entries, which is its own iterator; each step gives the same object."""
+
+    def iterator(self) -> JavaManifestEntries: ...
+
+    def hasNext(self) -> bool: ...
+
+    def next(self) -> JavaManifestEntry: ...
+
+
+class JavaManifestReader(JavaObject, Protocol):
+    """An `org.apache.iceberg.ManifestReader`."""
+
+    def close(self) -> None: ...
 
 
 class JavaInputFile(JavaObject, Protocol):
