@@ -5,6 +5,7 @@
   1-32.9c1d22e07ab5       entries 1 to 32 in one file, as they were one after the other
   7.1f0e9a3bc2d4.skipped  the files of entry 7 that were gone when it was read
   7.1f0e9a3bc2d4.unread   those that could not be read, and were set aside
+  7.1f0e9a3bc2d4.failed   a run has failed on entry 7 before anything of it was written: its files may be mended
   6.80cd5b1f77e9.forgotten  entry 6 and those before it are deleted: their files are gone and never come again
 
 An entry is written before Spark's own log names its place. Its hash covers its files and the hash of the entry before,
@@ -33,6 +34,7 @@ NAME = re.compile(r"(\d+)(?:-(\d+))?\.([0-9a-f]{12})")
 SKIPPED = ".skipped"
 UNREAD = ".unread"
 FORGOTTEN = ".forgotten"
+FAILED = ".failed"
 
 Known = dict[str, tuple[int, int]]
 """Size and modification time of every file that was read, by its path."""
@@ -282,6 +284,14 @@ class FileLog:
         """Notes files of an entry that could not be read, and why: a mended one is a new file."""
         noted = [[file.path, file.size, file.modified, cause] for file, cause in files.items()]
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}", json.dumps(noted, ensure_ascii=False))
+
+    def fail(self, at: Place) -> None:
+        """Notes that a run has failed on an entry, so that its files may change before it is read again."""
+        self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}", "{}")
+
+    def has_failed(self, at: Place | None) -> bool:
+        """Whether a run has failed on an entry; None is that of an earlier version."""
+        return at is not None and self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
 
     def unread_of(self, at: Place) -> dict[File, str]:
         """The files of an entry that were set aside, with the cause; without those of which none is known."""

@@ -26,6 +26,19 @@ def offset_of(position: Mapping[str, Any]) -> int | None:
     return int(number) if number is not None else None
 
 
+def between(
+    store: Store, root: str, number: int, after: Mapping[str, Any] | None, upto: Mapping[str, Any]
+) -> list[File]:
+    """`files_of` two positions of Spark's log; None is its beginning.
+
+    Raises:
+        CheckpointError: The log is missing or damaged.
+    """
+    first, last = offset_of(after) if after is not None else None, offset_of(upto)
+    assert last is not None
+    return files_of(store, root, number, first if first is not None else -1, last)
+
+
 def files_of(store: Store, root: str, number: int, after: int, upto: int) -> list[File]:
     """The files of batches in `(after, upto]`; their sizes are unknown.
 

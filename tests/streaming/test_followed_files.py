@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -150,6 +151,30 @@ def test_an_empty_file_is_read_when_it_is_filled(world: Any, inbox: Path) -> Non
     assert world.ids("a.t") == [1]
     assert world.events[-1].message == f"not read yet, as they may still be written: file:{inbox / 'a.csv'}"
     land(inbox, "a.csv", rows(2), 5)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+
+
+MENDED: dict[str, tuple[str, bytes, bytes]] = {
+    "damaged": ("b.csv.gz", gzip.compress(b"id\n2\n" * 9)[:-6], gzip.compress(b"id\n2\n")),
+    "bad row": ("b.csv", b"id\ntwo\n", b"id\n2\n"),
+    "other column": ("b.csv", b"id,more\n2,x\n", b"id\n2\n"),
+}
+
+
+@pytest.mark.parametrize("fault", MENDED)
+@pytest.mark.cases(landing="damaged")
+def test_a_file_is_mended_under_its_name_as_the_error_says(world: Any, inbox: Path, fault: str) -> None:
+    name, bad, good = MENDED[fault]
+    pipeline = csv(inbox) >> world.sink("a.t")
+    land(inbox, "a.csv", rows(1))
+    world.run(pipeline)
+    (inbox / name).write_bytes(bad)
+    os.utime(inbox / name, (1_700_000_100, 1_700_000_100))
+    with pytest.raises(HeliosError):
+        world.run(pipeline)
+    (inbox / name).write_bytes(good)
+    os.utime(inbox / name, (1_700_000_200, 1_700_000_200))
     world.run(pipeline)
     assert world.ids("a.t") == [1, 2]
 

@@ -11,10 +11,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from helios.errors import InputError
 from helios.plan.nodes import ReadPath
 from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import engine_failure, is_outage
-from helios.spark.iceberg.file_failures import file_of
+from helios.spark.iceberg.file_failures import file_failure, file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
@@ -25,6 +26,7 @@ from helios.spark.run.left import left
 from helios.spark.run.other_writers import refuse_out_of_step
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
+from helios.spark.sources.file_columns import DamagedFile
 from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.table.positions import Batch
 
@@ -196,6 +198,8 @@ def _follow(job: Job, df: DataFrame) -> None:
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
+            if isinstance(error, (InputError, DamagedFile)) or file_failure(error, job.plan) is not None:
+                _note_failure(job, number)
             raise
 
     plan = job.plan
@@ -222,6 +226,12 @@ def _follow(job: Job, df: DataFrame) -> None:
         if found:  # with its own cause, which tells what was away
             raise found[0] from (found[0].__cause__ or error)
         raise engine_failure(error, plan) from error
+
+
+def _note_failure(job: Job, number: int) -> None:
+    """Notes that a batch has failed: what its error asks to be mended may change before it is done again."""
+    for source, span in zip(job.followed.values(), job.batch(number).spans, strict=True):
+        source.failed(span)
 
 
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {

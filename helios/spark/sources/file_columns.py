@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from helios.errors import RunError
 from helios.files.entry import File
 from helios.model.file_formats import CODECS, FORMATS
 from helios.model.files import FilesSource
@@ -54,6 +55,10 @@ MOST_WHOLE = 512 << 20
 """The most bytes of a file that one task reads as a whole: it takes up to twenty times as much memory."""
 
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
+
+
+class DamagedFile(RunError):
+    """A file cannot be read, and may be mended."""
 
 
 class Unreadable(Exception):
@@ -242,3 +247,13 @@ def cause_of(error: BaseException) -> str:
     if not messages and isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getSimpleName())
     return (messages[-1] if messages else str(error)).strip().splitlines()[0]
+
+
+def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
+    """The error of files that cannot be read."""
+    others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
+    return DamagedFile(
+        f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
+        where=source.origin,
+        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+    )

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.types import DataType, LongType, NullType, StringType, StructField, StructType
 
-from helios.errors import InputError, NotFound, RunError, near_miss
+from helios.errors import InputError, NotFound, near_miss
 from helios.files.entry import File
 from helios.model.file_formats import FORMATS
 from helios.model.files import FilesSource
 from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import bad_rows, partitions
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.file_columns import Found, look
+from helios.spark.sources.file_columns import Found, look, unreadable
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
 from helios.spark.sources.json_lines import infer_json
 from helios.spark.sources.listing import loaded
@@ -387,13 +387,3 @@ def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
     # A file's own column of a folder's name is compared with it, of which a plain line knows nothing.
     plain = has_plain_lines(source) and not by_name(own).keys() & by_name(keys).keys()
     return replace(group, own=own, typed=group.own, plain=plain)
-
-
-def unreadable(source: FilesSource, bad: Sequence[Found]) -> RunError:
-    """The error of files that cannot be read."""
-    others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
-    return RunError(
-        f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
-        where=source.origin,
-        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
-    )

@@ -190,12 +190,9 @@ class FilesReader(SpanSource):
         return self._former[1]
 
     def _of_spark(self, after: Position | None, upto: Position) -> list[File]:
-        last = spark_log.offset_of(upto)
-        first = spark_log.offset_of(after) if after is not None else None
-        checkpoint, first = self.context.checkpoint, first if first is not None else -1
-        assert last is not None
+        checkpoint = self.context.checkpoint
         assert checkpoint is not None
-        return spark_log.files_of(checkpoint.files, checkpoint.location, self._number, first, last)
+        return spark_log.between(checkpoint.files, checkpoint.location, self._number, after, upto)
 
     def _other_log(self, at: Place) -> FileLog | None:
         """The log of the checkpoint that a place is of, if that is another one."""
@@ -258,13 +255,17 @@ class FilesReader(SpanSource):
     def lost(self, span: Span) -> bool:
         """Whether a planned span has to be planned anew: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
-        allowed = (not gone or self._source.missing == "skip") and (not changed or self._source.changed == "reread")
-        return bool(gone or changed) and allowed
+        mended = changed and self._our_log.has_failed(Place.of(span.end))  # as the error of the run said
+        allowed = not changed or mended or self._source.changed == "reread"
+        return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
+
+    def failed(self, span: Span) -> None:
+        if span.end != span.start and (at := Place.of(span.end)) is not None:
+            self._our_log.fail(at)
 
     def give_up(self, span: Span) -> None:
         """Tells which files of a span that is planned anew are gone."""
-        gone, _, _ = self._problems(self._planned(span))
-        self._tell(gone)
+        self._tell(self._problems(self._planned(span))[0])
 
     def verified(self, span: Span) -> list[File]:
         """The files of a planned span, which are all there and as they were planned.
@@ -279,8 +280,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
-            at = Place.of(span.end)
-            if at is not None:
+            if (at := Place.of(span.end)) is not None:
                 self._our_log.skip(at, [file.path for file in gone])
             self._unlist(gone)
             self._tell(gone)

@@ -69,6 +69,9 @@ class Source(Protocol):
     def lost(self, span: Span) -> bool:
         """Whether a planned span can no longer be read, and the source may plan it anew."""
 
+    def failed(self, span: Span) -> None:
+        """Called when a run has failed on a planned span: what it reads may be mended before the next one."""
+
     def give_up(self, span: Span) -> None:
         """Called when a lost span is going to be planned anew, and nothing of it was written."""
 

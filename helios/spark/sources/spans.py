@@ -77,6 +77,9 @@ class SpanSource:
     def lost(self, span: Span) -> bool:
         return False
 
+    def failed(self, span: Span) -> None:
+        return None
+
     def give_up(self, span: Span) -> None:
         return None
 
