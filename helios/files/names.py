@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import posixpath
 import re
 from urllib.parse import quote
 
@@ -101,3 +103,33 @@ def encoded(path: str) -> str:
         '/in%20box/ä%25.csv'
     """
     return "".join(one if ord(one) > 127 else quote(one, safe=SAFE) for one in path)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two paths may name the same files: in other words, as a folder around the other, or as a glob.
+
+    Examples:
+        >>> overlap("/in/data", "file:///in/./data/"), overlap("/in/data", "/in/data/*.csv"), overlap("s3://b/in", "s3a://b/in")
+        (True, True, True)
+        >>> overlap("/in/a*.csv", "/in/b*.csv"), overlap("/in/data", "/in/database")
+        (False, False)
+    """
+    first, second = _plain(one), _plain(other)
+    return _covers(first, second) or _covers(second, first)
+
+
+def _covers(one: str, other: str) -> bool:
+    """Whether a path names what another one does, or what is around that."""
+    around = globbed(one) if is_glob(one) else re.compile(re.escape(one.rstrip("/")))
+    parts = other.split("/")
+    return any(around.fullmatch("/".join(parts[:end])) for end in range(1, len(parts) + 1))
+
+
+def _plain(path: str) -> str:
+    """A path in one form: without `.`, `..` and `//`, a local one absolute, and of a store with one scheme."""
+    scheme, _, rest = path.rpartition("://") if "://" in path else ("", "", path)
+    if path.startswith("file:"):
+        scheme, rest = "", "/" + path.removeprefix("file:").lstrip("/")
+    if scheme in ("", "file"):
+        return os.path.abspath(rest)
+    return f"{ {'s3a': 's3', 's3n': 's3'}.get(scheme, scheme) }:/{posixpath.normpath('/' + rest)}"

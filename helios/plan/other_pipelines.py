@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -14,10 +14,13 @@ from helios.model.joins import Union
 from helios.model.modes import Mode
 from helios.model.values import written_as_name
 from helios.plan.nodes import Plan
+from helios.plan.sources import row_of
 from helios.table.positions import SNAPSHOT
 from helios.table.refs import REPLAY
 
 if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
     from helios.table.ledger import Record
 
 Entry: TypeAlias = "Mapping[str, Any]"
@@ -57,9 +60,54 @@ def _reads(plan: Plan, entry: Entry) -> bool:
     reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
     return any(
         read.source.comparable
-        and (entry["source"] in (read.name, read.ledger_name) or (read.uuid and read.uuid == entry.get("uuid")))
+        and (
+            entry["source"] in (read.name, read.ledger_name)
+            or (read.uuid and read.uuid == entry.get("uuid"))
+            or row_of(read.source).same(read.source, str(entry["source"]))
+        )
         for read in reads
     )
+
+
+def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
+    """Those of some pipelines that write the same branch of the same table."""
+    write = plan.write
+    if write.sink.many_tables or write.output is not None:
+        return []
+    return [
+        one
+        for one in plans
+        if one is not None
+        and one.pipeline not in (plan.pipeline, plan.was)
+        and one.write.table.text == write.table.text
+        and one.write.sink.branch_name == write.sink.branch_name
+        and one.write.output is None
+        and not one.write.sink.many_tables
+    ]
+
+
+def source_of_both(plan: Plan, other: Plan) -> Entry | None:
+    """A source whose rows two pipelines write, as a record would name it; None if there is none."""
+    sources = list(_sources(other.stream))
+    reads = [r for r in other.reads if (r.source.streaming if other.streaming else r.source in sources)]
+    found = ({"source": read.ledger_name, "uuid": read.uuid} for read in reads)
+    return next((entry for entry in found if _reads(plan, entry)), None)
+
+
+def upserts_alongside(plan: Plan, plans: Iterable[Plan | None], beside: Collection[str]) -> dict[str, Upserts]:
+    """What pipelines of the same run upsert into the same table.
+
+    Args:
+        plan: The pipeline.
+        plans: Those of the run.
+        beside: Those beside which the run may write; that is said to each of its pipelines.
+    """
+    return {
+        one.pipeline: Upserts(
+            upsert_terms(one), one.write.sink.branch_name, tuple(beside), (one.was,) if one.was else ()
+        )
+        for one in alongside(plan, plans)
+    }
 
 
 def _sources(flow: Flow) -> Iterator[Source]:
@@ -226,15 +274,11 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
         return plan, []
     own, others = _recorded(plan) if write.exists else (None, {})
     siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
-    notes = tuple(_notes(plan, own, others, siblings))
+    notes = (*_notes(plan, own, others, siblings), *declared_notes(plan, own, others, siblings.values()))
     there = {name: upserts_of(record) for name, record in others.items()}
-    for name, one in siblings.items():
-        to = one.write
-        if to.table.text == write.table.text and to.output is None and not to.sink.many_tables:
-            was = there.get(one.was or "")
-            beside = was.beside if was is not None else ()
-            formerly = (one.was,) if one.was is not None else ()
-            there.setdefault(name, Upserts(upsert_terms(one), to.sink.branch_name, beside, formerly))
+    for name, upserts in upserts_alongside(plan, siblings.values(), ()).items():
+        was = there.get(siblings[name].was or "")
+        there.setdefault(name, upserts._replace(beside=was.beside) if was is not None else upserts)
     problems: list[HeliosError] = []
     if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
         problems += [lost] if not _has_checkpoint(plan) else []
@@ -252,7 +296,47 @@ def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record]]:
     table = plan.write.table
     known = records(table.catalog.load(table.within).iceberg.properties, table.text)
     own = next((known[name] for name in plan.write.pipelines if name in known), None)
-    return own, other_records(known, plan)
+    branch, others = plan.write.sink.branch_name, other_records(known, plan)
+    if all(record.branch == branch for record in others.values()):
+        return own, others
+    written = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
+    held = {name: None in written or not written.isdisjoint((name, *one.formerly)) for name, one in others.items()}
+    return own, {name: replace(one, branch=branch) if held[name] else one for name, one in others.items()}
+
+
+def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
+    """The pipelines whose commits a branch holds, and None where some have expired; one that is missing is main's."""
+    from helios.table.ledger import stamps_of
+    from helios.table.refs import MAIN, ancestors
+
+    ref = metadata.refs.get(branch or MAIN) or metadata.refs.get(MAIN)
+    if ref is None:
+        return set()
+    history = list(ancestors(metadata, ref.snapshot_id))
+    oldest = metadata.snapshot_by_id(history[-1]) if history else None
+    expired = oldest is None or oldest.parent_snapshot_id is not None
+    written: set[str | None] = {stamps_of(metadata, one).get("helios.pipeline", "") for one in history}
+    return written | ({None} if expired else set())
+
+
+def declared_notes(
+    plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
+) -> Iterator[str]:
+    """What a run tells of pipelines that it starts beside one, before either has a record in their table.
+
+    Args:
+        plan: The pipeline.
+        own: Its record.
+        others: The pipelines that have one.
+        siblings: Those of the run.
+    """
+    traits = plan.write.mode.traits
+    adds = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
+    for one in alongside(plan, siblings) if own is None and adds else ():
+        entry = source_of_both(plan, one) if one.pipeline not in others else None
+        if entry is not None and one.write.mode.traits.stores:
+            source = entry["source"]
+            yield f"{one.pipeline}, of the same script, writes rows of {source}, too: what both read is there twice"
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:

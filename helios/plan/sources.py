@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 from helios.catalog.conf import hadoop_uri
 from helios.catalog.storages import STORAGES, kind_of
 from helios.errors import DeclarationError, HeliosError, InputError
+from helios.files.names import overlap
 from helios.model.cdc import CdcSource
 from helios.model.change_log import ChangeLogSource
 from helios.model.files import METADATA as FILE_METADATA
@@ -61,6 +62,7 @@ class SourceRow(NamedTuple):
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
         units: What a batch of it is cut between.
         place: Where its files are, if that is an object store; may raise an `InputError`.
+        same: Whether its rows may be those of a source that goes by this name in positions.
     """
 
     reader: str
@@ -75,6 +77,7 @@ class SourceRow(NamedTuple):
     why: str = WHY_SPANS
     units: str = "files"
     place: Callable[[Any, Context], Place | None] = lambda source, context: None
+    same: Callable[[Any, str], bool] = lambda source, name: name == source.ledger_name
 
 
 def _declared(source: Source) -> Schema | None:
@@ -159,6 +162,7 @@ SOURCES: dict[type[Source], SourceRow] = {
         reader="helios.spark.sources.files:FilesReader",
         describe=_files,
         place=_files_at,
+        same=lambda source, name: overlap(source.path, name),
         counts_rows=False,
         absent=nothing_at,
         why="stateless over a folder: each batch reads the files that the source's log names",

@@ -109,6 +109,8 @@ def _checkpoint(folder: Path, but: Sequence[str]) -> Any:
             found[name] = list(json.loads(path.read_text()))
         elif path.suffix == ".json":
             found[name] = json.loads(path.read_text())
+            if name == "helios/identity.json":  # that commit knew sources by their names alone
+                found[name].pop("uuids", None)
         elif path.suffix == ".parquet":
             rows = pq.read_table(path.parent)  # in how many files is chance
             found[f"{name.rpartition('/')[0]}/*.parquet"] = [str(rows.schema.remove_metadata()), *_rows(rows)]

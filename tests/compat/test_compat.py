@@ -142,10 +142,15 @@ def test_it_goes_on_with_the_same_rows(states: States, shared_spark: SparkSessio
 
 
 def _comparable(name: str, told: Any) -> Any:
-    """What both versions tell of a pipeline; folders have a log of their own now, and so another read path."""
+    """What both versions tell of a pipeline.
+
+    Folders have a log of their own now, and so another read path; a quarantine has a line of its own, and a file that
+    nothing can be put together with is not small any more.
+    """
+    told["status"] = [one for one in told["status"] if one["batch"] is not None]
     for one in told["status"]:
-        for added in ("behind_files", "behind_bytes", "behind_records"):
-            one.pop(added, None)
+        for changed in ("behind_files", "behind_bytes", "behind_records", "reads_once", "small"):
+            one.pop(changed, None)
     if name in FOLDERS:
         del told["plan"]["path"]
     return told

@@ -34,8 +34,8 @@ LAW: dict[str, tuple[str, ...]] = {
     "plan.native": ("errors", "model", "native", "plan.typing"),
     "plan.evolution": ("errors", "model", "plan.typing"),
     "plan": (
-        "errors", "environment", "model", "catalog", "config", "table", "native", "plan.typing", "plan.native",
-        "plan.evolution",
+        "errors", "environment", "model", "catalog", "config", "files", "table", "native", "plan.typing",
+        "plan.native", "plan.evolution",
     ),
     "webhooks": ("errors", "model", "files", "plan.typing"),
     "script": ("errors", "model", "catalog"),

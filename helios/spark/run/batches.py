@@ -135,7 +135,7 @@ def run_bounded(job: Job, df: DataFrame) -> None:
         job.run.noted(unfinished)
     # An earlier process may have written the batch.
     batch = Batch(job.sink.number(spans), spans, replayed=True)
-    refuse_out_of_step(job.spark, job.plan, batch, job.beside)
+    refuse_out_of_step(job, batch)
     execute(job, batch)
     if job.repeat.asked:
         job.repeat.finish()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -152,3 +153,23 @@ def refuse_changed(
             where=plan.origin,
             fix="put the steps back, or give the pipeline a new name and a new target.",
         )
+
+
+def new_identity(plan: Plan, sources: tuple[str, ...], uuids: tuple[str | None, ...]) -> Identity:
+    """The identity of a checkpoint that begins.
+
+    Args:
+        plan: The pipeline.
+        sources: The names of its sources.
+        uuids: Those of the tables among them; None for others.
+    """
+    return Identity(
+        id=uuid.uuid4().hex,
+        pipeline=plan.pipeline,
+        target=plan.write.table.text,
+        target_uuid="",
+        sources=sources,
+        state=plan.state,
+        path=plan.path.value,
+        uuids=uuids,
+    )

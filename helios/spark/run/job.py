@@ -90,6 +90,7 @@ class Job:
         repeat: The batch of a batch pipeline that is appended again, if that was asked for.
         late: Counts the rows that watermarks drop of the current batch; None where there is none.
         beside: Pipelines that may stand elsewhere in the same sources, beside one that replaces rows.
+        siblings: Those that the same run starts into the same table.
     """
 
     plan: Plan
@@ -104,6 +105,7 @@ class Job:
     repeat: Repeat
     late: LateRows | None = None
     beside: Collection[str] = ()
+    siblings: Sequence[Plan] = ()
 
     @cached_property
     def followed(self) -> dict[int, Source]:

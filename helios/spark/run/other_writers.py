@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from pyspark.sql import SparkSession
+from collections.abc import Collection, Iterable
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
@@ -16,19 +14,23 @@ from helios.plan.other_pipelines import (
     refuse_other_upserts,
     renaming_call,
     shared_source,
+    source_of_both,
     upsert_terms,
+    upserts_alongside,
     upserts_of,
 )
+from helios.plan.sources import row_of
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.job import Job
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
-from helios.table.ledger import Record, records
+from helios.table.ledger import Record, parse, records
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch, same_source
 from helios.table.refs import LEDGER, REPLAY
@@ -50,7 +52,7 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     """
     plan = context.plan
     traits = plan.write.mode.traits
-    if traits.erases or not traits.stores:
+    if (traits.erases and not plan.streaming) or not traits.stores:
         return  # what is there is replaced or removed; a MERGE is the user's own
     branch = plan.write.sink.branch_name
     others = _others(table, plan)
@@ -67,7 +69,10 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     accepted = " ".join(f"--beside {one}" for one in found)
     choices = [f"where all are to write into the table, run once with `helios run {accepted}`"]
     renaming = renaming_call(plan, other)
-    if renaming is not None and not plan.write.sink.many_tables:
+    if others[other].branch != branch:
+        follow = f"where only newer rows belong into {branch or 'main'}, follow with .incremental(start=SNAPSHOT_ID)"
+        choices = [f"{follow}, and run once with `helios run {accepted}`"]
+    elif renaming is not None and not plan.write.sink.many_tables:
         choices.insert(0, f"where it is the same pipeline, renamed, write {renaming}")
     raise CheckpointError(
         f"{name.text} holds rows of {shared[other]} that pipeline {other} has written, and {plan.pipeline} would write "
@@ -77,72 +82,118 @@ def refuse_same_sources(context: SinkContext, name: TableName, table: JavaTable,
     )
 
 
-def refuse_out_of_step(spark: SparkSession, plan: Plan, batch: Batch, beside: Collection[str]) -> None:
+def refuse_two_records(plan: Plan, table: JavaTable) -> None:
+    """Rejects a pipeline that says it was called as another one, which has a record beside its own.
+
+    Raises:
+        CheckpointError: It goes on at its own position, and the rows that wait for the other one would be lost.
+    """
+    was, key = plan.was, LEDGER + plan.pipeline
+    text = table.properties().get(key) if was is not None and was != plan.pipeline else None
+    if was is None or text is None or table.properties().get(LEDGER + was) is None:
+        return
+    if was in parse(text, key, table.name()).formerly:  # which it was: another pipeline goes by that name now
+        return
+    raise CheckpointError(
+        f"{plan.write.table.text} has a record of {was} and one of {plan.pipeline}: was= is for a pipeline that goes "
+        "on under a new name, and these are two; nothing was moved.",
+        where=plan.declared.origin,
+        fix=f"give the pipeline that was {was} a name that is free, or leave was= out.",
+    )
+
+
+def refuse_out_of_step(job: Job, batch: Batch) -> None:
     """Rejects rows that replace those of a pipeline which follows their source, and has read it up to elsewhere.
 
     It would append the rows in between once more, or never.
 
     Args:
-        spark: The session.
-        plan: The pipeline, which reads once.
+        job: The pipeline, which reads once.
         batch: Its batch.
-        beside: Pipelines that may stand elsewhere.
 
     Raises:
-        InputError: There is such a pipeline, and it is none of these.
+        InputError: There is such a pipeline, and it is none beside which the run may write.
     """
+    plan = job.plan
     traits = plan.write.mode.traits
-    one_table = plan.write.output is None and not plan.write.sink.many_tables
-    table = load_table(spark, plan.write.table) if one_table and traits.erases and traits.stores else None
-    if table is None:
+    if plan.write.output is not None or plan.write.sink.many_tables or not (traits.erases and traits.stores):
         return
-    states = [entry for entry in batch.sources if isinstance(entry.get(SNAPSHOT), int) and "after" not in entry]
-    followed = [
-        (other, entry)
-        for other, record in _others(table, plan).items()
-        if other not in beside and record.branch == plan.write.sink.branch_name and record.snapshot is not None
-        for entry in entries(record)
-        if "place" in entry
-    ]
-    for state in states:
-        for other, entry in followed:
-            if not same_source(entry, state):
-                continue
-            at = IcebergOffset.of(entry["place"])
-            if at is None or at.partial or at.snapshot != state[SNAPSHOT]:
-                raise _out_of_step(plan, state, other, at)
+    table = load_table(job.spark, plan.write.table)
+    others = _others(table, plan) if table is not None else {}
+    for other, record in others.items():
+        if other in job.beside or record.branch != plan.write.sink.branch_name or record.snapshot is None:
+            continue
+        for entry in entries(record):
+            for state in batch.sources:
+                if "place" in entry and _same_source(plan, entry, state) and not _same_place(entry, state):
+                    raise _out_of_step(plan, state, other, entry)
+    for sibling in job.siblings:
+        known = others.get(sibling.pipeline)
+        begins = sibling.streaming and (known is None or known.position is None)
+        both = source_of_both(plan, sibling) if begins else None
+        if both is not None and sibling.pipeline not in job.beside:
+            raise _out_of_step(plan, both, sibling.pipeline, None)
 
 
-def refuse_upserts_of_others(plan: Plan, table: JavaTable, record: Record | None, beside: Collection[str]) -> None:
+def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
+    """Whether a follower's entry is of the source of an entry of a batch, whatever it is called there."""
+    if same_source(entry, state):
+        return True
+    reads = [read for read in plan.reads if read.ledger_name == state["source"]]
+    return any(row_of(read.source).same(read.source, str(entry["source"])) for read in reads)
+
+
+def _same_place(entry: Entry, state: Entry) -> bool:
+    """Whether a follower has read exactly what a batch reads, as far as their entries tell."""
+    end = state.get(SNAPSHOT, state.get("to"))
+    if not isinstance(end, int):
+        return bool(state.get("place") == entry["place"])  # of a folder that is read once nothing tells
+    at = IcebergOffset.of(entry["place"])
+    return at is not None and not at.partial and at.snapshot == end
+
+
+def refuse_upserts_of_others(
+    plan: Plan, table: JavaTable | None, record: Record | None, beside: Collection[str], siblings: Iterable[Plan | None]
+) -> None:
     """Rejects upserts beside those of others, where one remembers what the other cannot know.
 
     Args:
         plan: The pipeline.
-        table: The table.
+        table: The table; None before it is made.
         record: Its record there.
         beside: Those beside which it may write.
+        siblings: Those that the same run starts.
 
     Raises:
         InputError: There is such a pipeline.
     """
-    if upsert_terms(plan) is not None:
-        others = {name: upserts_of(one) for name, one in _others(table, plan).items()}
-        refuse_other_upserts(plan, upserts_of(record) if record is not None else None, others, beside)
+    if upsert_terms(plan) is None:
+        return
+    there = {name: upserts_of(one) for name, one in _others(table, plan).items()} if table is not None else {}
+    there = {**upserts_alongside(plan, siblings, beside), **there}
+    refuse_other_upserts(plan, upserts_of(record) if record is not None else None, there, beside)
 
 
-def _out_of_step(plan: Plan, state: Entry, other: str, at: IcebergOffset | None) -> InputError:
+def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> InputError:
     source, written = state["source"], plan.write.table.text
+    at = IcebergOffset.of(entry["place"]) if entry is not None else None
     whole = at is not None and not at.partial and at.snapshot is not None
-    until = f"up to snapshot {at.snapshot}" if at is not None and whole else "a part of it so far"
-    choices = [f"run {other} until it has read all of {source}"]
-    if at is not None and whole:
-        choices.insert(0, f"read what {other} has read, with .at_snapshot({at.snapshot})")
+    until = f"it up to snapshot {at.snapshot}" if at is not None and whole else "a part of it so far"
+    until = until if entry is not None else "nothing of it yet"
+    end = state.get(SNAPSHOT, state.get("to"))
+    rows = f"those of snapshot {end}" if end is not None else "those that are there now"
+    read_all = f"run {other} until it has read all of {source}"
+    if end is not None and at is not None:
+        choices = [f"{read_all}; where that is meant, `helios run --beside {other}`"]
+        if whole and "after" not in state:
+            choices.insert(0, f"read what {other} has read, with .at_snapshot({at.snapshot})")
+    else:
+        choices = [f"{read_all}, then `helios run --beside {other}`"]
     return InputError(
-        f"pipeline {other} follows {source} into {written}, and has read it {until}; {plan.pipeline} replaces rows by "
-        f"those of snapshot {state[SNAPSHOT]}: what lies between would be there twice, or not at all. Nothing was "
-        "written.",
+        f"pipeline {other} follows {source} into {written}, and has read {until}; {plan.pipeline} replaces rows by "
+        f"{rows}: what lies between would be there twice, or not at all. Nothing was written.",
         where=plan.declared.sink.origin,
-        fix=f"{', or '.join(choices)}; where that is meant, `helios run --beside {other}`.",
+        fix=f"{', or '.join(choices)}.",
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from helios.model.topic_changes import GONE, LOG
 from helios.plan.checks.changes import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
+from helios.plan.other_pipelines import alongside
 from helios.plan.typing.dedupes import earlier_steps
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.repeat import Repeat
@@ -199,7 +201,7 @@ class PipelineQuery:
         full_refresh: bool,
         again: bool = False,
         beside: Collection[str] = (),
-        siblings: Collection[str] = (),
+        siblings: Mapping[str, Plan | None] = MappingProxyType({}),
     ) -> Job:
         """Validates that checkpoint, pipeline and target match, and takes the lease; the caller releases it.
 
@@ -209,7 +211,8 @@ class PipelineQuery:
             full_refresh: Whether to empty the target and refill it from the start.
             again: Whether inputs are appended that were appended before.
             beside: Pipelines whose rows of the same sources may be in the target, too.
-            siblings: What the same script declares, which was not renamed: its rows may be there as well.
+            siblings: What the same script declares, which was not renamed: its rows may be there as well. With the
+                plans of those that the same run starts.
         """
         repeat = Repeat(self.checkpoint, self.plan.fingerprint, asked=again)
         context = SinkContext(
@@ -235,6 +238,7 @@ class PipelineQuery:
             planned=started.planned,
             repeat=repeat,
             beside=beside,
+            siblings=alongside(self.plan, siblings.values()),
         )
 
     def _combines(self) -> str | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -45,7 +46,8 @@ class PipelineRun:
         full_refresh: Empty the target in one snapshot, and refill it from the start.
         again: Append inputs of a batch pipeline that were appended before, too.
         beside: Pipelines whose rows of the same sources may be in the target, too.
-        siblings: What the same script declares, which was not renamed: its rows may be there as well.
+        siblings: What the same script declares, which was not renamed: its rows may be there as well. With the plans
+            of those that the same run starts.
         emit: Called with every event, from the run's own threads.
     """
 
@@ -59,7 +61,7 @@ class PipelineRun:
         full_refresh: bool = False,
         again: bool = False,
         beside: Collection[str] = (),
-        siblings: Collection[str] = (),
+        siblings: Mapping[str, Plan | None] = MappingProxyType({}),
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.plan = plan

@@ -39,8 +39,8 @@ class Runner:
         self.once = once
         self.fail_fast = fail_fast
         options = {"once": once, "new_checkpoint": new_checkpoint, "full_refresh": full_refresh, "again": again}
-        siblings = {*siblings, *(plan.pipeline for plan in plans)}
-        self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, siblings=siblings, **options) for plan in plans]
+        declared = {**dict.fromkeys(siblings), **{plan.pipeline: plan for plan in plans}}
+        self.runs = [PipelineRun(plan, spark, emit=emit, beside=beside, siblings=declared, **options) for plan in plans]
         self._waiting = list(self.runs)
         self._stopping = False
 

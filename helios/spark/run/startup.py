@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.checks.sinks import left_out
-from helios.plan.nodes import ReadPath
-from helios.plan.other_pipelines import upsert_terms
+from helios.plan.nodes import Plan, ReadPath
+from helios.plan.other_pipelines import declared_notes, upsert_terms
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
@@ -21,13 +21,19 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.full_refresh import empty, first_start
 from helios.spark.run.identity import (
     called_as_its_table,
+    new_identity,
     refuse_changed,
     refuse_foreign,
     with_renamed_sources,
     with_uuids,
 )
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
-from helios.spark.run.other_writers import refuse_rows_of_others, refuse_same_sources, refuse_upserts_of_others
+from helios.spark.run.other_writers import (
+    refuse_rows_of_others,
+    refuse_same_sources,
+    refuse_two_records,
+    refuse_upserts_of_others,
+)
 from helios.spark.run.renamed import move_checkpoint, retarget, take_along
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
@@ -39,7 +45,7 @@ from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.records import newest_record
-from helios.spark.sinks.rollbacks import forget_replay
+from helios.spark.sinks.rollbacks import RollbackGuard, forget_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
 from helios.table.ledger import Record, parse
@@ -69,7 +75,8 @@ class StartupValidator:
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: Pipelines beside which this one is told to write.
-        siblings: What the same script declares: its rows of the same sources may be in the target, too.
+        siblings: What the same script declares: its rows of the same sources may be in the target, too. With the plans
+            of those that the same run starts.
     """
 
     def __init__(
@@ -79,7 +86,7 @@ class StartupValidator:
         new_checkpoint: bool,
         full_refresh: bool,
         beside: Collection[str] = (),
-        siblings: Collection[str] = (),
+        siblings: Mapping[str, Plan | None] = MappingProxyType({}),
     ) -> None:
         plan = context.plan
         self.context = context
@@ -121,17 +128,18 @@ class StartupValidator:
         table = tables.load_table(self.spark, plan.write.table) if not self.routed else None
         if self.new_checkpoint or self.full_refresh:
             self._refuse_unresumable(table)
+        if table is not None:
+            refuse_two_records(plan, table)
         if plan.former_checkpoint is not None and not self.full_refresh:
-            self._adopt_former(plan.former_checkpoint, table)
+            self._adopt_former(plan.former_checkpoint, table, df)
         existing = self._existing(table)
         if not (self.new_checkpoint or self.full_refresh):
             self.checkpoint.verify()
         if table is not None:
             self._refuse_schema(table, df)
-            if not self.full_refresh and plan.write.mode.traits.upserts:
-                refuse_upserts_of_others(plan, table, self._last_record(table), self.beside)
         elif not self.routed and not (plan.write.sink.creates and plan.write.mode.traits.stores):
             raise InputError(f"table {plan.write.table.text} does not exist.", where=plan.declared.sink.origin)
+        self._look_at_others(table)
         lease = Lease(self.checkpoint)
         lease.acquire()
         try:
@@ -141,6 +149,14 @@ class StartupValidator:
             raise
 
     # validation
+
+    def _look_at_others(self, table: JavaTable | None) -> None:
+        """Rejects upserts beside those of others, and tells of pipelines of the same run that write the same rows."""
+        record = self._last_record(table) if table is not None else None
+        if not self.full_refresh:
+            refuse_upserts_of_others(self.plan, table, record, self.beside, self.siblings.values())
+        for note in declared_notes(self.plan, record, (), self.siblings.values()):
+            self.context.observer.noted(note)
 
     def _existing(self, table: JavaTable | None) -> Identity | None:
         """The checkpoint's identity, which fits pipeline and target; None where a new one begins."""
@@ -222,7 +238,7 @@ class StartupValidator:
                 if (found := tables.load_table(self.spark, one)) is not None:
                     yield one, found
 
-    def _adopt_former(self, former: str, table: JavaTable | None) -> None:
+    def _adopt_former(self, former: str, table: JavaTable | None, df: DataFrame) -> None:
         """Moves the checkpoint of the pipeline's former name to the new one, once; first it must be this pipeline's."""
         old = Checkpoint(self.spark, former)
         if self._identity(lenient=self.new_checkpoint) is not None or (found := old.identity()) is None:
@@ -232,6 +248,13 @@ class StartupValidator:
             if not self.new_checkpoint:
                 found = self._today(found, old, table)
                 refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
+            if table is not None:
+                self._refuse_schema(table, df)
+                guard = RollbackGuard(table, found.pipeline, found.id, lenient=True)  # keeps nothing in a checkpoint
+                Ledger(table, found.pipeline, found.id, "", self.branch, guard=guard).refuse_rollback(
+                    self._last_record(table)
+                )
+            self._look_at_others(table)
             move_checkpoint(old, self.checkpoint)
 
     def _prepare(self, lease: Lease, existing: Identity | None, table: JavaTable | None, df: DataFrame) -> Started:
@@ -240,7 +263,7 @@ class StartupValidator:
             existing = replace(existing, path=plan.path.value)
             if existing != self._stored:
                 self.checkpoint.create(existing)
-        identity = existing or self._new_identity()
+        identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
         if table is not None:
             shape(self.spark, plan, table)
@@ -303,19 +326,6 @@ class StartupValidator:
         beside = tuple(dict.fromkeys((*claim.beside, *self.beside)))
         terms = upsert_terms(self.plan)
         return replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=terms, beside=beside)
-
-    def _new_identity(self) -> Identity:
-        plan = self.plan
-        return Identity(
-            id=uuid.uuid4().hex,
-            pipeline=plan.pipeline,
-            target=plan.write.table.text,
-            target_uuid="",
-            sources=self.sources,
-            state=plan.state,
-            path=plan.path.value,
-            uuids=self.uuids,
-        )
 
     def _reset(self, lease: Lease, identity: Identity, old: Record | None, table: JavaTable | None) -> None:
         """Resets checkpoint, quarantine and target for --new-checkpoint or --full-refresh; otherwise does nothing."""

@@ -137,6 +137,7 @@ def test_the_json_has_what_a_folder_declares(planned: Any) -> None:
         "options": {"header": "true", "escape": '"', "sep": ";"},
         "extra": None,
         "rescued": "_more",
+        "metadata": {},
         "on_bad_row": "drop",
         "on_bad_file": "fail",
         "on_missing": "skip",
