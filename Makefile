@@ -55,7 +55,7 @@ test-all: $(JARS) $(SERVERS) ## All other tests, on real servers too, and the co
 		--durations=25 --durations-min=10 --cov --cov-append --cov-report=term --cov-fail-under=90
 
 test-slow: $(JARS) ## Tests of minutes each, the cases that `test-all` only samples, and every catalog of `make services`
-	@$(WITH_JAVA) $(BIN)/pytest -m "slow and not landing and not short" -n 2 $(STRICT) -o session_timeout=10800 --durations=25 --durations-min=10
+	@$(WITH_JAVA) $(BIN)/pytest -m "slow and not landing and not short" -n 2 $(STRICT) --durations=25 --durations-min=10
 
 conformance: $(READY) ## Every write mode through every failure
 	@$(WITH_JAVA) $(BIN)/pytest tests/conformance

@@ -27,7 +27,7 @@ ADDED_PROPERTIES = "write.metadata."
 """Of tables that are new since that commit."""
 NEVER_READ = ("helios.sources",)
 """Stamps that no version reads, and that later ones leave out where `helios.position` says the same."""
-ADDED_TO_RECORDS = ("appended",)
+ADDED_TO_RECORDS = ("appended", "upserts")
 """Fields of the ledger's records that the new code writes and that commit did not."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
