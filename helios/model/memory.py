@@ -61,7 +61,7 @@ class Memory:
 
         Args:
             rows: Mappings from column to value, tuples in the order of `schema`, or a frame of pandas, Polars or
-                pyarrow.
+                pyarrow. Times without a zone are of UTC.
             schema: Columns and Spark SQL types ("id bigint, name string", or a mapping); needed for tuples and for no
                 rows, otherwise inferred, or those of the frame.
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from helios import aggregate, step, where
+from helios import Memory, aggregate, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
 from helios.plan.backlog import looked_ahead
 from helios.table.readers import warehouses
@@ -530,3 +532,20 @@ def _and_meanwhile(df: Any, world: Any) -> Any:
             world.fill("a.s", rows)
         world.sql("INSERT INTO local.a.s SELECT id FROM local.a.s WHERE false")
     return df
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
+def test_times_in_memory_without_a_zone_are_of_utc(world: Any, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = datetime(2026, 7, 1, 12, 30)
+    rows = [{"id": 1, "at": at, "inner": {"all": [at]}, "plain": at}]
+    schema = "id bigint, at timestamp, inner struct<all: array<timestamp>>, plain timestamp_ntz"
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", zone)
+        time.tzset()
+        world.run(Memory.source(rows, schema) >> world.sink("a.t"))
+        world.run(Memory.source([{"id": 1, "at": at}]) >> world.sink("a.inferred"))
+    time.tzset()
+    [row] = world.load("a.t").iceberg.scan().to_arrow().to_pylist()
+    utc = at.replace(tzinfo=UTC)
+    assert (row["at"], row["inner"], row["plain"]) == (utc, {"all": [utc]}, at)
+    assert world.rows("a.inferred", "at") == {(utc,): 1}

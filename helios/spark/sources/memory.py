@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from typing_extensions import override
 
@@ -33,6 +34,20 @@ class MemoryReader(SpanSource):
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
         schema: Any = self._source.declared_schema or list(self._source.columns)
-        df = spark.createDataFrame(list(self._source.rows), schema)
+        df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
         # The rows of a list go to Spark's tasks in their order.
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
+
+
+def _in_utc(value: Any) -> Any:
+    """A value whose times without a zone are of UTC, inner ones too: PySpark takes them for the machine's own."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, Row):
+        return Row(**{name: _in_utc(one) for name, one in value.asDict().items()})
+    if isinstance(value, (list, tuple)):
+        inner = map(_in_utc, value)
+        return type(value)(*inner) if hasattr(value, "_fields") else type(value)(inner)  # a named tuple
+    if isinstance(value, dict):
+        return {_in_utc(key): _in_utc(one) for key, one in value.items()}
+    return value
