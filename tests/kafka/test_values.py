@@ -19,7 +19,7 @@ GOOD = (
     b'{"id": 1, "name": "\xc3\xa9", "price": 1.25, "at": "2026-01-01T00:00:00Z", "tags": ["a"], "deep": {"x": 7}}',
     b"{}",
     b'\n {"id": 3, "name": "} {", "deep": null} \n',
-    b"{'id': 4}",
+    b'{"id": 4, "at": 253402300799}',
 )
 BAD = (
     (b'{"id": "x"}', "id does not fit bigint"),
@@ -33,6 +33,12 @@ BAD = (
     (b'{"id": 1} {"id": 2}', "the value is not one JSON object"),
     (b'{"id": 1}}', "the value is not one JSON object"),
     (b'{"id": 1} x', "the value is not one JSON object"),
+    (b'{"id": 1}\x00', "the value is not one JSON object"),
+    (b"{'id': 4}", "the value is not one JSON object"),
+    (
+        b'{"at": 1700000000000}',
+        "the value: its number of seconds lies outside of the years 1 to 9999, as one of milliseconds does",
+    ),
     (b'{"id": 1', "the value is not one JSON object"),
     (b'[{"id": 1}, {"id": 2}]', "the value is JSON, and no object"),
     (b"5", "the value is JSON, and no object"),

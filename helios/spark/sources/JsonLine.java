@@ -32,6 +32,11 @@ public class JsonLine implements UDF1 {
 
   private static final String RAW = "__helios_raw";
 
+  private static final String ALONE = "ALONE";
+
+  /** The first and the last second of the years 1 to 9999, from 1970 on. */
+  private static final long FIRST = -62135596800L, LAST = 253402300799L;
+
   private static final String NO_OBJECT = "!it is no JSON object, nor an array of them";
 
   /** Whatever a value may be. */
@@ -51,7 +56,7 @@ public class JsonLine implements UDF1 {
 
   /**
    * Takes the columns as Spark writes a schema as JSON, the types that are read as text, and the features of Jackson
-   * that are not its defaults; both with commas between them. Without columns all fields are kept. The last one is the
+   * that are not its defaults, or `ALONE`; both with commas between them. Without columns all fields are kept. The last one is the
    * name of a field for what has no column, as JSON; empty for none.
    */
   public JsonLine(String schema, String texts, String features, String rescued) {
@@ -140,7 +145,9 @@ public class JsonLine implements UDF1 {
     } finally {
       parser.close();
     }
-    while (end < line.length() && (line.charAt(end) <= ' ' || line.charAt(end) == ',')) {
+    // A file may hold an array with an object on each line; of a message nothing but JSON's own spaces may follow.
+    String behind = features.contains(ALONE) ? " \t\r\n" : null;
+    while (end < line.length() && isBehind(line.charAt(end), behind)) {
       end++;
     }
     return end < line.length() ? SEVERAL : written.toString();
@@ -339,16 +346,25 @@ public class JsonLine implements UDF1 {
     }
   }
 
+  private static boolean isBehind(char one, String allowed) {
+    return allowed != null ? allowed.indexOf(one) >= 0 : one <= ' ' || one == ',';
+  }
+
   private static boolean isInstant(JsonParser parser) throws IOException {
     BigInteger most = BigInteger.valueOf(Long.MAX_VALUE / 1000000L);
     return parser.getBigIntegerValue().abs().compareTo(most) <= 0;
   }
 
   private static String instant(JsonParser parser) throws IOException {
+    long seconds;
     try {
-      return Instant.ofEpochSecond(parser.getLongValue()).toString();
-    } catch (RuntimeException error) {
+      seconds = parser.getLongValue();
+    } catch (IOException error) {
       return parser.getText();
     }
+    if (seconds < FIRST || seconds > LAST) { // as Python's datetime, and most readers of tables, end there
+      throw new Bad("its number of seconds lies outside of the years 1 to 9999, as one of milliseconds does");
+    }
+    return Instant.ofEpochSecond(seconds).toString();
   }
 }

@@ -41,7 +41,8 @@ CORRUPT = "__helios_corrupt"
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
 TEXTS = READ_AS_TEXT["json"]
-FEATURES = ("ALLOW_SINGLE_QUOTES",)
+FEATURES = ("ALONE",)
+"""Nothing may stand behind a value, and Jackson takes nothing beside JSON; of a file Spark takes single quotes, too."""
 
 SHOWN = 400
 """How many characters or bytes of a bad value an error shows."""
