@@ -54,7 +54,7 @@ def status(
     if target is not None:
         found, failed = _of_script(target, profile, values)
     else:
-        found, done, failed = _of_catalogs(profile, every)
+        found, done, failed = _of_catalogs(profile, every or as_json)
     if as_json:
         output.to_json([_as_json(one) for one in found])
     elif found:

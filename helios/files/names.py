@@ -106,23 +106,31 @@ def encoded(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two paths may name the same files: in other words, as a folder around the other, or as a glob.
+    """Whether two paths may name the same files: in other words, as a folder around the other, or as globs.
 
     Examples:
-        >>> overlap("/in/data", "file:///in/./data/"), overlap("/in/data", "/in/data/*.csv"), overlap("s3://b/in", "s3a://b/in")
+        >>> overlap("/in/data", "file:///in/./data/"), overlap("/in/data", "/in/data/*.csv"), overlap("s3://b/i", "s3a://b/i")
         (True, True, True)
-        >>> overlap("/in/a*.csv", "/in/b*.csv"), overlap("/in/data", "/in/database")
-        (False, False)
+        >>> overlap("/in/a*.csv", "/in/b*.csv"), overlap("/in/data", "/in/database"), overlap("/in/2024*", "/in/*.csv")
+        (False, False, True)
     """
-    first, second = _plain(one), _plain(other)
-    return _covers(first, second) or _covers(second, first)
+    parts = zip(_plain(one).split("/"), _plain(other).split("/"), strict=False)  # a folder has what is below it
+    return all(_may_be(first, second) for first, second in parts)
 
 
-def _covers(one: str, other: str) -> bool:
-    """Whether a path names what another one does, or what is around that."""
-    around = globbed(one) if is_glob(one) else re.compile(re.escape(one.rstrip("/")))
-    parts = other.split("/")
-    return any(around.fullmatch("/".join(parts[:end])) for end in range(1, len(parts) + 1))
+def _may_be(one: str, other: str) -> bool:
+    """Whether a name, or a glob for names, may be that of another."""
+    if is_glob(one) and is_glob(other):  # told apart by how they begin and end
+        begins = GLOB.split(one)[0], GLOB.split(other)[0]
+        ends = GLOB.split(one)[-1], GLOB.split(other)[-1]
+        starts = begins[0].startswith(begins[1]) or begins[1].startswith(begins[0])
+        return starts and (ends[0].endswith(ends[1]) or ends[1].endswith(ends[0]))
+    if not is_glob(one):
+        one, other = other, one
+    try:
+        return globbed(one).fullmatch(other) is not None if is_glob(one) else one == other
+    except re.error:  # a brace that is closed behind a slash
+        return True
 
 
 def _plain(path: str) -> str:

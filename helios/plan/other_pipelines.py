@@ -63,7 +63,7 @@ def _reads(plan: Plan, entry: Entry) -> bool:
         and (
             entry["source"] in (read.name, read.ledger_name)
             or (read.uuid and read.uuid == entry.get("uuid"))
-            or row_of(read.source).same(read.source, str(entry["source"]))
+            or row_of(read.source).same(read.source, entry)
         )
         for read in reads
     )
@@ -90,24 +90,28 @@ def source_of_both(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as a record would name it; None if there is none."""
     sources = list(_sources(other.stream))
     reads = [r for r in other.reads if (r.source.streaming if other.streaming else r.source in sources)]
-    found = ({"source": read.ledger_name, "uuid": read.uuid} for read in reads)
+    found = ({"source": read.ledger_name, "uuid": read.uuid, **row_of(read.source).entry} for read in reads)
     return next((entry for entry in found if _reads(plan, entry)), None)
 
 
-def upserts_alongside(plan: Plan, plans: Iterable[Plan | None], beside: Collection[str]) -> dict[str, Upserts]:
-    """What pipelines of the same run upsert into the same table.
+def upserts_alongside(
+    plan: Plan, plans: Iterable[Plan | None], known: Mapping[str, Upserts], beside: Collection[str]
+) -> dict[str, Upserts]:
+    """The upserts of others into the table, with those of pipelines of the same run that have no record yet.
 
     Args:
         plan: The pipeline.
         plans: Those of the run.
+        known: The upserts of others, as their records tell.
         beside: Those beside which the run may write; that is said to each of its pipelines.
     """
-    return {
-        one.pipeline: Upserts(
-            upsert_terms(one), one.write.sink.branch_name, tuple(beside), (one.was,) if one.was else ()
-        )
-        for one in alongside(plan, plans)
-    }
+    begun = {}
+    for one in alongside(plan, plans):
+        was = known.get(one.was or "")
+        told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
+        names = (one.was,) if one.was else ()
+        begun[one.pipeline] = Upserts(upsert_terms(one), one.write.sink.branch_name, told, names)
+    return {**begun, **known}
 
 
 def _sources(flow: Flow) -> Iterator[Source]:
@@ -272,36 +276,36 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
     write = plan.write
     if write.sink.many_tables or write.output is not None:
         return plan, []
-    own, others = _recorded(plan) if write.exists else (None, {})
+    own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
     siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
-    notes = (*_notes(plan, own, others, siblings), *declared_notes(plan, own, others, siblings.values()))
-    there = {name: upserts_of(record) for name, record in others.items()}
-    for name, upserts in upserts_alongside(plan, siblings.values(), ()).items():
-        was = there.get(siblings[name].was or "")
-        there.setdefault(name, upserts._replace(beside=was.beside) if was is not None else upserts)
+    there = {name: record for name, record in others.items() if name in held}
+    notes = (*_notes(plan, own, there, siblings), *declared_notes(plan, own, others, siblings.values()))
+    known = {name: upserts_of(record) for name, record in others.items()}
+    upserts = upserts_alongside(plan, siblings.values(), known, ())
     problems: list[HeliosError] = []
     if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
         problems += [lost] if not _has_checkpoint(plan) else []
     try:
-        refuse_other_upserts(plan, upserts_of(own) if own is not None else None, there, ())
+        refuse_other_upserts(plan, upserts_of(own) if own is not None else None, upserts, ())
     except InputError as refused:
         problems.append(refused)
     return replace(plan, write=replace(write, notes=notes)), problems
 
 
-def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record]]:
-    """The record of a pipeline in its target, and those of others."""
+def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
+    """The record of a pipeline in its target, those of others, and whose rows the branch that it writes may hold."""
     from helios.table.ledger import records  # a plan of new tables reads no table
 
     table = plan.write.table
     known = records(table.catalog.load(table.within).iceberg.properties, table.text)
     own = next((known[name] for name in plan.write.pipelines if name in known), None)
     branch, others = plan.write.sink.branch_name, other_records(known, plan)
-    if all(record.branch == branch for record in others.values()):
-        return own, others
+    same = {name for name, record in others.items() if record.branch == branch}
+    if own is not None or len(same) == len(others):
+        return own, others, same
     written = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
-    held = {name: None in written or not written.isdisjoint((name, *one.formerly)) for name, one in others.items()}
-    return own, {name: replace(one, branch=branch) if held[name] else one for name, one in others.items()}
+    held = {name for name, one in others.items() if None in written or not written.isdisjoint((name, *one.formerly))}
+    return own, others, same | held
 
 
 def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
@@ -340,12 +344,12 @@ def declared_notes(
 
 
 def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
-    branch, traits = plan.write.sink.branch_name, plan.write.mode.traits
+    traits = plan.write.mode.traits
     for name, record in others.items():
-        source = shared_source(plan, record) if record.branch == branch else None
+        source = shared_source(plan, record)
         if source is None or not traits.stores:
             continue
-        if traits.erases:
+        if traits.erases and not plan.streaming:
             if any("place" in entry for entry in entries(record)):
                 yield (
                     f"{name} follows {source} into this table: it appends what it has not read yet, and the rows of "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from helios.catalog.conf import hadoop_uri
@@ -62,7 +63,8 @@ class SourceRow(NamedTuple):
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
         units: What a batch of it is cut between.
         place: Where its files are, if that is an object store; may raise an `InputError`.
-        same: Whether its rows may be those of a source that goes by this name in positions.
+        same: Whether its rows may be those of an entry of a position that goes by another name.
+        entry: What tells its entries from those of other kinds.
     """
 
     reader: str
@@ -77,7 +79,8 @@ class SourceRow(NamedTuple):
     why: str = WHY_SPANS
     units: str = "files"
     place: Callable[[Any, Context], Place | None] = lambda source, context: None
-    same: Callable[[Any, str], bool] = lambda source, name: name == source.ledger_name
+    same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
+    entry: Mapping[str, Any] = MappingProxyType({})
 
 
 def _declared(source: Source) -> Schema | None:
@@ -110,6 +113,11 @@ def _files(source: FilesSource, around: Surroundings) -> Described:
     if source.extra == "add" and not source.rescued:
         schema = None  # what else the files have is known when they are read
     return ReadPlan(source=source, schema=schema), problems
+
+
+def _same_files(source: FilesSource, entry: Mapping[str, Any]) -> bool:
+    is_folder = "digest" in entry or "log" in (entry.get("place") or {})
+    return is_folder and overlap(source.path, str(entry["source"]))
 
 
 def _memory(source: MemorySource, around: Surroundings) -> Described:
@@ -162,7 +170,8 @@ SOURCES: dict[type[Source], SourceRow] = {
         reader="helios.spark.sources.files:FilesReader",
         describe=_files,
         place=_files_at,
-        same=lambda source, name: overlap(source.path, name),
+        same=_same_files,
+        entry=MappingProxyType({"digest": ""}),
         counts_rows=False,
         absent=nothing_at,
         why="stateless over a folder: each batch reads the files that the source's log names",

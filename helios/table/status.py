@@ -53,6 +53,7 @@ class Status:
         aside: The batches that were set aside, whose rows the table never showed.
         notes: Further remarks.
         reads_once: Whether it reads its sources as they are, and follows none of them.
+        sources: The names of its sources.
     """
 
     pipeline: str
@@ -72,6 +73,7 @@ class Status:
     aside: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     reads_once: bool = False
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +169,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     if (advice := growth(table.iceberg).advice()) is not None:
         notes.append(advice)
     tables = any(entry.folder is None and entry.topics is None for entry in recorded(record.position))
-    own = int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)
-    half = view.file_sizes.get(pipeline, own) / 2
+    half = view.file_sizes.get(pipeline, int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)) / 2
     return Status(
         pipeline=pipeline,
         table=table.name,
@@ -187,17 +188,18 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         aside=aside,
         notes=tuple(notes),
         reads_once=record.reads_once,
+        sources=tuple(entry.source for entry in recorded(record.position)),
     )
 
 
 def unfinished(found: Sequence[Status]) -> list[Status]:
-    """The pipelines of a table without those that read once, and behind which a followed one has written since."""
-    newest = max((one.committed for one in found if one.committed is not None and not one.reads_once), default=None)
-    return [
-        one
-        for one in found
-        if not one.reads_once or one.notes or newest is None or one.committed is None or one.committed > newest
-    ]
+    """The pipelines of a table without repairs: those that read a source once which another one has followed since."""
+    return [one for one in found if one.notes or not one.reads_once or not _is_followed_since(one, found)]
+
+
+def _is_followed_since(one: Status, found: Sequence[Status]) -> bool:
+    later = (other for other in found if not other.reads_once and not set(one.sources).isdisjoint(other.sources))
+    return any(one.committed and other.committed and other.committed > one.committed for other in later)
 
 
 def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:

@@ -149,7 +149,7 @@ def _comparable(name: str, told: Any) -> Any:
     """
     told["status"] = [one for one in told["status"] if one["batch"] is not None]
     for one in told["status"]:
-        for changed in ("behind_files", "behind_bytes", "behind_records", "reads_once", "small"):
+        for changed in ("behind_files", "behind_bytes", "behind_records", "reads_once", "small", "sources"):
             one.pop(changed, None)
     if name in FOLDERS:
         del told["plan"]["path"]

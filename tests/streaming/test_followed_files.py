@@ -179,6 +179,18 @@ def test_a_file_is_mended_under_its_name_as_the_error_says(world: Any, inbox: Pa
     assert world.ids("a.t") == [1, 2]
 
 
+def test_a_file_of_a_stateful_pipeline_is_mended_under_its_name(world: Any, inbox: Path) -> None:
+    pipeline = csv(inbox) >> aggregate("id", n="count(*)") >> world.sink("a.t").upsert("id")
+    land(inbox, "a.csv", rows(1))
+    world.run(pipeline)
+    land(inbox, "b.csv", "id,more\n2,x\n", 5)
+    with pytest.raises(HeliosError, match="columns that the declared schema lacks"):
+        world.run(pipeline)
+    land(inbox, "b.csv", rows(2), 9)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2]
+
+
 def test_hidden_and_temporary_files_wait(world: Any, inbox: Path) -> None:
     pipeline = csv(inbox) >> world.sink("a.t")
     for name in (".a.csv", "_a.csv", "a.csv.tmp", "a.csv._COPYING_", "_temporary/0/a.csv", ".b.csv.crc"):

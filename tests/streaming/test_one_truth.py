@@ -186,3 +186,44 @@ def test_a_branch_of_a_filled_main_is_told_by_plan(world: Any) -> None:
     world.run(newer, beside=["local.a.t"])
     rows = world.load("a.t").iceberg.scan(snapshot_id=world.load("a.t").branches()["staged"]).to_arrow()
     assert sorted(rows["id"].to_pylist()) == list(range(8))
+
+
+@pytest.mark.parametrize("kind", ["orders that are not stored", "changes"])
+def test_was_serves_upserts_whose_order_the_table_lacks(world: Any, kind: str) -> None:
+    world.fill("a.s", range(5), n="id")
+    source = world.source("a.s").incremental(poll=1)
+    if kind == "changes":
+        rows, sink = source.changes(keys=["id"]), world.sink("a.t").upsert("id")
+    else:
+        rows, sink = source, world.sink("a.t").upsert("id", order_by="n", store_order=False)
+    world.run((rows >> sink).named("a"))
+    world.fill("a.s", [5], n="id")
+    world.run((rows >> sink).named("b", was="a"))
+    assert world.ids("a.t") == list(range(6))
+
+
+def test_a_new_checkpoint_serves_a_renamed_pipeline_whose_target_was_rolled_back(world: Any) -> None:
+    world.fill("a.s", range(5))
+    followed = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
+    world.run(followed.named("a"))
+    first = world.load("a.t").snapshots()[0].id
+    world.fill("a.s", range(5, 10))
+    world.run(followed.named("a"))
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
+    world.run(followed.named("b", was="a"), new_checkpoint=True)
+    world.fill("a.s", [10])
+    world.run(followed.named("b", was="a"))
+    assert world.ids("a.t")[-1] == 10
+
+
+def test_upserts_of_a_branch_are_no_matter_of_main(world: Any) -> None:
+    world.fill("a.one", [0, 1], seq="1", op="'u'")
+    world.fill("a.two", [1, 10], seq="5", op="'u'")
+    world.run(upsert(world, "a.one", "a"))
+    sink = world.sink("a.t").upsert("id", order_by="seq", delete_when="op = 'd'").branch("dev")
+    other = (world.source("a.two").incremental(poll=1) >> sink).named("b")
+    plan = world.plan(other)
+    assert with_notes(plan, [plan])[1] == []
+    world.run(other)
+    plan = world.plan(upsert(world, "a.one", "a"))
+    assert with_notes(plan, [plan])[1] == []

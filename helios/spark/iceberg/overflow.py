@@ -39,6 +39,9 @@ class Ordered(NamedTuple):
 
 
 NOWHERE = Ordered((1, 0), (1, 0))
+MOST_LOOKED_AT = 10_000
+_LOOKED_AT: dict[tuple[str, int, bool], frozenset[str]] = {}
+"""What snapshots of tables hold: a joined table is read in each batch, and a manifest takes some calls of the JVM."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -82,15 +85,22 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
     fields = {spec: found for spec, found in _fields(table) if found}
     if not fields:
         return frozenset()
-    io = table.io()
-    return frozenset(
-        name
-        for snapshot in snapshots
-        for manifest in listed(snapshot.dataManifests(io))
-        if not added or manifest.snapshotId() == snapshot.snapshotId()
-        for place, name, kind, known in fields.get(int(manifest.partitionSpecId()), ())
-        if not _within(manifest, place, kind, known.partitions)
-    )
+    uuid = str(table.uuid())
+    found: set[str] = set()
+    for snapshot in snapshots:
+        key = (uuid, int(snapshot.snapshotId()), added)
+        if key not in _LOOKED_AT:
+            if len(_LOOKED_AT) >= MOST_LOOKED_AT:
+                _LOOKED_AT.clear()
+            _LOOKED_AT[key] = frozenset(
+                name
+                for manifest in listed(snapshot.dataManifests(table.io()))
+                if not added or manifest.snapshotId() == snapshot.snapshotId()
+                for place, name, kind, known in fields.get(int(manifest.partitionSpecId()), ())
+                if not _within(manifest, place, kind, known.partitions)
+            )
+        found |= _LOOKED_AT[key]
+    return frozenset(found)
 
 
 def bounded(table: JavaTable) -> Mapping[str, list[Ordered]]:
@@ -144,3 +154,14 @@ def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaEx
         return expression
     name = str(cast("JavaPredicate", expression).ref().name()).lower()
     return make.alwaysTrue() if name in {one.lower() for one in columns} else expression
+
+
+def asks_for_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
+    """Whether an expression without NOT compares one of these columns by order."""
+    kind = str(expression.op())
+    if kind in ("AND", "OR"):
+        both = cast("JavaJunction", expression)
+        return asks_for_order(both.left(), columns) or asks_for_order(both.right(), columns)
+    if kind not in ORDERED:
+        return False
+    return str(cast("JavaPredicate", expression).ref().name()).lower() in {one.lower() for one in columns}

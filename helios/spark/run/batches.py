@@ -198,8 +198,6 @@ def _follow(job: Job, df: DataFrame) -> None:
             job.report_progress(batch)
         except BaseException as error:
             failure.append(error)
-            if isinstance(error, (InputError, DamagedFile)) or file_failure(error, job.plan) is not None:
-                _note_failure(job, number)
             raise
 
     plan = job.plan
@@ -223,15 +221,20 @@ def _follow(job: Job, df: DataFrame) -> None:
     except StreamingQueryException as error:
         # Spark passes on only the text of a Python error; this is the error itself.
         found = [*failure, *(source.error for source in job.followed.values() if source.error is not None)]
+        _note_failure(job, found[0] if found else error)
         if found:  # with its own cause, which tells what was away
             raise found[0] from (found[0].__cause__ or error)
         raise engine_failure(error, plan) from error
 
 
-def _note_failure(job: Job, number: int) -> None:
-    """Notes that a batch has failed: what its error asks to be mended may change before it is done again."""
-    for source, span in zip(job.followed.values(), job.batch(number).spans, strict=True):
-        source.failed(span)
+def _note_failure(job: Job, error: BaseException) -> None:
+    """Notes that a planned batch has failed by what a source reads, which may be mended before it is done again."""
+    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
+    if not planned or planned[-1] in committed:
+        return
+    if isinstance(error, (InputError, DamagedFile)) or file_failure(error, job.plan) is not None:
+        for source, span in zip(job.followed.values(), job.batch(planned[-1]).spans, strict=True):
+            source.failed(span)
 
 
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
+from helios.files.place import Place
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import (
     Entry,
@@ -125,14 +126,20 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
             continue
         for entry in entries(record):
             for state in batch.sources:
-                if "place" in entry and _same_source(plan, entry, state) and not _same_place(entry, state):
+                if _is_followed(entry) and _same_source(plan, entry, state) and not _same_place(entry, state):
                     raise _out_of_step(plan, state, other, entry)
     for sibling in job.siblings:
-        known = others.get(sibling.pipeline)
+        known = others.get(sibling.pipeline) or others.get(sibling.was or "")
         begins = sibling.streaming and (known is None or known.position is None)
         both = source_of_both(plan, sibling) if begins else None
         if both is not None and sibling.pipeline not in job.beside:
             raise _out_of_step(plan, both, sibling.pipeline, None)
+
+
+def _is_followed(entry: Entry) -> bool:
+    """Whether an entry is of a table or a folder that is followed; one of topics has a place read once, too."""
+    place = entry.get("place")
+    return place is not None and (IcebergOffset.of(place) is not None or Place.of(place) is not None)
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
@@ -140,14 +147,14 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
-    return any(row_of(read.source).same(read.source, str(entry["source"])) for read in reads)
+    return any(row_of(read.source).same(read.source, entry) for read in reads)
 
 
 def _same_place(entry: Entry, state: Entry) -> bool:
     """Whether a follower has read exactly what a batch reads, as far as their entries tell."""
     end = state.get(SNAPSHOT, state.get("to"))
     if not isinstance(end, int):
-        return bool(state.get("place") == entry["place"])  # of a folder that is read once nothing tells
+        return False  # of a folder that is read once nothing tells
     at = IcebergOffset.of(entry["place"])
     return at is not None and not at.partial and at.snapshot == end
 
@@ -170,7 +177,7 @@ def refuse_upserts_of_others(
     if upsert_terms(plan) is None:
         return
     there = {name: upserts_of(one) for name, one in _others(table, plan).items()} if table is not None else {}
-    there = {**upserts_alongside(plan, siblings, beside), **there}
+    there = upserts_alongside(plan, siblings, there, beside)
     refuse_other_upserts(plan, upserts_of(record) if record is not None else None, there, beside)
 
 
@@ -185,6 +192,9 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
     read_all = f"run {other} until it has read all of {source}"
     if end is not None and at is not None:
         choices = [f"{read_all}; where that is meant, `helios run --beside {other}`"]
+        after = state.get("after")
+        if whole and isinstance(after, int) and after != at.snapshot:
+            choices.insert(0, f"read up to what {other} has read, with .between({after}, {at.snapshot})")
         if whole and "after" not in state:
             choices.insert(0, f"read what {other} has read, with .at_snapshot({at.snapshot})")
     else:

@@ -180,14 +180,14 @@ class StartupValidator:
                 refuse_lost(self.plan, name, record)
         return None
 
-    def _refuse_schema(self, table: JavaTable, df: DataFrame) -> None:
-        """Rejects rows that do not fit the table, before anything is changed."""
+    def _refuse_schema(self, table: JavaTable, df: DataFrame, *, moved: bool = True) -> None:
+        """Rejects rows that do not fit the table, and lost orders once the checkpoint is moved to where they are."""
         write = self.plan.write
         if write.mode.traits.stores:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
             out = left_out(write.sink, columns, held, has_written=written)
-            if written:
+            if written and moved:
                 refuse_lost_order(self.plan, out, self.context.upsert_state(write.table, self.branch))
             SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
 
@@ -249,11 +249,11 @@ class StartupValidator:
                 found = self._today(found, old, table)
                 refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
             if table is not None:
-                self._refuse_schema(table, df)
+                self._refuse_schema(table, df, moved=False)
+            if table is not None and not self.new_checkpoint:
                 guard = RollbackGuard(table, found.pipeline, found.id, lenient=True)  # keeps nothing in a checkpoint
-                Ledger(table, found.pipeline, found.id, "", self.branch, guard=guard).refuse_rollback(
-                    self._last_record(table)
-                )
+                ledger = Ledger(table, found.pipeline, found.id, "", self.branch, guard=guard)
+                ledger.refuse_rollback(self._last_record(table))
             self._look_at_others(table)
             move_checkpoint(old, self.checkpoint)
 

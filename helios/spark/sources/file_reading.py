@@ -282,8 +282,9 @@ def _fitting(
             if source.bad_file != "quarantine":
                 raise
             if source.format == "json" and len(group.files) > 1:  # its columns are those of all of its files
-                alone = [replace(group, files=(file,)) for file in group.files]
-                waiting = [replace(one, own=_infer(context, source, one, declared)) for one in alone] + waiting
+                half = len(group.files) // 2
+                halves = [replace(group, files=files) for files in (group.files[:half], group.files[half:])]
+                waiting = [replace(one, own=_infer(context, source, one, declared)) for one in halves] + waiting
             else:
                 others += [Found(file, cause=error.what.replace(group.files[0].path, "it")) for file in group.files]
         else:

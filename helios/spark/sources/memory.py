@@ -39,15 +39,16 @@ class MemoryReader(SpanSource):
         return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
 
 
-def _in_utc(value: Any) -> Any:
+def _in_utc(value: object) -> object:
     """A value whose times without a zone are of UTC, inner ones too: PySpark takes them for the machine's own."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return value.replace(tzinfo=UTC)
     if isinstance(value, Row):
         return Row(**{name: _in_utc(one) for name, one in value.asDict().items()})
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+        return value._make(map(_in_utc, value))
     if isinstance(value, (list, tuple)):
-        inner = map(_in_utc, value)
-        return type(value)(*inner) if hasattr(value, "_fields") else type(value)(inner)  # a named tuple
+        return type(value)(map(_in_utc, value))
     if isinstance(value, dict):
         return {_in_utc(key): _in_utc(one) for key, one in value.items()}
     return value

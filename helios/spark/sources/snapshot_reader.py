@@ -135,7 +135,7 @@ class SnapshotReader:
 
     def _in_order(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
         """A condition that asks for no order of partitions that are not in order."""
-        if not overflow.bounded(table):
+        if not overflow.asks_for_order(condition, overflow.bounded(table)):
             return condition
         history = History(table, table.snapshot(delta.snapshot))
         read = islice(history, 1) if delta.state else takewhile(lambda one: one.snapshotId() != delta.after, history)

@@ -393,16 +393,22 @@ def test_the_lag_behind_topics_is_what_the_run_last_saw(cli: Run, catalog: Catal
 
 def test_a_repair_that_is_done_is_left_out(cli: Run, catalog: Catalog) -> None:
     orders = catalog.create_table("shop.orders", SCHEMA)
+
+    def shown() -> list[str]:
+        return [line.split()[0] for line in cli("status").stdout.splitlines()[1:]]
+
     once = {"sources": [{"source": "local.shop.raw", "snapshot": 5}]}
     remember(orders, "repair", 0, snapshot=append(orders, pipeline="repair", batch=0), sequence=1, position=once)
-    assert [found["pipeline"] for found in json.loads(cli("status", "--json").stdout)] == ["repair"]
+    other = {"sources": [{"source": "local.shop.returns", "snapshot": 5}]}
+    remember(orders, "nightly", 0, snapshot=append(orders, pipeline="nightly", batch=0), sequence=2, position=other)
+    assert shown() == ["nightly", "repair"]
     followed = {"sources": [{"source": "local.shop.raw", "state": None, "after": 1, "to": 5}]}
     written = append(orders, pipeline="local.shop.orders", batch=0)
-    remember(orders, "local.shop.orders", 0, snapshot=written, sequence=2, position=followed)
-    assert [found["pipeline"] for found in json.loads(cli("status", "--json").stdout)] == ["local.shop.orders"]
-    shown = cli("status")
-    assert shown.stderr == "1 finished pipeline is not shown: helios status --all.\n"
-    assert len(cli("status", "--all").stdout.splitlines()) == 3
+    remember(orders, "local.shop.orders", 0, snapshot=written, sequence=3, position=followed)
+    assert shown() == ["local.shop.orders", "nightly"]
+    assert cli("status").stderr == "1 finished pipeline is not shown: helios status --all.\n"
+    assert len(cli("status", "--all").stdout.splitlines()) == 4
+    assert len(json.loads(cli("status", "--json").stdout)) == 3
     # One that is later than the follower is news.
-    remember(orders, "repair", 1, snapshot=append(orders, pipeline="repair", batch=1), sequence=3, position=once)
-    assert len(json.loads(cli("status", "--json").stdout)) == 2
+    remember(orders, "repair", 1, snapshot=append(orders, pipeline="repair", batch=1), sequence=4, position=once)
+    assert shown() == ["local.shop.orders", "nightly", "repair"]
