@@ -75,8 +75,7 @@ class StartupValidator:
         new_checkpoint: Whether to resume with a new checkpoint at the position in the target's record.
         full_refresh: Whether to empty the target and refill it from the start.
         beside: Pipelines beside which this one is told to write.
-        siblings: What the same script declares: its rows of the same sources may be in the target, too. With the plans
-            of those that the same run starts.
+        siblings: What the script declares, with the plans that the run starts: its rows may be in the target, too.
     """
 
     def __init__(
@@ -152,7 +151,8 @@ class StartupValidator:
 
     def _look_at_others(self, table: JavaTable | None) -> None:
         """Rejects upserts beside those of others, and tells of pipelines of the same run that write the same rows."""
-        record = self._last_record(table) if table is not None else None
+        alone = len(self.siblings) < 2 and not self.plan.write.mode.traits.upserts
+        record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
             refuse_upserts_of_others(self.plan, table, record, self.beside, self.siblings.values())
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
