@@ -302,7 +302,7 @@ def _refuse_columns(
             sink, has a type that cannot become the declared one, or a column of the name that `rescued` has.
     """
     own = StructType([*group.own.fields, *keys.fields])
-    place = group.files[0].path if group.files else f"the folders below {source.path}"
+    place = group.files[0].path if group.files else f"the name of a folder below {source.path}"
     more = extras(own, declared)
     if more and source.extra == "fail" and not source.rescued:
         raise source.lacks(more, declared.names, place)
