@@ -27,6 +27,17 @@ from tests.streaming.native_cases import KINDS, table
 FLOATING = ("float", "double")
 
 
+@pytest.mark.parametrize("rows", [10, 300_000])
+def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    target = Target(str(tmp_path), 0, (Column("id", 1, "bigint", False, "full"),), (), "zstd", 3, 1 << 30, 1 << 20)
+    monkeypatch.setattr("helios.native.writer.created", lambda *_: pa.OSFile("/dev/full", "wb"))
+    writer = TableWriter(target, "w")
+    with pytest.raises(OSError, match="No space left"):
+        writer.write(pl.DataFrame({"id": range(rows)}))
+        writer.close()
+    writer.abort()
+
+
 @pytest.mark.parametrize("mode", ["truncate(3)", "full", "counts", "none"])
 def test_counts_and_bounds_are_those_that_pyiceberg_finds(tmp_path: Path, mode: str) -> None:
     for seed in range(5):
