@@ -32,9 +32,13 @@ def test_a_full_disk_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyP
     target = Target(str(tmp_path), 0, (Column("id", 1, "bigint", False, "full"),), (), "zstd", 3, 1 << 30, 1 << 20)
     monkeypatch.setattr("helios.native.writer.created", lambda *_: pa.OSFile("/dev/full", "wb"))
     writer = TableWriter(target, "w")
-    with pytest.raises(OSError, match="No space left"):
+
+    def written() -> None:
         writer.write(pl.DataFrame({"id": range(rows)}))
         writer.close()
+
+    with pytest.raises(OSError, match="No space left"):
+        written()
     writer.abort()
 
 
