@@ -7,10 +7,15 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.suite import jvm, marks, minutes, promises
 from tests.suite.schedule import LongFirst
 from tests.suite.skips import named
+
+# A machine that is busy is no failure.
+settings.register_profile("helios", deadline=None)
+settings.load_profile("helios")
 
 ALL = pytest.StashKey[list[pytest.Item]]()
 """All tests that were collected, before `-m` has chosen."""

@@ -119,7 +119,7 @@ def test_the_least_keys_are_found(world: Any) -> None:
 
 @pytest.mark.parametrize("engine", ["off", "auto"])
 @pytest.mark.parametrize("name", ["int", "bigint", "timestamp", "decimal", "string"])
-@pytest.mark.cases(short="off-bigint")
+@pytest.mark.cases(short="bigint-off")
 def test_upserts_replace_them(world: Any, name: str, engine: str) -> None:
     kind, transforms, literals = KINDS[name]
     for number, transform in enumerate(transforms):

@@ -198,6 +198,23 @@ def test_a_target_that_is_rolled_back_behind_a_replay_is_refused(world: Any) -> 
         replay(world, small(world, 1000))
 
 
+def test_a_new_checkpoint_does_not_forget_a_replay_that_is_there(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    before = world.load("a.t").current_snapshot().id
+    replay(world, small(world, 1000))
+    world.run(small(world), new_checkpoint=True)
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {before})")
+    with pytest.raises(LedgerError, match="rolled back"):
+        world.run(small(world))
+    with pytest.raises(LedgerError, match="rolled back"):
+        replay(world, small(world, 1000))
+    world.run(small(world), new_checkpoint=True)  # the fix
+    world.fill("a.s", [2])
+    world.run(small(world))
+    assert world.ids("a.t") == [1, 2]
+
+
 def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_target_has_rows(world: Any) -> None:
     replayed_and_rolled_back(world, "a.bad")
     with pytest.raises(LedgerError, match="rolled back") as refused:

@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, Promise]] = {
         "files": Promise("each file of a folder is read once, by its own columns and types"),
         "bad-rows": Promise("a line is a row or a bad row with its text: fail, quarantine, drop or null"),
         "bad-files": Promise("files that are damaged, missing or replaced are named, set aside or skipped"),
+        "where-from": Promise("rows keep where and when they came from, where it is asked for"),
         "accounts": Promise("every row of a file is in the target, the quarantine, or a count"),
         "kafka": Promise("each record of a topic is in the table once", served=True),
         "kafka-values": Promise("values of records parse as declared, or are set aside with their bytes", served=True),

@@ -45,7 +45,7 @@ from helios.spark.sinks.modes import stored_schema
 from helios.spark.sinks.protocol import Sink
 from helios.spark.sinks.quarantine import QuarantineSink
 from helios.spark.sinks.records import newest_record
-from helios.spark.sinks.rollbacks import RollbackGuard, forget_replay
+from helios.spark.sinks.rollbacks import RollbackGuard, forget_lost_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
 from helios.table.ledger import Record, parse
@@ -380,7 +380,7 @@ class StartupValidator:
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
         refuse_new_checkpoint(self.plan, self._follows, entries, holds_rows=head is not None and start is None)
         if table is not None:
-            forget_replay(table, self.plan.write.pipelines)
+            forget_lost_replay(table, self.plan.write.pipelines, head)
         state = self.context.upsert_state(self.plan.write.table, self.branch)
         if old is not None and old.aside:
             state.forget(old.batch)

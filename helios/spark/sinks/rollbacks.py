@@ -21,8 +21,32 @@ def replay_of(table: JavaTable, pipeline: str) -> tuple[str, Record] | None:
     return (key, parse(text, key, table.name())) if text is not None else None
 
 
+def forget_lost_replay(table: JavaTable, pipelines: Iterable[str], head: JavaSnapshot | None) -> None:
+    """`forget_replay` where the table has lost it, which is accepted; one that is there stays known.
+
+    Args:
+        table: The table.
+        pipelines: The names of the pipeline.
+        head: The newest snapshot of the branch.
+    """
+    lost = []
+    for pipeline in pipelines:
+        replay = replay_of(table, pipeline)
+        landing = landing_of(replay[1]) if replay is not None else None
+        if landing is not None and presence_of(table, head, landing) is Presence.GONE:
+            lost.append(pipeline)
+    forget_replay(table, lost)
+
+
+def landing_of(record: Record | None) -> Landing | None:
+    """Where the batch of a record has landed; None where it has not."""
+    if record is None or record.snapshot is None:
+        return None
+    return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
+
+
 def forget_replay(table: JavaTable, pipelines: Iterable[str]) -> None:
-    """Has the last replay count as one that the table never had, where that is accepted, or the table is emptied."""
+    """Has the last replay count as one that the table never had, as where the table is emptied."""
     table.refresh()
     for pipeline in pipelines:
         replay = replay_of(table, pipeline)
@@ -103,7 +127,7 @@ class RollbackGuard:
     def _refuse_without_replay(self, head: JavaSnapshot | None) -> None:
         """Raises if the table no longer holds the last replay: its rows are in the quarantine no more."""
         replay = replay_of(self._table, self._pipeline)
-        landing = self._of(replay[1]) if replay is not None else None
+        landing = landing_of(replay[1]) if replay is not None else None
         if replay is None or landing is None:
             return
         if self._replay is not None and self._replay.snapshot == landing.snapshot:
@@ -148,14 +172,9 @@ class RollbackGuard:
             )
         return record
 
-    def _of(self, record: Record | None) -> Landing | None:
-        if record is None or record.snapshot is None:
-            return None
-        return Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
-
     def _last(self, record: Record | None) -> Landing | None:
         """The last batch that landed, by the target's record and by the checkpoint."""
-        recorded, kept = self._of(record), self._landings.last() if self._landings is not None else None
+        recorded, kept = landing_of(record), self._landings.last() if self._landings is not None else None
         if kept is None or (record is not None and record.checkpoint != self._checkpoint):
             return recorded
         if recorded is not None and recorded.snapshot == kept.snapshot:
