@@ -534,6 +534,7 @@ def _and_meanwhile(df: Any, world: Any) -> Any:
     return df
 
 
+@pytest.mark.promise("bad-sources")
 @pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kolkata"])
 def test_times_in_memory_without_a_zone_are_of_utc(world: Any, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     at = datetime(2026, 7, 1, 12, 30)
