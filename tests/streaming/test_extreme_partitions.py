@@ -117,6 +117,15 @@ def test_the_least_keys_are_found(world: Any) -> None:
     assert [row.k for row in world.sql("SELECT k FROM local.a.more")] == [2]
 
 
+def test_a_column_that_is_renamed_between_two_reads(world: Any) -> None:
+    fill(world, "a.s", "bigint", "truncate(10, x)", ["5L", "-9223372036854775807L", "200L"])
+    first, last = (snapshot.id for snapshot in world.load("a.s").snapshots())
+    for name, called in (("x", "y"), ("y", "z")):
+        world.run(world.source("a.s").between(first, last).where(f"{name} < 100") >> world.sink(f"a.{name}"))
+        assert [row.k for row in world.sql(f"SELECT k FROM local.a.{name}")] == [1], name
+        world.sql(f"ALTER TABLE local.a.s RENAME COLUMN {name} TO {called}")
+
+
 @pytest.mark.parametrize("engine", ["off", "auto"])
 @pytest.mark.parametrize("name", ["int", "bigint", "timestamp", "decimal", "string"])
 @pytest.mark.cases(short="bigint-off")

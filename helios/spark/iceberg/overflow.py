@@ -40,8 +40,9 @@ class Ordered(NamedTuple):
 
 NOWHERE = Ordered((1, 0), (1, 0))
 MOST_LOOKED_AT = 10_000
-_LOOKED_AT: dict[tuple[str, int, bool], frozenset[str]] = {}
-"""What snapshots of tables hold: a joined table is read in each batch, and a manifest takes some calls of the JVM."""
+_LOOKED_AT: dict[tuple[str, int, int, bool], frozenset[str]] = {}
+"""What snapshots of tables hold, by the names of a schema: a joined table is read in each batch, and a manifest takes
+some calls of the JVM."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
 
 
@@ -85,10 +86,10 @@ def unordered(table: JavaTable, snapshots: Iterable[JavaSnapshot], *, added: boo
     fields = {spec: found for spec, found in _fields(table) if found}
     if not fields:
         return frozenset()
-    uuid = str(table.uuid())
+    uuid, schema = str(table.uuid()), int(table.schema().schemaId())
     found: set[str] = set()
     for snapshot in snapshots:
-        key = (uuid, int(snapshot.snapshotId()), added)
+        key = (uuid, schema, int(snapshot.snapshotId()), added)
         if key not in _LOOKED_AT:
             if len(_LOOKED_AT) >= MOST_LOOKED_AT:
                 _LOOKED_AT.clear()
