@@ -13,7 +13,7 @@ from helios.model.flow import Flow, Source
 from helios.model.joins import Union
 from helios.model.modes import Mode
 from helios.model.values import written_as_name
-from helios.plan.nodes import Plan
+from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.sources import row_of
 from helios.table.positions import SNAPSHOT
 from helios.table.refs import REPLAY
@@ -56,8 +56,6 @@ def shared_source(plan: Plan, record: Record) -> str | None:
 
 def _reads(plan: Plan, entry: Entry) -> bool:
     """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
-    sources = list(_sources(plan.stream))
-    reads = [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
     return any(
         read.source.comparable
         and (
@@ -65,8 +63,14 @@ def _reads(plan: Plan, entry: Entry) -> bool:
             or (read.uuid and read.uuid == entry.get("uuid"))
             or row_of(read.source).same(read.source, entry)
         )
-        for read in reads
+        for read in _written(plan)
     )
+
+
+def _written(plan: Plan) -> list[ReadPlan]:
+    """The reads of a pipeline whose rows it writes; others are joined."""
+    sources = list(_sources(plan.stream))
+    return [r for r in plan.reads if (r.source.streaming if plan.streaming else r.source in sources)]
 
 
 def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
@@ -88,10 +92,11 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
 
 def source_of_both(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as a record would name it; None if there is none."""
-    sources = list(_sources(other.stream))
-    reads = [r for r in other.reads if (r.source.streaming if other.streaming else r.source in sources)]
-    found = ({"source": read.ledger_name, "uuid": read.uuid, **row_of(read.source).entry} for read in reads)
-    return next((entry for entry in found if _reads(plan, entry)), None)
+    for read in _written(other):
+        entry = {"source": read.ledger_name, "uuid": read.uuid, **row_of(read.source).entry}
+        if _reads(plan, entry):
+            return entry
+    return None
 
 
 def upserts_alongside(
@@ -372,8 +377,7 @@ def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
         return
     from helios.table.appended import earlier_state
 
-    sources = list(_sources(plan.stream))
-    states = [read for read in plan.reads if read.source in sources and read.state is None and read.span is None]
+    states = [read for read in _written(plan) if read.state is None and read.span is None]
     now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in states if read.uuid]
     found = earlier_state(own.position, {"sources": now})
     if found is not None and SNAPSHOT in found[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -155,7 +155,8 @@ def test_was_names_no_pipeline_that_another_goes_beside(world: Any) -> None:
     assert Counter(world.ids("a.t")) == Counter(range(20))
 
 
-def test_was_moves_nothing_where_the_target_was_rolled_back(world: Any) -> None:
+def rolled_back(world: Any) -> Pipeline:
+    """A pipeline that has run twice as `a`, and whose target was rolled back behind its first batch."""
     world.fill("a.s", range(5))
     followed = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
     world.run(followed.named("a"))
@@ -163,6 +164,11 @@ def test_was_moves_nothing_where_the_target_was_rolled_back(world: Any) -> None:
     world.fill("a.s", range(5, 10))
     world.run(followed.named("a"))
     world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
+    return cast("Pipeline", followed)
+
+
+def test_was_moves_nothing_where_the_target_was_rolled_back(world: Any) -> None:
+    followed = rolled_back(world)
     with pytest.raises(HeliosError, match="no longer in its history"):
         world.run(followed.named("b", was="a"))
     with pytest.raises(HeliosError, match="no longer in its history"):  # and not: the checkpoint is lost
@@ -203,13 +209,7 @@ def test_was_serves_upserts_whose_order_the_table_lacks(world: Any, kind: str) -
 
 
 def test_a_new_checkpoint_serves_a_renamed_pipeline_whose_target_was_rolled_back(world: Any) -> None:
-    world.fill("a.s", range(5))
-    followed = world.source("a.s").incremental(poll=1) >> world.sink("a.t")
-    world.run(followed.named("a"))
-    first = world.load("a.t").snapshots()[0].id
-    world.fill("a.s", range(5, 10))
-    world.run(followed.named("a"))
-    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first})")
+    followed = rolled_back(world)
     world.run(followed.named("b", was="a"), new_checkpoint=True)
     world.fill("a.s", [10])
     world.run(followed.named("b", was="a"))

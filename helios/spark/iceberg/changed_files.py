@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable
+from typing import TypeVar, cast
 
 from helios.spark.jvm.classes import classes, java_array, listed
 from helios.spark.jvm.types.files import (
     JavaContentFile,
     JavaDataFile,
     JavaDeleteFile,
+    JavaFileIO,
     JavaManifestEntries,
     JavaManifestFile,
     JavaManifestReader,
 )
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
-from helios.spark.jvm.types.java import JavaList
+from helios.spark.jvm.types.java import JavaIterable, JavaList
+
+FileOf = TypeVar("FileOf", JavaDataFile, JavaDeleteFile)
 
 ADDED, DELETED = "ADDED", "DELETED"
 
 
 def added_data(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDataFile]:
     """The data files that a snapshot added."""
-    if not _lacks_columns(table):
-        return snapshot.addedDataFiles(table.io())
-    return cast("list[JavaDataFile]", _changed(table, snapshot, snapshot.dataManifests(table.io()), ADDED))
+    return _given(table, snapshot, snapshot.addedDataFiles, snapshot.dataManifests, ADDED)
 
 
 def removed_data(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDataFile]:
     """The data files that a snapshot removed."""
-    if not _lacks_columns(table):
-        return snapshot.removedDataFiles(table.io())
-    return cast("list[JavaDataFile]", _changed(table, snapshot, snapshot.dataManifests(table.io()), DELETED))
+    return _given(table, snapshot, snapshot.removedDataFiles, snapshot.dataManifests, DELETED)
 
 
 def added_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDeleteFile]:
     """The delete files that a snapshot added."""
-    if not _lacks_columns(table):
-        return snapshot.addedDeleteFiles(table.io())
-    return cast("list[JavaDeleteFile]", _changed(table, snapshot, snapshot.deleteManifests(table.io()), ADDED))
+    return _given(table, snapshot, snapshot.addedDeleteFiles, snapshot.deleteManifests, ADDED)
 
 
 def removed_deletes(table: JavaTable, snapshot: JavaSnapshot) -> Iterable[JavaDeleteFile]:
     """The delete files that a snapshot removed."""
+    return _given(table, snapshot, snapshot.removedDeleteFiles, snapshot.deleteManifests, DELETED)
+
+
+def _given(
+    table: JavaTable,
+    snapshot: JavaSnapshot,
+    give: Callable[[JavaFileIO], JavaIterable[FileOf]],
+    manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
+    status: str,
+) -> Iterable[FileOf]:
+    """What a snapshot gives itself, or its manifests where it cannot."""
+    io = table.io()
     if not _lacks_columns(table):
-        return snapshot.removedDeleteFiles(table.io())
-    return cast("list[JavaDeleteFile]", _changed(table, snapshot, snapshot.deleteManifests(table.io()), DELETED))
+        return give(io)
+    return cast("list[FileOf]", _changed(table, snapshot, manifests(io), status))
 
 
 def _lacks_columns(table: JavaTable) -> bool:
@@ -53,6 +62,8 @@ def _lacks_columns(table: JavaTable) -> bool:
 
     A manifest of that spec is written without the column, and Iceberg's snapshots then cannot read the spec from it.
     """
+    if len(table.specs()) < 2:  # the columns of the current spec are there
+        return False
     schema = table.schema()
     sources = [int(field.sourceId()) for spec in table.specs().values() for field in listed(spec.fields())]
     return any(schema.findField(source) is None for source in sources)

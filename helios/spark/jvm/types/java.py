@@ -130,6 +130,8 @@ class JavaMap(JavaObject, Protocol[K, V]):
 
     def keySet(self) -> JavaSet[K]: ...
 
+    def __len__(self) -> int: ...
+
     def values(self) -> Iterable[V]:
         """Py4J's own loop over the map."""
 
