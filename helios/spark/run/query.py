@@ -92,17 +92,20 @@ class PipelineQuery:
 
     # before anything is written
 
-    def declare(self, *, anew: bool = False) -> DataFrame:
+    def declare(self, *, anew: bool = False, refills: bool = False) -> DataFrame:
         """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
 
         Args:
             anew: Whether the state in the checkpoint will be replaced.
+            refills: Whether the target is filled anew.
 
         Raises:
             CheckpointError: The checkpoint cannot be read.
             InputError: Spark refuses an expression, or the plan as a stream.
         """
         self._replace_plan(self._with_log())
+        for source in self.sources.values():
+            source.context = replace(source.context, refills=refills)
         if self.plan.path is ReadPath.BATCH:
             with scan_task_scope():
                 return self._build()

@@ -23,6 +23,7 @@ class SourceContext:
         aside: Collects the rows that sources keep out of a batch.
         inferred: The columns that were inferred of files that do not say their types.
         checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
+        refills: Whether the target is filled anew, so that what the checkpoint keeps is forgotten.
     """
 
     plan: Plan
@@ -31,3 +32,4 @@ class SourceContext:
     aside: Aside = field(default_factory=Aside)
     inferred: Inferred = field(default_factory=Inferred)
     checkpoint: Checkpoint | None = None
+    refills: bool = False

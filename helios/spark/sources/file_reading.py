@@ -67,7 +67,11 @@ class Reading:
 
 
 def reading_of(
-    context: SourceContext, source: FilesSource, files: Sequence[File], damaged: Mapping[File, str] | None = None
+    context: SourceContext,
+    source: FilesSource,
+    files: Sequence[File],
+    damaged: Mapping[File, str] | None = None,
+    folders: Sequence[File] = (),
 ) -> Reading:
     """How files are read.
 
@@ -76,6 +80,7 @@ def reading_of(
         source: The source.
         files: The files.
         damaged: Files of which is known that they cannot be read, and why.
+        folders: More files, of which only the folders count.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
@@ -88,7 +93,7 @@ def reading_of(
     bad = tuple(one for one in found if one.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
-    keys = partitions.columns(source.path, [file.path for file in files])
+    keys = partitions.columns(source.path, [file.path for file in (*files, *folders)])
     declared = _declared(source)
     groups = _typed(context, source, _grouped(found), declared, keys)
     if declared is None:

@@ -28,14 +28,22 @@ from helios.spark.sources.listing import as_uri, loaded
 from helios.spark.sources.text_lines import PLAIN, SPARKS_OWN, read_text
 
 
-def schema_of(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
+def schema_of(
+    context: SourceContext, source: FilesSource, files: Sequence[File], folders: Sequence[File] = ()
+) -> StructType:
     """The columns of files: those that are declared, or those of all footers and headers, and of partition folders.
+
+    Args:
+        context: What the sources of the run share.
+        source: The source.
+        files: The files.
+        folders: More files, of which only the folders count.
 
     Raises:
         InputError: A file does not have the declared columns, or two files do not fit together.
         RunError: A file cannot be read.
     """
-    return _shown(source, reading_of(context, source, files).columns)
+    return _shown(source, reading_of(context, source, files, folders=folders).columns)
 
 
 def read_files(

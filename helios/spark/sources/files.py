@@ -28,6 +28,7 @@ from helios.spark.sources import file_rows, listing
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
 from helios.spark.sources.file_reading import Reading, reading_of
+from helios.spark.sources.kept_columns import KeptColumns
 from helios.spark.sources.listing import Listed
 from helios.spark.sources.native_files import as_they_are
 from helios.spark.sources.row_stream import RowStream
@@ -52,6 +53,7 @@ class FilesReader(SpanSource):
         self._max_files = trigger.max_files if trigger is not None else None
         self._settling = Settling(self._source.format)
         self._columns: StructType | None = None
+        self._columns_kept = KeptColumns(self._number)
         self._log: FileLog | None = None
         self._at: Place | None = None
         self._known: Known = {}
@@ -62,8 +64,8 @@ class FilesReader(SpanSource):
         self._lag: Lag | None = None
         self._read: list[File] = []
         self._looked: tuple[Span | None, Reading | None] = None, None
-        self._damaged: dict[File, str] = {}
         self._former: tuple[Position, Place] | None = None
+        self._damaged: dict[File, str] = {}
 
     @property
     def _source(self) -> FilesSource:
@@ -204,6 +206,7 @@ class FilesReader(SpanSource):
     def latest(self, after: Position) -> Position:
         """The end of the batch after a position; its files are in the log before Spark's log names it."""
         at = self._load(after)
+        self._columns_kept.keep(self.context, self._source)
         waiting = self._waiting()
         files = lines_of((path, *stat) for path, stat in waiting.items())
         planned = files[: self._max_files]
@@ -265,7 +268,8 @@ class FilesReader(SpanSource):
 
     def give_up(self, span: Span) -> None:
         """Tells which files of a span that is planned anew are gone."""
-        self._tell(self._problems(self._planned(span))[0])
+        if gone := self._problems(self._planned(span))[0]:
+            self.context.observer.files_gone([file.path for file in gone])
 
     def verified(self, span: Span) -> list[File]:
         """The files of a planned span, which are all there and as they were planned.
@@ -283,7 +287,7 @@ class FilesReader(SpanSource):
             if (at := Place.of(span.end)) is not None:
                 self._our_log.skip(at, [file.path for file in gone])
             self._unlist(gone)
-            self._tell(gone)
+            self.context.observer.files_gone([file.path for file in gone])
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
 
     def _unlist(self, gone: Sequence[File]) -> None:
@@ -291,10 +295,6 @@ class FilesReader(SpanSource):
         for listed in (self._known, *(one[0] for one in (self._frozen, self._listed) if one is not None)):
             for file in gone:
                 listed.pop(file.path, None)
-
-    def _tell(self, gone: Sequence[File]) -> None:
-        if gone:
-            self.context.observer.files_gone([file.path for file in gone])
 
     def confirm(self, span: Span) -> None:
         """Refuses rows that were read while a file changed.
@@ -322,8 +322,7 @@ class FilesReader(SpanSource):
     # rows
 
     def schema(self) -> StructType:
-        if self._columns is None:
-            self._columns = file_rows.schema_of(self.context, self._source, self._files())
+        self._columns = self._columns or self._columns_kept.of(self.context, self._source, self._files())
         return self._columns
 
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
