@@ -144,14 +144,32 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
         return
     at = f"snapshot {done.snapshot.id} of {_time(done.snapshot.timestamp)}"
     click.echo(f"{table.name}: main is at {at}{f', and was at {done.former.id}' if change else ' already'}.")
+    back = f"Take this back with `helios rollback {table.name} {done.former.id}`, or "
     for pipeline in done.pipelines:
-        output.say(
-            "note",
-            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. Take this "
-            f"back with `helios rollback {table.name} {done.former.id}`, or go on without those rows with `helios run "
-            "--new-checkpoint`. A pipeline that follows the table from behind this snapshot stops too.",
-            "yellow",
+        output.say("note", _left_behind(pipeline, table, back), "yellow")
+
+
+def _left_behind(pipeline: str, table: Table, back: str) -> str:
+    """What a rollback of a table means for a pipeline, or for replays of its quarantine; `back` leads to the fix."""
+    from helios.table.quarantine import is_quarantine
+    from helios.table.refs import REPLAY
+
+    anew = "with `helios run --new-checkpoint`. A pipeline that follows the table from behind this snapshot stops too."
+    replayed = pipeline.removesuffix(REPLAY)
+    if replayed == pipeline:
+        return (
+            f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {back}go on "
+            f"without those rows {anew}"
         )
+    if is_quarantine(table):
+        return (
+            f"{replayed} has replayed rows that main holds again: its next batch and its next replay stop and say so. "
+            f"{back}give .quarantine() a table of another name."
+        )
+    return (
+        f"{replayed} has replayed rows that main no longer holds: its next batch and its next replay stop and say so. "
+        f"{back}go on without them {anew}"
+    )
 
 
 def _ref_command(kind: str, about: str) -> click.Command:

@@ -23,6 +23,11 @@ TAG = "helios_quarantine_"
 COMMIT_TRIES = 4
 
 
+def is_quarantine(table: Table) -> bool:
+    """Whether a table has the columns of a quarantine."""
+    return set(COLUMNS) <= set(table.iceberg.schema().column_names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """The rows of one pipeline that failed in one step for one reason.
@@ -245,7 +250,7 @@ def take_along(target: Table, aside: Aside, quarantine: Table) -> int:
 
     refresh(quarantine)
     keyed = LEDGER + aside.pipeline in quarantine.iceberg.properties
-    if not keyed or not set(COLUMNS) <= set(quarantine.iceberg.schema().column_names):
+    if not keyed or not is_quarantine(quarantine):
         return 0
     position = json.loads(stamps_of(target.iceberg.metadata, aside.snapshot).get("helios.position", "null"))
     own = EqualTo("pipeline", aside.pipeline)  # type: ignore[arg-type, call-arg]

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from helios import Files
+from helios.errors import RunError
 from tests.suite.deaths import dies_before_commit
 
 pytestmark = pytest.mark.promise("files")
@@ -66,14 +67,21 @@ def test_a_run_opens_no_file_that_a_batch_has_read(world: Any) -> None:
 def test_a_full_refresh_forgets_the_columns_of_files_that_are_gone(world: Any) -> None:
     folder = world.folder / "in"
     first = land(folder, "a.csv", "id,former\n1,2\n")
-    pipeline = Files.source(str(folder), "csv").incremental(poll=1) >> world.sink("a.t")
+    source = Files.source(str(folder), "csv").incremental(poll=1)
+    pipeline = source >> world.sink("a.t")
     kept = world.checkpoint(pipeline) / "helios/files/0.columns.json"
     world.run(pipeline)
     first.unlink()
     land(folder, "b.csv", "id\n2\n")
     world.run(pipeline)
     assert StructType.fromJson(json.loads(kept.read_text())["columns"]).names == ["id", "former"]
-    world.run(pipeline, full_refresh=True)
+    with pytest.raises(
+        RunError, match=r"a\.csv was read, and is gone: --full-refresh would empty the target"
+    ) as refused:
+        world.run(pipeline, full_refresh=True)
+    assert 'declare .on_missing("skip")' in str(refused.value)
+    assert world.ids("a.t") == [1, 2]
+    world.run(source.on_missing("skip") >> world.sink("a.t"), full_refresh=True)
     assert StructType.fromJson(json.loads(kept.read_text())["columns"]).names == ["id"]
     assert world.rows("a.t", "id", "former") == {(2, None): 1}
 

@@ -267,7 +267,8 @@ def test_a_replay_that_died_and_was_rolled_back_leaves_its_rows_where_they_are(w
 
 def test_a_quarantine_whose_replay_was_rolled_back_is_not_replayed_again(world: Any) -> None:
     replayed_and_rolled_back(world, "a.bad")
-    world.run(small(world), new_checkpoint=True)
+    with pytest.raises(LedgerError, match="rolled back"):
+        world.run(small(world), new_checkpoint=True)
     with pytest.raises(LedgerError, match="rolled back") as refused:
         replay(world, small(world, 1000))
     assert "new-checkpoint" not in str(refused.value.fix)

@@ -177,6 +177,7 @@ class Replay:
         state = notes.state()
         standing = Standing(plan, self.spark, checkpoint, table)
         standing.refuse_rolled_back()
+        state = standing.resumed(state) if state is not None else None
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:
@@ -317,7 +318,9 @@ class Replay:
             return
         same = " AND ".join(f"t.{name} <=> s.{name}" for name in NAMES)
         text = f"MERGE INTO target t USING batch s ON {same} WHEN MATCHED THEN DELETE"
-        taken, moved = notes.taken().distinct(), notes.rejected()
+        moved = notes.rejected()
+        named = F.explode(F.array("pipeline", *map(F.lit, self.plan.write.pipelines)))  # it was renamed since, maybe
+        taken = notes.taken().withColumn("pipeline", named).distinct()
         returning = moved.withColumns(
             {
                 "pipeline": F.lit(self.plan.pipeline),

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyspark.sql import SparkSession
 
+from helios.errors import InputError
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.replay.notes import State
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.quarantine import ANOTHER, QuarantineSink, of_batch
+from helios.spark.sinks.quarantine import BEHIND_REPLAY, QuarantineSink, of_batch
 from helios.spark.sinks.records import newest_record
+from helios.spark.sinks.rollbacks import rename_replay
+from helios.table.refs import REPLAY
 
 
 class Standing:
@@ -41,13 +47,38 @@ class Standing:
         context, write = self._context, self._context.plan.write
         assert write.quarantine is not None
         otherwise = QuarantineSink(context, write.quarantine).otherwise
-        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise, without_replay=ANOTHER)
+        guard = context.guard(self._quarantine, write.quarantine, otherwise=otherwise, without_replay=BEHIND_REPLAY)
         own = Ledger(self._quarantine, context.plan.pipeline, self._id, "", guard=guard)
         record = own.load()  # of a former checkpoint: what was rolled back is accepted
         own.refuse_rollback(record if record is not None and record.checkpoint == self._id else None)
         if self._target is not None:
             ledger = context.ledger(self._target, write.sink.branch_name, write.table)
             ledger.refuse_rollback(ledger.load())
+
+    def resumed(self, state: State) -> State | None:
+        """A replay that died, under the name that the pipeline has now; None if its rows went with their table.
+
+        Raises:
+            InputError: It took its rows from another table than the script names.
+        """
+        plan = self._context.plan
+        begun, named = state.position["sources"][0], plan.write.quarantine
+        assert named is not None
+        if begun["uuid"] != str(self._quarantine.uuid()):
+            if begun["source"] == named.text:
+                return None
+            raise InputError(
+                f"a replay of {plan.pipeline} from {begun['source']} died before its end, and .quarantine() now names "
+                f"{named.text}; nothing was replayed.",
+                where=plan.declared.sink.origin,
+                fix=f"put .quarantine() back to {begun['source']} and replay; then give it the other name.",
+            )
+        pipeline = plan.pipeline + REPLAY
+        if state.pipeline == pipeline or plan.write.sink.many_tables:
+            return state
+        for table in (self._quarantine, self._target):
+            rename_replay(table, state.pipeline.removesuffix(REPLAY), plan.pipeline)
+        return replace(state, pipeline=pipeline)
 
     def unfinished(self) -> str | None:
         """The SQL condition for rejected rows of a batch that the target does not have; None without such a batch.

@@ -272,8 +272,7 @@ class StartupValidator:
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
         context = replace(self.context, lease=lease, checkpoint_id=identity.id)
-        planned = self.checkpoint.batches("offsets")
-        last = planned[-1] if planned else -1
+        last = max(self.checkpoint.batches("offsets"), default=-1)
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
             quarantine.verify()
@@ -308,8 +307,7 @@ class StartupValidator:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
         old = self._last_record(table)
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""
-        context = replace(self.context, checkpoint_id=id)
-        ledger = context.ledger(table, self.branch, self.plan.write.table)
+        ledger = replace(self.context, checkpoint_id=id).ledger(table, self.branch, self.plan.write.table)
         if self.new_checkpoint and old is not None:
             return ledger.guard.accepted(old, ledger.head())
         ledger.refuse_rollback(old)
@@ -331,6 +329,8 @@ class StartupValidator:
         """Resets checkpoint, quarantine and target for --new-checkpoint or --full-refresh; otherwise does nothing."""
         quarantine = QuarantineSink.of(replace(self.context, lease=lease))
         if self.new_checkpoint:
+            if quarantine is not None:
+                quarantine.refuse_without_replay()
             self._reset_checkpoint(old, table)
             if quarantine is not None:
                 quarantine.rewind(old)

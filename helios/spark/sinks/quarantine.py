@@ -40,6 +40,7 @@ COLUMNS = "pipeline string, batch bigint, step string, reason string, position s
 """The columns of a quarantine: `payload` is the row as JSON, `position` that of its batch, `step` the expectation."""
 
 ANOTHER = "give .quarantine() a table of another name"
+BEHIND_REPLAY = f"{ANOTHER}; the rows that stay in this one are then not replayed any more"
 """What to do where rows that were replayed are in the quarantine again: a replay would double them."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
@@ -200,6 +201,13 @@ class QuarantineSink:
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)
 
+    def refuse_without_replay(self) -> None:
+        """Raises if the table was rolled back behind a replay, whose rows it has again."""
+        table = tables.load_table(self._spark, self._name)
+        if table is not None:
+            guard = self._context.guard(table, self._name, without_replay=BEHIND_REPLAY)
+            guard.refuse(None, table.currentSnapshot())
+
     def rewind(self, to: Record | None) -> None:
         """Deletes the rows of the last batch if the target does not have it: it is read again under another number.
 
@@ -261,7 +269,7 @@ class QuarantineSink:
 
     def _ledger_of(self, table: JavaTable) -> Ledger:
         context = replace(self._context, checkpoint_id=self._id)
-        guard = context.guard(table, self._name, otherwise=self.otherwise, without_replay=ANOTHER)
+        guard = context.guard(table, self._name, otherwise=self.otherwise, without_replay=BEHIND_REPLAY)
         if not self._plan.streaming:
             return _InputsLedger(context, table, None, guard=guard)
         return _StepsLedger(table, self._plan.pipeline, self._id, self._plan.fingerprint, guard=guard)

@@ -31,6 +31,15 @@ def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
     )
 
 
+def refill_error(source: FilesSource, paths: Sequence[str]) -> RunError:
+    return RunError(
+        f"{_named(paths)} read, and {'is' if len(paths) == 1 else 'are'} gone: --full-refresh would empty the target, "
+        "and could not fill it with their rows; nothing was deleted.",
+        where=source.origin,
+        fix='put them back; where their rows may go, declare .on_missing("skip").',
+    )
+
+
 def changed_error(source: FilesSource, before: Known, now: Listed, what: str) -> RunError:
     """The error of files that were planned as `before`: `PlanAnew` where the source reads them as they are now.
 

@@ -15,6 +15,7 @@ from helios.model.files import FilesSource
 from helios.spark.checkpoint.files import FILES, Checkpoint
 from helios.spark.sources import file_rows
 from helios.spark.sources.context import SourceContext
+from helios.spark.sources.file_changes import refill_error
 
 
 class KeptColumns:
@@ -40,10 +41,12 @@ class KeptColumns:
         Raises:
             CheckpointError: What the checkpoint keeps cannot be read.
             InputError: A file does not have the declared columns, or two files do not fit together.
-            RunError: A file cannot be read.
+            RunError: A file cannot be read, or the target is to be filled anew, and a file that was read is gone.
         """
-        checkpoint = context.checkpoint if source.streaming and not context.refills else None
-        if checkpoint is None:
+        checkpoint = context.checkpoint if source.streaming else None
+        if checkpoint is None or context.refills:
+            if checkpoint is not None and source.missing == "fail":
+                _refuse_refill(checkpoint, source, self._number, files)
             return file_rows.schema_of(context, source, files)
         if source.declared_schema is None and (kept := self._read(checkpoint, source)) is not None:
             context.inferred.columns.setdefault(source.path, kept)
@@ -91,3 +94,14 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
         if at is not None and at.log == log.location:
             return log.load(at)
     return {}
+
+
+def _refuse_refill(checkpoint: Checkpoint, source: FilesSource, number: int, files: Sequence[File]) -> None:
+    """Raises if files that were read are gone: a target that is emptied would not get their rows back."""
+    try:
+        known = _committed(checkpoint, number)
+    except CheckpointError:
+        return  # damaged: it is cleared
+    gone = sorted(known.keys() - {file.path for file in files})
+    if gone:
+        raise refill_error(source, gone)

@@ -128,8 +128,11 @@ def test_rollback_says_which_pipelines_stop(cli: Run, orders: Table) -> None:
     second, third = orders.snapshots()[1:]
     record = {"v": 1, "checkpoint": "x", "batch": 3, "snapshot": third.id, "sequence": 3}
     with orders.iceberg.transaction() as change:
-        change.set_properties({"helios.ledger.copy": json.dumps(record)})
+        change.set_properties(
+            {"helios.ledger.copy": json.dumps(record), "helios.ledger.copy.replay": json.dumps(record)}
+        )
     shown = cli("rollback", "shop.orders", str(second.id))
+    assert "note: copy has replayed rows that main no longer holds" in shown.stderr
     assert "note: copy has written batches that main no longer holds: its next batch stops and says so." in shown.stderr
     assert f"`helios rollback local.shop.orders {third.id}`" in shown.stderr
     assert "--new-checkpoint" in shown.stderr
