@@ -222,3 +222,15 @@ def test_a_line_that_is_too_large_to_be_taken_apart_is_a_bad_row(world: Any) -> 
     rows, aside = read(world, Files.source(str(folder), "json", schema="id bigint, a string"))
     assert rows == Counter([(3, "y")])
     assert [(text == line, why) for text, why in aside] == [(True, "the row does not parse")]
+
+
+@pytest.mark.parametrize(("unit", "numbers"), [("s", 1), ("ms", 10**3), ("us", 10**6)])
+def test_numbers_for_timestamps_count_what_is_declared(world: Any, unit: Any, numbers: int) -> None:
+    wrong = 1_700_000_000 * numbers * 1000
+    folder = landed(world, f'{{"at":{1_700_000_000 * numbers}}}', f'{{"at":{wrong}}}', '{"at":"2026-01-01T00:00:00Z"}')
+    rows, aside = read(world, Files.source(folder, "json", schema="at timestamp", timestamps=unit))
+    assert sorted(at.isoformat() for (at,) in rows) == ["2023-11-14T22:13:20+00:00", "2026-01-01T00:00:00+00:00"]
+    [(text, reason)] = aside
+    assert text == f'{{"at":{wrong}}}'
+    assert "outside of the years 1 to 9999" in reason
+    assert 'write timestamps="ms" or "us"' in reason if unit == "s" else f"in {unit}" in reason
