@@ -237,8 +237,14 @@ public class JsonLine implements UDF1 {
   private String copyMap(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     Set seen = new HashSet();
     StringBuilder rest = null;
+    boolean inner = !to.getOutputContext().inRoot();
+    JsonToken next = parser.nextToken();
+    if (next == JsonToken.END_OBJECT && inner && root == ANY) {
+      to.writeNull(); // Spark infers no column of an object without fields, and text of a null
+      return null;
+    }
     to.writeStartObject();
-    while (parser.nextToken() != JsonToken.END_OBJECT) {
+    while (next != JsonToken.END_OBJECT) {
       String name = parser.currentName();
       if (!seen.add(node.kind.equals("any") ? name.toLowerCase(Locale.ROOT) : name)) {
         throw new Bad("its field " + name + " is there twice");
@@ -246,6 +252,7 @@ public class JsonLine implements UDF1 {
       to.writeFieldName(whole(name));
       parser.nextToken();
       rest = with(rest, name, copy(parser, to, node.element, line));
+      next = parser.nextToken();
     }
     to.writeEndObject();
     return closed(rest);
