@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.values import caller
 
 Word = TypeVar("Word", bound=str)
 Number = TypeVar("Number", bound="int | None")
+TimestampUnit: TypeAlias = Literal["s", "ms", "us"]
+
+TIMESTAMPS: Mapping[str, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
+"""What `timestamps=` says that a number of JSON counts."""
 
 
 KEPT_BY_ICEBERG = ("_file", "_partition")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from helios.errors import DeclarationError, Origin, near_miss
+from helios.model.arguments import TIMESTAMPS, one_of
+from helios.model.values import caller
 
 CODECS = ("gz", "bz2", "zst", "snappy", "lz4", "deflate")
 """Endings of compressed text files, as Hadoop's codecs know them."""
@@ -204,3 +206,38 @@ def refuse_values(options: Mapping[str, str], where: Origin | None = None) -> No
                 where=where,
                 fix="write at most SSSSSS, or leave the option out where values are ISO 8601: others are bad rows.",
             )
+
+
+def refuse_without_schema(path: str, schema: object, given: Mapping[str, bool]) -> None:
+    """Refuses what is said of other columns where none are declared.
+
+    Raises:
+        DeclarationError: One of the arguments is given, by their names, and no schema.
+    """
+    what = next((name for name, there in given.items() if there), None)
+    if schema is None and what is not None:
+        raise DeclarationError(
+            f"Files.source({path!r}): {what}= is about columns beside a declared schema, and there is none.",
+            where=caller(),
+            fix=f"pass schema=, or leave {what}= out.",
+        )
+
+
+def refuse_timestamps(path: str, format: str, unit: str) -> None:
+    """Refuses a unit of numbers that no timestamp of the files is read from.
+
+    Args:
+        path: The path of the source.
+        format: The format of its files if their columns are declared, and no option says how timestamps are written.
+        unit: The unit.
+
+    Raises:
+        DeclarationError: There is no such unit, or it means nothing.
+    """
+    if one_of(unit, TIMESTAMPS, "timestamps") != "s" and format != "json":
+        raise DeclarationError(
+            f"Files.source({path!r}): timestamps= is about numbers of json where schema= has a timestamp, and no "
+            "timestampFormat says how it is written.",
+            where=caller(),
+            fix="leave timestamps= out, or declare the columns of json files.",
+        )

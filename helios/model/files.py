@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError, InputError, near_miss
-from helios.model.arguments import columns_ddl, count, metadata_columns, one_of
+from helios.model.arguments import TIMESTAMPS, TimestampUnit, columns_ddl, count, metadata_columns, one_of
 from helios.model.file_formats import (
     DEFAULT_OPTIONS,
     ENDINGS,
@@ -20,7 +20,9 @@ from helios.model.file_formats import (
     format_of,
     option_name,
     option_text,
+    refuse_timestamps,
     refuse_values,
+    refuse_without_schema,
 )
 from helios.model.flow import Source
 from helios.model.option_values import check_value
@@ -83,6 +85,7 @@ class FilesSource(Source):
     metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"
     bad_file: str = "fail"
+    timestamps: str = "s"
     storage: Storage | str | None = None
 
     @property
@@ -154,6 +157,8 @@ class FilesSource(Source):
             check_value(name, text, self.format, where)
         made = replace(self, options=tuple({**dict(self.options), **given}.items()))
         refuse_values(made.reader_options(), where)
+        if "timestampFormat" in made.reader_options():
+            refuse_timestamps(self.path, "", self.timestamps)
         return made
 
     def on_bad_row(self, action: OnBadRow) -> Self:
@@ -216,6 +221,8 @@ class FilesSource(Source):
         else:
             kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMNS[self.extra]
             yield f"other columns {kept}"
+        if self.timestamps != "s":
+            yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
         if self.metadata:
             yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
 
@@ -227,6 +234,7 @@ class FilesSource(Source):
             "options": self.reader_options(),
             "extra": self.extra if told else None,
             "rescued": self.rescued,
+            "timestamps": self.timestamps if self.format == "json" else None,
             "metadata": dict(self.metadata),
             "on_bad_row": self.bad_row,
             "on_bad_file": self.bad_file,
@@ -280,6 +288,7 @@ class Files:
         *,
         extra: Extra = "fail",
         rescued: str | None = None,
+        timestamps: TimestampUnit = "s",
         storage: Storage | str | None = None,
     ) -> FilesSource:
         """Files under a path; by default all of them, once. Columns go by name, from each file's footer or header.
@@ -295,15 +304,18 @@ class Files:
             extra: What happens to columns of a file that the declared schema does not have: "fail" stops and names
                 them, "ignore" leaves them out, "add" reads them too.
             rescued: The name of a column that keeps such columns, as JSON.
+            timestamps: What a number of json counts, since 1970, where the schema has a timestamp: "s" (default), "ms"
+                or "us". One outside of the years 1 to 9999 makes a bad row.
             storage: The storage of the path, or its name in `[storages]`. By default that of a catalog of the pipeline
                 at the same place or on the same kind of store, else the cloud's own credentials.
 
         Raises:
-            DeclarationError: The format is unknown or not clear, or `extra` and `rescued` do not fit.
+            DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` do not fit.
         """
         chosen = _format(path, format)
         one_of(extra, EXTRA, "extra")
-        _refuse_other_columns(path, schema, extra, rescued)
+        refuse_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
+        refuse_timestamps(path, chosen if schema is not None else "", timestamps)
         tabs = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
         return FilesSource(
             path=path,
@@ -312,6 +324,7 @@ class Files:
             options=tabs,
             extra=extra,
             rescued=rescued,
+            timestamps=timestamps,
             storage=storage,
         )
 
@@ -333,17 +346,6 @@ def _format(path: str, format: str | None) -> str:
             fix="write the folder: it is read with all folders below it; or write */ for each level.",
         )
     return format or _told(path)
-
-
-def _refuse_other_columns(path: str, schema: object, extra: str, rescued: str | None) -> None:
-    """Refuses what is said of other columns where none are declared."""
-    if schema is None and (rescued is not None or extra != "fail"):
-        what = "rescued=" if rescued is not None else "extra="
-        raise DeclarationError(
-            f"Files.source({path!r}): {what} is about columns beside a declared schema, and there is none.",
-            where=caller(),
-            fix=f"pass schema=, or leave {what} out.",
-        )
 
 
 def _told(path: str) -> str:

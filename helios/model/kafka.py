@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import count, metadata_columns, one_of, text
+from helios.model.arguments import TimestampUnit, count, metadata_columns, one_of, text
 from helios.model.flow import Source
 from helios.model.kafka_client import KafkaConnection, topic_name
 from helios.model.kafka_sink import KafkaSink
@@ -105,6 +105,7 @@ class KafkaSource(KafkaConnection, Source):
         schema: str | Path | Mapping[str, Any] | None = None,
         extra: Extra = "fail",
         sample: int = SAMPLE,
+        timestamps: TimestampUnit = "s",
         registry: str | None = None,
         registry_login: tuple[str, str | Secret] | None = None,
         registry_subject: str | None = None,
@@ -122,6 +123,8 @@ class KafkaSource(KafkaConnection, Source):
             extra: What happens to a record with fields that the schema lacks: "fail" takes it for one that does not
                 parse, "ignore" leaves the fields out.
             sample: Of JSON without a schema, about how many records are looked at.
+            timestamps: What a number of JSON counts, since 1970, where the schema has a timestamp: "s" (default), "ms"
+                or "us". One outside of the years 1 to 9999 does not parse.
             registry: The address of a schema registry that speaks Confluent's protocol. Values begin with the byte 0
                 and the id of their schema then; those of Avro are resolved from it, those of JSON go without.
             registry_login: A name and a password for basic authentication; the password is never shown.
@@ -140,7 +143,9 @@ class KafkaSource(KafkaConnection, Source):
                 where=caller(),
                 fix='add registry="https://registry:8081".',
             )
-        return replace(self, values=Values.of(format, schema, extra, sample, known))._with_columns()
+        return replace(
+            self, values=Values.of(format, schema, extra, sample, known, timestamps=timestamps)
+        )._with_columns()
 
     def metadata(self, *names: str, **columns: str) -> Self:
         """Adds columns with what a record has beside its value.

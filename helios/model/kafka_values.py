@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from helios.errors import DeclarationError
-from helios.model.arguments import columns_ddl, count, one_of, text
+from helios.model.arguments import TIMESTAMPS, TimestampUnit, columns_ddl, count, one_of, text
 from helios.model.values import Secret, caller
 
 ValueFormat: TypeAlias = Literal["json", "avro", "string", "bytes"]
@@ -19,6 +19,12 @@ Extra: TypeAlias = Literal["fail", "ignore"]
 FORMATS = ("json", "avro", "string", "bytes")
 WITH_FIELDS = ("json", "avro")
 EXTRA = ("fail", "ignore")
+
+ABOUT = {
+    "sample": "columns of JSON that are inferred, without schema=",
+    "timestamps": "numbers of JSON where schema= has a timestamp",
+}
+"""What arguments are about that not all values with fields take."""
 
 SAMPLE = 1_000
 """So many records are looked at to infer the columns of JSON."""
@@ -90,6 +96,7 @@ class Values:
         registry: The registry that knows the schemas of values.
         extra: What happens to fields of a value that the schema lacks.
         sample: Of inferred columns, how many records are looked at.
+        timestamps: What numbers of JSON count where the schema has a timestamp.
     """
 
     format: str = "bytes"
@@ -98,6 +105,7 @@ class Values:
     registry: Registry | None = None
     extra: str = "fail"
     sample: int = SAMPLE
+    timestamps: TimestampUnit = "s"
 
     @classmethod
     def of(
@@ -107,6 +115,8 @@ class Values:
         extra: str,
         sample: int,
         registry: Registry | None,
+        *,
+        timestamps: TimestampUnit = "s",
     ) -> Self:
         """The values as they were declared; see `KafkaSource.value`.
 
@@ -116,11 +126,15 @@ class Values:
         one_of(format, FORMATS, "value")
         one_of(extra, EXTRA, "extra")
         count(sample, "sample")
+        one_of(timestamps, TIMESTAMPS, "timestamps")
         if format == "json":
             cls._refuse(format, sample=schema is not None and sample != SAMPLE)
+            cls._refuse(format, timestamps=schema is None and timestamps != "s")
             columns = columns_ddl(schema if not isinstance(schema, Path) else str(schema))
-            return cls(format=format, columns=columns, extra=extra, sample=sample, registry=registry)
-        cls._refuse(format, sample=sample != SAMPLE)
+            return cls(
+                format=format, columns=columns, extra=extra, sample=sample, registry=registry, timestamps=timestamps
+            )
+        cls._refuse(format, sample=sample != SAMPLE, timestamps=timestamps != "s")
         if format == "avro":
             if schema is None and registry is None:
                 raise DeclarationError(
@@ -139,7 +153,7 @@ class Values:
         what = next((name for name, there in given.items() if there), None)
         if what is None:
             return
-        about = "columns of JSON that are inferred, without schema=" if what == "sample" else "values with fields"
+        about = ABOUT.get(what, "values with fields")
         raise DeclarationError(
             f"value({format!r}): {what}= is about {about}.", where=caller(), fix=f"leave {what}= out."
         )
@@ -160,12 +174,15 @@ class Values:
         schema = f", schema={columns!r}" if self.fields and columns is not None else ""
         known = f", registry={self.registry.url!r}" if self.registry is not None else ""
         more = f", extra={self.extra!r}" if self.extra != "fail" else ""
-        return f"value({self.format!r}{schema}{known}{more})"
+        unit = f", timestamps={self.timestamps!r}" if self.timestamps != "s" else ""
+        return f"value({self.format!r}{schema}{known}{more}{unit})"
 
     def details(self) -> Iterator[str]:
         """Lines of the plan."""
         others = {"fail": "records with other fields are bad", "ignore": "other fields are left out"}
         yield f"values as {self.format}" + (f"; {others[self.extra]}" if self.fields else "")
+        if self.timestamps != "s":
+            yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
         if self.inferred:
             yield f"columns inferred from about {self.sample:,} records at the first start, and kept in the checkpoint"
         if self.registry is not None:
@@ -179,6 +196,7 @@ class Values:
         return {
             "value": self.format,
             "extra": self.extra if self.fields else None,
+            "timestamps": self.timestamps if self.format == "json" else None,
             "inferred_from": self.sample if self.inferred else None,
             "registry": self.registry.url if self.registry is not None else None,
         }

@@ -37,7 +37,8 @@ BAD = (
     (b"{'id': 4}", "the value is not one JSON object"),
     (
         b'{"at": 1700000000000}',
-        "the value: its number of seconds lies outside of the years 1 to 9999, as one of milliseconds does",
+        "the value: its number of seconds lies outside of the years 1 to 9999: "
+        'if it counts milliseconds or microseconds, write timestamps="ms" or "us"',
     ),
     (b'{"id": 1', "the value is not one JSON object"),
     (b'[{"id": 1}, {"id": 2}]', "the value is JSON, and no object"),
@@ -50,6 +51,17 @@ BAD = (
 )
 
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("kafka-values")]
+
+
+def test_numbers_for_timestamps_count_what_is_declared(world: Any, topics: Topics) -> None:
+    name = topics.make()
+    topics.send(name, [b'{"id": 1, "at": 1700000000123}', b'{"id": 2, "at": 1700000000123456}', b'{"id": 3, "at": -1}'])
+    source = topics.source(name).value("json", schema="id int, at timestamp", timestamps="ms").on_bad_row("quarantine")
+    world.run(source >> world.sink("a.t").quarantine("a.q"))
+    found = {row: at.isoformat() for row, at in world.rows("a.t", "id", "at").elements()}
+    assert found == {1: "2023-11-14T22:13:20.123000+00:00", 3: "1969-12-31T23:59:59.999000+00:00"}
+    [reason] = [reason for (reason,) in world.rows("a.q", "reason").elements()]
+    assert reason == "the value: its number for a timestamp, in ms, lies outside of the years 1 to 9999"
 
 
 @pytest.mark.landing

@@ -12,7 +12,7 @@ from helios.model.files import FilesSource
 
 def land(folder: Path, name: str, content: bytes | str) -> Path:
     """Writes a file; returns its folder."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return folder
 

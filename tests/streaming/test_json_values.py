@@ -222,3 +222,38 @@ def test_a_line_that_is_too_large_to_be_taken_apart_is_a_bad_row(world: Any) -> 
     rows, aside = read(world, Files.source(str(folder), "json", schema="id bigint, a string"))
     assert rows == Counter([(3, "y")])
     assert [(text == line, why) for text, why in aside] == [(True, "the row does not parse")]
+
+
+@pytest.mark.parametrize(("unit", "numbers"), [("s", 1), ("ms", 10**3), ("us", 10**6)])
+def test_numbers_for_timestamps_count_what_is_declared(world: Any, unit: Any, numbers: int) -> None:
+    wrong = 1_700_000_000 * numbers * 1000
+    folder = landed(world, f'{{"at":{1_700_000_000 * numbers}}}', f'{{"at":{wrong}}}', '{"at":"2026-01-01T00:00:00Z"}')
+    rows, aside = read(world, Files.source(folder, "json", schema="at timestamp", timestamps=unit))
+    assert sorted(at.isoformat() for (at,) in rows) == ["2023-11-14T22:13:20+00:00", "2026-01-01T00:00:00+00:00"]
+    [(text, reason)] = aside
+    assert text == f'{{"at":{wrong}}}'
+    assert "outside of the years 1 to 9999" in reason
+    assert 'write timestamps="ms" or "us"' in reason if unit == "s" else f"in {unit}" in reason
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "values"),
+    [
+        (('{"id":1,"more":{}}', '{"id":2}'), "string", ["{}", None]),
+        (('{"id":1,"more":[{}]}', '{"id":2}'), "array<string>", [["{}"], None]),
+        (
+            ('{"id":1,"more":{"a":{}}}', '{"id":2,"more":{"a":{},"b":1}}'),
+            "struct<a:string,b:bigint>",
+            [{"a": "{}", "b": None}, {"a": "{}", "b": 1}],
+        ),
+        (('{"id":1,"more":{}}', '{"id":2,"more":{"b":1}}'), "struct<b:bigint>", [{"b": None}, {"b": 1}]),
+        (('[{"id":1,"more":{}},{}]', '{"id":2}'), "string", ["{}", None, None]),
+    ],
+    ids=["field", "array", "nested", "some", "elements"],
+)
+def test_an_object_without_fields_is_read_without_a_schema(world: Any, lines: Any, kind: str, values: Any) -> None:
+    world.run(Files.source(landed(world, *lines), "json") >> world.sink("a.t"))
+    table = world.load("a.t").iceberg.scan().to_arrow().sort_by([("id", "ascending")])
+    assert table["more"].to_pylist() == values
+    kinds = {row.col_name: row.data_type for row in world.sql("DESCRIBE local.a.t")}
+    assert (kinds["id"], kinds["more"]) == ("bigint", kind)

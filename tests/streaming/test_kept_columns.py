@@ -64,6 +64,18 @@ def test_a_run_opens_no_file_that_a_batch_has_read(world: Any) -> None:
     assert world.rows("a.t", "id", "name", "more") == {(1, "a", None): 1, (2, None, True): 1}
 
 
+def test_types_of_folders_stay_when_they_are_archived(world: Any) -> None:
+    folder = world.folder / "in"
+    folder.mkdir()
+    first = land(folder / "code=a7", "a.csv", "id\n1\n")
+    pipeline = Files.source(str(folder), "csv").incremental(poll=1) >> world.sink("a.t")
+    world.run(pipeline)
+    first.unlink()
+    land(folder / "code=7", "b.csv", "id\n2\n")
+    world.run(pipeline)
+    assert world.rows("a.t", "id", "code") == {(1, "a7"): 1, (2, "7"): 1}
+
+
 def test_a_full_refresh_forgets_the_columns_of_files_that_are_gone(world: Any) -> None:
     folder = world.folder / "in"
     first = land(folder, "a.csv", "id,former\n1,2\n")

@@ -122,7 +122,9 @@ def _place(row: dict[str, str]) -> tuple[str, str]:
         return row["at"], row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or "drop".')
     file = unquote(row["file"])
     line = line_of(file, row["text"])
-    fix = 'mend the file, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
+    # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
+    first = "declare the columns with schema=" if row.get("why", "").startswith(LACKED) else "mend the file"
+    fix = f'{first}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
     return f"{file}{f', line {line}' if line else ''}", fix
 
 

@@ -37,6 +37,10 @@ public class JsonLine implements UDF1 {
   /** The first and the last second of the years 1 to 9999, from 1970 on. */
   private static final long FIRST = -62135596800L, LAST = 253402300799L;
 
+  private static final String NO_SECONDS =
+      "its number of seconds lies outside of the years 1 to 9999: if it counts milliseconds or microseconds,"
+          + " write timestamps=\"ms\" or \"us\"";
+
   private static final String NO_OBJECT = "!it is no JSON object, nor an array of them";
 
   /** Whatever a value may be. */
@@ -51,15 +55,18 @@ public class JsonLine implements UDF1 {
   private final String rescued;
   private final Set texts = new HashSet();
   private final Set features = new HashSet();
+  private final String unit;
   private transient Node root;
   private transient JsonFactory factory;
 
   /**
    * Takes the columns as Spark writes a schema as JSON, the types that are read as text, and the features of Jackson
    * that are not its defaults, or `ALONE`; both with commas between them. Without columns all fields are kept. The last one is the
-   * name of a field for what has no column, as JSON; empty for none.
+   * name of a field for what has no column, as JSON; empty for none. Then what numbers for timestamps
+   * count: "s", "ms" or "us".
    */
-  public JsonLine(String schema, String texts, String features, String rescued) {
+  public JsonLine(String schema, String texts, String features, String rescued, String unit) {
+    this.unit = unit;
     this.schema = schema;
     this.rescued = rescued;
     String[] kinds = texts.split(",");
@@ -230,8 +237,14 @@ public class JsonLine implements UDF1 {
   private String copyMap(JsonParser parser, JsonGenerator to, Node node, String line) throws IOException {
     Set seen = new HashSet();
     StringBuilder rest = null;
+    boolean inner = !to.getOutputContext().inRoot();
+    JsonToken next = parser.nextToken();
+    if (next == JsonToken.END_OBJECT && inner && root == ANY) {
+      to.writeNull(); // Spark infers no column of an object without fields, and text of a null
+      return null;
+    }
     to.writeStartObject();
-    while (parser.nextToken() != JsonToken.END_OBJECT) {
+    while (next != JsonToken.END_OBJECT) {
       String name = parser.currentName();
       if (!seen.add(node.kind.equals("any") ? name.toLowerCase(Locale.ROOT) : name)) {
         throw new Bad("its field " + name + " is there twice");
@@ -239,6 +252,7 @@ public class JsonLine implements UDF1 {
       to.writeFieldName(whole(name));
       parser.nextToken();
       rest = with(rest, name, copy(parser, to, node.element, line));
+      next = parser.nextToken();
     }
     to.writeEndObject();
     return closed(rest);
@@ -355,16 +369,18 @@ public class JsonLine implements UDF1 {
     return parser.getBigIntegerValue().abs().compareTo(most) <= 0;
   }
 
-  private static String instant(JsonParser parser) throws IOException {
-    long seconds;
+  private String instant(JsonParser parser) throws IOException {
+    long number;
     try {
-      seconds = parser.getLongValue();
+      number = parser.getLongValue();
     } catch (IOException error) {
       return parser.getText();
     }
+    long second = unit.equals("s") ? 1 : unit.equals("ms") ? 1000L : 1000000L;
+    long seconds = Math.floorDiv(number, second);
     if (seconds < FIRST || seconds > LAST) { // as Python's datetime, and most readers of tables, end there
-      throw new Bad("its number of seconds lies outside of the years 1 to 9999, as one of milliseconds does");
+      throw new Bad(second == 1 ? NO_SECONDS : "its number for a timestamp, in " + unit + ", lies outside of the years 1 to 9999");
     }
-    return Instant.ofEpochSecond(seconds).toString();
+    return Instant.ofEpochSecond(seconds, Math.floorMod(number, second) * (1000000000L / second)).toString();
   }
 }

@@ -37,8 +37,10 @@ class Inferred:
 
     Attributes:
         columns: By the path of a source: later batches have them too, and types that were inferred stay.
+        folders: The same for folders such as `day=2026-01-01`.
         last: The files that were looked at last, and their columns.
     """
 
     columns: dict[str, StructType] = field(default_factory=dict)
+    folders: dict[str, StructType] = field(default_factory=dict)
     last: dict[tuple[File, ...], StructType] = field(default_factory=dict)

@@ -12,13 +12,13 @@ from helios.files.entry import File
 from helios.model.file_formats import FORMATS
 from helios.model.files import FilesSource
 from helios.spark.jvm.sql import struct_of
-from helios.spark.sources import bad_rows, partitions
+from helios.spark.sources import partitions
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found, look, unreadable
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
 from helios.spark.sources.json_lines import infer_json
-from helios.spark.sources.listing import loaded
-from helios.spark.sources.text_lines import SPARKS_OWN, refuse_encoding
+from helios.spark.sources.text_lines import refuse_encoding
+from helios.spark.sources.text_numbers import infer_csv
 from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, has_plain_lines, refuse_decimals, texts
 
 
@@ -56,6 +56,7 @@ class Reading:
         columns: The columns that they give together.
         keys: Those of them that are folders such as `day=2026-01-01`.
         bad: Files that cannot be read.
+        inferred: Those whose types are inferred if they come from texts, in lower case.
         planned: When their batch was planned, by path, in milliseconds since 1970; where the source stores it.
     """
 
@@ -63,6 +64,7 @@ class Reading:
     columns: StructType
     keys: StructType
     bad: tuple[Found, ...] = ()
+    inferred: frozenset[str] = frozenset()
     planned: Mapping[str, int] | None = None
 
 
@@ -93,8 +95,8 @@ def reading_of(
     bad = tuple(one for one in found if one.cause)
     if bad and source.bad_file == "fail":
         raise unreadable(source, bad)
-    keys = partitions.columns(source.path, [file.path for file in (*files, *folders)])
     declared = _declared(source)
+    keys = _folders(context, source, (*files, *folders))
     groups = _typed(context, source, _grouped(found), declared, keys)
     if declared is None:
         columns = _united(context, source, groups)
@@ -106,7 +108,18 @@ def reading_of(
     refuse_decimals(source, columns)
     groups = tuple(replace(group, own=_read_as(source, group.own, columns)) for group in groups)
     groups = tuple(_as_texts(source, group, keys) for group in groups)
-    return Reading(groups, columns, keys, bad)
+    inferred = frozenset(by_name(columns).keys() - by_name(declared or StructType()).keys())
+    return Reading(groups, columns, keys, bad, inferred)
+
+
+def _folders(context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
+    """The columns that folders give, whose types stay for the whole run as those of other texts do."""
+    before = by_name(context.inferred.folders.get(source.path, StructType()))
+    widening = context.plan.write.sink.evolution.mode == "full"
+    found = partitions.columns(source.path, [file.path for file in files])
+    fields = [StructField(f.name, _wider(before.get(f.name.lower()), f.dataType, widening)) for f in found.fields]
+    context.inferred.folders[source.path] = StructType(list((before | by_name(StructType(fields))).values()))
+    return StructType(fields)
 
 
 def _declared(source: FilesSource) -> StructType | None:
@@ -192,7 +205,7 @@ def _wider(known: StructField | None, kind: DataType, widening: bool) -> DataTyp
 
 
 def _infer(context: SourceContext, source: FilesSource, group: Group, declared: StructType | None = None) -> StructType:
-    """The columns of files as Spark infers them from all their rows; of the last ones, as it did.
+    """The columns of files as Spark infers them from all their rows, see `infer_csv`; of the last ones, as it did.
 
     Of json with a declared schema, those of the rows that may have others.
     """
@@ -202,12 +215,7 @@ def _infer(context: SourceContext, source: FilesSource, group: Group, declared: 
         known = declared if has_plain_lines(source) else None
         context.inferred.last = {group.files: infer_json(context.spark, source, group.files, known)}
         return context.inferred.last[group.files]
-    options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
-    reader = context.spark.read.format(source.format).options(**options)
-    reader = reader.option("columnNameOfCorruptRecord", bad_rows.TEXT)
-    schema = loaded(context.spark, reader, group.files).schema
-    kind = nullable(StructType([field for field in schema.fields if field.name != bad_rows.TEXT]))
-    assert isinstance(kind, StructType)
+    kind = infer_csv(context, source, group.files)
     context.inferred.last = {group.files: kind}
     return kind
 
@@ -392,4 +400,5 @@ def _as_texts(source: FilesSource, group: Group, keys: StructType) -> Group:
     assert isinstance(own, StructType)
     # A file's own column of a folder's name is compared with it, of which a plain line knows nothing.
     plain = has_plain_lines(source) and not by_name(own).keys() & by_name(keys).keys()
+    plain = plain and partitions.fit(source.path, [file.path for file in group.files], keys)
     return replace(group, own=own, typed=group.own, plain=plain)

@@ -26,6 +26,7 @@ from helios.spark.sources.file_types import any_of, by_name, cast, cast_nanos, c
 from helios.spark.sources.json_lines import read_json
 from helios.spark.sources.listing import as_uri, loaded
 from helios.spark.sources.text_lines import PLAIN, SPARKS_OWN, read_text
+from helios.spark.sources.text_numbers import zeros_lost
 
 
 def schema_of(
@@ -172,6 +173,7 @@ def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
         if field.name.lower() in keys:
             text = partitions.value(field.name, source.path, [file.path for file in group.files])
             value, bad = cast(text, StringType(), field.dataType)
+            value = _inferred(value, text, field, reading, doubtful)
             if own is not None and castable(own.dataType, field.dataType):
                 stored, unfit = _cast(group, own, field.dataType)
                 differs = value.isNotNull() & F.col(quoted(own.name)).isNotNull() & ~value.eqNullSafe(stored)
@@ -185,10 +187,23 @@ def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
             why = f"{field.name}, in nanoseconds, does not fit {field.dataType.simpleString()} (bigint does)"
         else:
             value, bad = _cast(group, own, field.dataType)
+            if source.format == "csv":
+                value = _inferred(value, F.col(quoted(own.name)), field, reading, doubtful)
         columns.append(value.alias(field.name))
         if bad is not None:
             doubtful.append((why, bad))
     return Fitted(group, columns, doubtful)
+
+
+def _inferred(
+    value: Column, text: Column, field: StructField, reading: Reading, doubtful: list[tuple[str, Column]]
+) -> Column:
+    """A value of a column whose type was inferred, perhaps: of a text that the type changes, null and a doubt."""
+    lost = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
+    if lost is None:
+        return value
+    doubtful.append(lost)
+    return F.when(~lost[1], value)
 
 
 def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Column | None]:

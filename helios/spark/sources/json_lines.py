@@ -160,7 +160,7 @@ def _json_lines(
         return called(spark, "helios_json_records", JSON_RECORDS, [text], [",".join(features)], gives=RECORDS)
 
     def what(line: Column) -> Column:
-        return json_line(spark, line, columns, texts(source), features, rescued=rescued)
+        return json_line(spark, line, columns, texts(source), features, rescued=rescued, timestamps=source.timestamps)
 
     if source.flag("multiLine"):
         found = records(spark, source, files, split)
@@ -182,6 +182,7 @@ def json_line(
     features: Sequence[str],
     *,
     rescued: str = "",
+    timestamps: str = "s",
 ) -> Column:
     """A text as JSON that Spark's parser reads without changing it; see JsonLine.java.
 
@@ -192,8 +193,9 @@ def json_line(
         texts: The types whose values are texts then.
         features: Jackson's features that are not its defaults.
         rescued: The name of a field for what has no column.
+        timestamps: What numbers for timestamps count, where these are texts then: "s", "ms" or "us".
     """
-    settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued]
+    settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
     return called(spark, "helios_json_line", JSON_LINE, [text], settings)
 
 

@@ -181,7 +181,9 @@ def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
     rest = REST if source.values.extra == "fail" else ""
     df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
     text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
-    df = df.withColumn(JSON, json_line(df.sparkSession, text, columns.json(), TEXTS, FEATURES, rescued=rest))
+    unit = source.values.timestamps
+    line = json_line(df.sparkSession, text, columns.json(), TEXTS, FEATURES, rescued=rest, timestamps=unit)
+    df = df.withColumn(JSON, line)
     stored = as_texts(columns, TEXTS)
     assert isinstance(stored, StructType)
     schema = StructType([*stored.fields, StructField(REST, StringType()), StructField(CORRUPT, StringType())])

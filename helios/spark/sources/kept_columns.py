@@ -28,7 +28,7 @@ class KeptColumns:
     def __init__(self, number: int) -> None:
         self._number = number
         self._name = f"{FILES}/{number}.columns.json"
-        self._kept: StructType | None = None
+        self._kept: tuple[StructType, StructType] | None = None
 
     def of(self, context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
         """The columns of all files that were ever there, as `file_rows.schema_of`.
@@ -49,7 +49,8 @@ class KeptColumns:
                 _refuse_refill(checkpoint, source, self._number, files)
             return file_rows.schema_of(context, source, files)
         if source.declared_schema is None and (kept := self._read(checkpoint, source)) is not None:
-            context.inferred.columns.setdefault(source.path, kept)
+            for known, columns in zip((context.inferred.columns, context.inferred.folders), kept, strict=True):
+                known.setdefault(source.path, columns)
             self._kept = kept
         elif source.declared_schema is None or source.extra == "add":  # the columns are those of all files
             return file_rows.schema_of(context, source, files)
@@ -59,20 +60,24 @@ class KeptColumns:
 
     def keep(self, context: SourceContext, source: FilesSource) -> None:
         """Stores the columns that were found, once the checkpoint belongs to the pipeline."""
-        found, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
-        if found is None or found == self._kept or source.declared_schema is not None or checkpoint is None:
+        columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
+        found = (columns or StructType(), context.inferred.folders.get(source.path, StructType()))
+        if columns is None or found == self._kept or source.declared_schema is not None or checkpoint is None:
             return
-        stored = {"v": 1, "read_as": _read_as(source), "columns": found.jsonValue()}
+        stored = {"v": 1, "read_as": _read_as(source), "columns": columns.jsonValue(), "folders": found[1].jsonValue()}
         checkpoint.files.write(self._name, json.dumps(stored))
         self._kept = found
 
-    def _read(self, checkpoint: Checkpoint, source: FilesSource) -> StructType | None:
+    def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
+        """The columns of the files and those of their folders; None where they are not known."""
         text = checkpoint.files.read(self._name)
         if text is None:
             return None
         try:
             stored = json.loads(text)
-            return StructType.fromJson(stored["columns"]) if stored["read_as"] == _read_as(source) else None
+            if stored["read_as"] != _read_as(source):
+                return None
+            return StructType.fromJson(stored["columns"]), StructType.fromJson(stored["folders"])
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{checkpoint.location}/{self._name}, the columns of a source, cannot be read ({error}).",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from datetime import date
 from glob import has_magic
 from urllib.parse import unquote, urlsplit
 
@@ -25,7 +26,8 @@ from pyspark.sql.types import (
 from helios.errors import InputError
 from helios.files.names import encoded
 from helios.spark.sources import bad_rows
-from helios.spark.sources.file_types import by_name, united
+from helios.spark.sources.file_types import NUMBERS, by_name, united
+from helios.spark.sources.text_numbers import comes_back
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows without a value."""
@@ -37,7 +39,13 @@ KINDS: tuple[tuple[str, DataType], ...] = (
     (r"\d{4}-\d{2}-\d{2}", DateType()),
     (r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}(\.\d{1,6})?", TimestampType()),
 )
-"""The types that Spark infers for partition values, by their texts; any other text is a string."""
+"""The types that Spark infers for partition values, by their texts; any other text is a string.
+
+So is a number that is not written as one: `code=01234` is no 1234.
+"""
+
+LONGEST: dict[type[DataType], int] = {IntegerType: 9, LongType: 18, DoubleType: 15}
+"""So many signs of a number surely fit the type."""
 
 
 def columns(path: str, files: Iterable[str]) -> StructType:
@@ -71,6 +79,29 @@ def pairs(path: str, file: str) -> list[tuple[str, str]]:
     return [(unquote(name), unquote(value)) for name, sign, value in split if sign and name and value]
 
 
+def fit(path: str, files: Iterable[str], keys: StructType) -> bool:
+    """Whether the folders' texts are values of their columns for sure: no row of the files is bad by its folder.
+
+    Args:
+        path: The path of the source.
+        files: The paths of the files.
+        keys: The partition columns, with the types that are wanted.
+    """
+    kinds = {name: field.dataType for name, field in by_name(keys).items()}
+    found = {pair for folder in {file.rsplit("/", 1)[0] + "/" for file in files} for pair in pairs(path, folder)}
+    return all(text == NULL or _fits(text, kinds.get(name.lower(), StringType())) for name, text in found)
+
+
+def _fits(text: str, kind: DataType) -> bool:
+    if isinstance(kind, DateType):
+        try:
+            return date.fromisoformat(text).isoformat() == text
+        except ValueError:
+            return False
+    most = LONGEST.get(type(kind), 0)
+    return isinstance(kind, StringType) or (len(text) <= most and comes_back(text, kind))
+
+
 def _plain(path: str) -> str:
     """A path without its scheme, and absolute if it is local."""
     parts = urlsplit(path)
@@ -93,11 +124,12 @@ def _below(path: str, file: str) -> str:
 def _kind(values: Iterable[str]) -> DataType:
     """The type of partition values."""
     kind: DataType | None = None
-    for value in values:
-        if value == NULL:
-            continue
+    texts = [value for value in values if value != NULL]
+    for value in texts:
         told = next((kind for pattern, kind in KINDS if re.fullmatch(pattern, value)), StringType())
         kind = told if kind is None else united(kind, told, inferred=True)
+    if isinstance(kind, NUMBERS) and not all(comes_back(text, kind) for text in texts):
+        return StringType()
     return kind or StringType()
 
 

@@ -132,6 +132,13 @@ def test_a_folder_tells_its_format_by_its_files(tmp_path: Path) -> None:
     [
         (lambda: Files.source("a.csv", extra="ignore"), "extra= is about columns beside a declared schema"),
         (lambda: Files.source("a.csv", rescued="_r"), "rescued= is about columns beside a declared schema"),
+        (lambda: Files.source("a.json", schema="at timestamp", timestamps="m"), r"timestamps\('m'\) is unknown"),
+        (lambda: Files.source("a.json", timestamps="ms"), "timestamps= is about numbers of json where schema="),
+        (lambda: Files.source("a.csv", schema="at timestamp", timestamps="ms"), "timestamps= is about numbers of json"),
+        (
+            lambda: Files.source("a.json", schema="at timestamp", timestamps="ms").option(timestampFormat="yyyy"),
+            "no timestampFormat says how it is written",
+        ),
         (lambda: Files.source("a.csv", schema="id int", extra="drop"), r"extra\('drop'\) is unknown"),
         (lambda: CSV.on_bad_row("skip"), r"on_bad_row\('skip'\) is unknown"),
         (lambda: CSV.on_bad_file("drop"), r"on_bad_file\('drop'\) is unknown"),

@@ -47,6 +47,9 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
             lambda: ORDERS.value("json", schema="id int", sample=5),
             r"sample= is about columns of JSON",
         ),
+        (lambda: ORDERS.value("json", schema="at timestamp", timestamps="m"), r"Did you mean 'ms'"),  # type: ignore[arg-type]
+        (lambda: ORDERS.value("json", timestamps="ms"), r"timestamps= is about numbers of JSON where schema="),
+        (lambda: ORDERS.value("string", timestamps="ms"), r"timestamps= is about numbers of JSON"),
         (lambda: ORDERS.value("json", sample=0), r"sample=0 must be a positive whole number"),
         (lambda: ORDERS.value("bytes", schema="id int"), r"schema= is about values with fields"),
         (lambda: ORDERS.value("string", extra="ignore"), r"extra= is about values with fields"),
@@ -87,6 +90,13 @@ def test_the_default_is_all_bytes_of_committed_records() -> None:
     source = Kafka.source("orders")
     assert (source.beginning, source.level, source.declared_schema) == ("earliest", "read_committed", "`value` binary")
     assert source.start(datetime(2026, 1, 1, tzinfo=UTC)).first == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_what_numbers_for_timestamps_count_is_a_part_of_the_declaration() -> None:
+    source = ORDERS.value("json", schema="at timestamp", timestamps="ms")
+    assert source.values.text() == "value('json', schema='at timestamp', timestamps='ms')"
+    assert source.values.as_json()["timestamps"] == "ms"
+    assert "numbers for timestamps are milliseconds" in list(source.values.details())
 
 
 def test_columns_are_those_of_the_value_then_what_else_a_record_has() -> None:
