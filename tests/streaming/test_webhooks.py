@@ -150,7 +150,7 @@ def test_quarantined_deliveries_name_the_webhook(world: Any) -> None:
     odd = {ID: "odd", RECEIVED: "2026-01-01T00:00:00Z", "id": "x"}
     (world.folder / "segments" / "0-odd.json").write_text(json.dumps(odd) + "\n")
     world.run(hook(world).on_bad_row("quarantine") >> world.sink("a.t").quarantine("a.q"))
-    assert world.rows("a.q", "step") == Counter([("Webhook.source(/orders, poll=1s).on_bad_row",)])
+    assert world.rows("a.q", "step") == Counter([("Webhook.source(/orders, poll=1 s).on_bad_row",)])
     assert world.rows("a.t", "id") == Counter([(0,), (1,)])
 
 
