@@ -41,7 +41,11 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with receiving(list(sources.values()), alone=True) as urls:
+
+    def told(line: str) -> None:
+        click.echo(line, err=True)
+
+    with receiving(list(sources.values()), told, alone=True) as urls:
         if as_json:
             output.to_json([{"url": url, "segments": folder} for url, folder in zip(urls, sources, strict=True)])
         for url, folder in zip(urls, sources, strict=True):

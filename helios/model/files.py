@@ -87,6 +87,7 @@ class FilesSource(Source):
     bad_file: str = "fail"
     timestamps: str = "s"
     storage: Storage | str | None = None
+    named: str = ""
 
     @property
     def ledger_name(self) -> str:
@@ -273,6 +274,8 @@ class FilesSource(Source):
         )
 
     def label(self) -> str:
+        if self.named:  # another kind of source keeps its rows here
+            return self.named
         followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
         return f"Files.source({self.path}, {self.format}){followed}"
 

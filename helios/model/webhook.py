@@ -17,6 +17,12 @@ from helios.model.values import Secret, caller, duration, show_seconds
 Signed: TypeAlias = Literal["standard", "github"]
 SIGNED = ("standard", "github")
 
+Fractions: TypeAlias = Literal["refuse", "truncate"]
+FRACTIONS = ("refuse", "truncate")
+
+LARGEST = 16_000_000
+"""Bytes of a body at the most: Spark's parser of JSON takes no text of more than 20 million characters."""
+
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
 """What a stored delivery has beside the fields of its body."""
 
@@ -41,6 +47,7 @@ class WebhookSource(Source):
     extra: str = "fail"
     bad_row: str = "fail"
     metadata: tuple[str, ...] = ()
+    fraction: str = "refuse"
     largest: int = 1_000_000
     waiting: int = 10_000_000_000
     window: float = 86_400.0
@@ -103,14 +110,29 @@ class WebhookSource(Source):
         """Bounds of the receiver.
 
         Args:
-            body: Bytes of a body at the most; larger ones are refused with 413. 1 MB by default.
+            body: Bytes of a body at the most, up to 16 MB; larger ones are refused with 413. 1 MB by default.
             waiting: Bytes that wait for a run at the most; then deliveries are refused with 429. 10 GB by default.
             duplicates: The time in which a second delivery with an id is left out; a day by default.
         """
         for name, number in (("body", body), ("waiting", waiting)):
             count(number, f"limits: {name}")
+        if body is not None and body > LARGEST:
+            raise DeclarationError(
+                f"limits(body={body}): Spark reads no texts of JSON that are much larger than {LARGEST:,} bytes.",
+                where=caller(),
+                fix=f"write .limits(body={LARGEST}) or less.",
+            )
         window = duration(duplicates, "duplicates") if duplicates is not None else self.window
         return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
+
+    def fractions(self, action: Fractions) -> Self:
+        """What happens to fractions of timestamps beyond microseconds, as Go and .NET write them; no table keeps them.
+
+        Args:
+            action: "refuse" (default) answers 422. "truncate" leaves out the digits behind the sixth, before the
+                delivery is stored.
+        """
+        return replace(self, fraction=one_of(action, FRACTIONS, "fractions"))
 
     def on_bad_row(self, action: OnBadRow) -> Self:
         """What happens to a stored delivery that does not fit the columns when it is read; see `Files.source`.
@@ -153,6 +175,7 @@ class WebhookSource(Source):
             poll=self.poll,
             max_files=self.max_files,
             origin=self.origin,
+            named=self.label(),
         )
 
     def label(self) -> str:

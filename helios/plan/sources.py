@@ -56,8 +56,8 @@ class SourceRow(NamedTuple):
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
         absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
             elsewhere.
-        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources, and gives a
-            context manager of the URLs that it serves.
+        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources and
+            what takes its lines, and gives a context manager of the URLs that it serves.
         looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
             looks that need no JVM, and those that do.
         why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.

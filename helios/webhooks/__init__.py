@@ -5,7 +5,7 @@ It needs neither Spark nor Java, and the extra `helios-iceberg[webhook]`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from helios.errors import EnvironmentProblem
@@ -16,11 +16,14 @@ RECEIVING = "helios.webhooks:receiving"
 
 
 @contextmanager
-def receiving(sources: Sequence[WebhookSource], *, alone: bool = False) -> Generator[list[str], None, None]:
+def receiving(
+    sources: Sequence[WebhookSource], told: Callable[[str], None] = lambda line: None, *, alone: bool = False
+) -> Generator[list[str], None, None]:
     """Receives the deliveries of sources in threads of this process.
 
     Args:
         sources: The sources.
+        told: What takes a line about deliveries that cannot be taken, and when they are taken again.
         alone: Whether a source whose deliveries another process receives is an error; otherwise it is left to that one.
 
     Returns:
@@ -39,5 +42,5 @@ def receiving(sources: Sequence[WebhookSource], *, alone: bool = False) -> Gener
             where=sources[0].origin,
             fix="pip install 'helios-iceberg[webhook]'.",
         ) from error
-    with serve.receiving(sources, alone=alone) as urls:
+    with serve.receiving(sources, told, alone=alone) as urls:
         yield urls

@@ -1,26 +1,37 @@
-"""What the body of a delivery must be: JSON that fits the declared columns."""
+"""What the body of a delivery must be: JSON that fits the declared columns, and that the reader takes as it is."""
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from collections.abc import Callable
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from helios.errors import near_miss
 from helios.model.webhook import ID, RECEIVED
 from helios.plan.typing.schema import Schema
-from helios.plan.typing.types import SparkType
+from helios.plan.typing.types import SparkType, struct
 from helios.webhooks.signatures import Refused
+from helios.webhooks.values import Real, by_column, cut, excess, fits, shown
 
-WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-"""Bits of the types of whole numbers."""
+DEEPEST = 400
+"""Levels of arrays and objects at the most; Spark's parser of JSON ends at a thousand."""
+
+LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
+"""Characters of a number and of a name at the most, as Spark's parser of JSON has it."""
+
+RESERVED = ("_helios", "__helios")
+"""What names of columns do not begin with: the reader has its own there."""
+
+ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
+"""An escape of JSON; the group is half of a surrogate pair, which is no text."""
+
+SPACE = re.compile(r"[ \t\r\n]*")
+DECODER = json.JSONDecoder()
 
 
-def verify(body: bytes, schema: Schema | None, extra: str = "fail") -> None:
+def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: str = "refuse") -> bytes:
     """Refuses a body that is no JSON, or that does not fit the declared columns.
 
     Args:
@@ -28,31 +39,115 @@ def verify(body: bytes, schema: Schema | None, extra: str = "fail") -> None:
         schema: The declared columns; None for any JSON.
         extra: What happens to fields that are not declared: "fail" refuses the body, "add" takes them if they are not
             nested, "ignore" takes all.
+        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
+
+    Returns:
+        The body as it is stored.
 
     Raises:
         Refused: With status 422, and the reason.
     """
+    value = _parsed(body)
+    if schema is None:
+        return body
+    if not isinstance(value, dict):
+        raise Refused(422, "the body must be a JSON object, as the source declares columns")
+    if fraction == "truncate" and (short := _truncated(body, schema)) != body:
+        body, value = short, _parsed(short)
+    found = by_column(value, schema.names)
+    if found is None:
+        raise Refused(422, "a column is there twice: names differ in more than their case")
+    _refuse_names(value, schema, extra)
+    for column in schema.columns:
+        one = found.get(column.name)
+        if one is None and not column.nullable:
+            raise Refused(422, f"{column.name} is missing, or null")
+        if one is not None and not fits(one, column.kind, extra == "ignore"):
+            finer = ": a fraction has more than six digits" if excess(one, column.kind) else ""
+            raise Refused(422, f"{column.name} is no {column.type}{finer}: {shown(one)}")
+    return body
+
+
+def _parsed(body: bytes) -> Any:
     try:
-        value = json.loads(body.decode("utf-8"), parse_float=Decimal, parse_constant=_no_json, object_pairs_hook=_once)
+        text = body.decode("utf-8")
+        if any(escape[1] for escape in ESCAPE.finditer(text)):
+            raise ValueError("a text holds half of a surrogate pair")
+        value = json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_no_json, object_pairs_hook=_once)
     except RecursionError:
         raise Refused(422, "the body is nested too deeply") from None
     except ValueError as error:  # a UnicodeDecodeError too
         raise Refused(422, f"the body is no JSON: {error}") from None
-    if schema is None:
-        return
-    if not isinstance(value, dict):
-        raise Refused(422, "the body must be a JSON object, as the source declares columns")
-    for name in value:
-        if name in (ID, RECEIVED):
+    level, depth = [value], 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        depth += 1
+        if depth > DEEPEST:
+            raise Refused(422, "the body is nested too deeply")
+    return value
+
+
+def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
+    seen = set()
+    for name, one in value.items():
+        if name.lower() in (ID, RECEIVED):
             raise Refused(422, f"{name} is a name of Helios's own")
-        if extra == "fail" and name not in schema.names:
-            raise Refused(422, f"{name} is not declared. {near_miss(name, schema.names)}".rstrip())
-    for column in schema.columns:
-        found = value.get(column.name)
-        if found is None and not column.nullable:
-            raise Refused(422, f"{column.name} is missing, or null")
-        if found is not None and not fits(found, column.kind, extra == "ignore"):
-            raise Refused(422, f"{column.name} is no {column.type}: {json.dumps(found, default=str)[:100]}")
+        if extra == "ignore" or schema.get(name) is not None:
+            continue
+        if extra == "fail":
+            raise Refused(422, f"{name[:100]} is not declared. {near_miss(name[:100], schema.names)}".rstrip())
+        if not name.strip() or name.lower().startswith(RESERVED):
+            raise Refused(422, f"{name[:100]!r} cannot be a column")
+        if name.lower() in seen:
+            raise Refused(422, f"{name[:100]} is there twice: names differ in more than their case")
+        seen.add(name.lower())
+        if isinstance(one, int | Real) and not isinstance(one, bool) and not fits(one, SparkType("double")):
+            raise Refused(422, f"{name[:100]} is no number of a column: {shown(one)}")
+
+
+def _truncated(body: bytes, schema: Schema) -> bytes:
+    """A body without what fractions of its declared timestamps have beyond microseconds.
+
+    Args:
+        body: The body: JSON.
+        schema: The declared columns.
+
+    Examples:
+        >>> from helios.plan.typing.schema import from_ddl
+        >>> _truncated(b'{"at": "2026-01-01T10:00:00.123456789Z", "s":  1.10}', from_ddl("at timestamp, s string"))
+        b'{"at": "2026-01-01T10:00:00.123456Z", "s":  1.10}'
+    """
+    text, made, done = body.decode("utf-8"), [], 0
+    row = struct((column.name, column.kind) for column in schema.columns)
+    for begin, end, value in _times(text, _behind(text, 0), row):
+        if (short := cut(value)) != value:
+            made += [text[done:begin], json.dumps(short)]
+            done = end
+    return ("".join(made) + text[done:]).encode() if made else body
+
+
+def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
+    """The texts at places of timestamps in a JSON value that begins at a place: begin, end and value of each."""
+    if text[at] == '"' and kind is not None and kind.name.startswith("timestamp"):
+        value, end = DECODER.raw_decode(text, at)
+        yield at, end, value
+    elif text[at] in "[{" and kind is not None and kind.name in ("array", "map", "struct"):
+        last, at = "]" if text[at] == "[" else "}", _behind(text, at + 1)
+        while text[at] != last:
+            part: SparkType | None = kind.parts[-1]
+            if last == "}":
+                name, at = DECODER.raw_decode(text, at)
+                part = kind.field(name) if kind.name == "struct" else part
+                at = _behind(text, _behind(text, at) + 1)
+            yield from _times(text, at, part)
+            _, at = DECODER.raw_decode(text, at)
+            at = _behind(text, at)
+            at = _behind(text, at + 1) if text[at] == "," else at
+
+
+def _behind(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return found.end() if found else at
 
 
 def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
@@ -86,87 +181,18 @@ def one_line(body: bytes) -> bytes:
     return re.sub(rb"[\r\n]", b" ", body)
 
 
-def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
-    """Whether a JSON value that is not null can be stored as a type without a change.
-
-    Args:
-        value: The value, with fractions as `Decimal`.
-        kind: The type.
-        more: Whether a struct may have fields that the type does not have.
-
-    Examples:
-        >>> from helios.plan.typing.types import parse_type
-        >>> [fits(value, parse_type("int")) for value in (5, 2**31, True, "5")]
-        [True, False, False, False]
-        >>> fits({"a": [1, 2]}, parse_type("struct<a:array<bigint>>"))
-        True
-    """
-    if kind.name in WHOLE:
-        limit = 2 ** (WHOLE[kind.name] - 1)
-        return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
-    if kind.name in ("array", "map", "struct"):
-        return _nested(value, kind, more)
-    test = SCALARS.get(kind.name)
-    return test is None or test(value, kind)
+def _short(text: str) -> str:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number has more than {LONGEST_NUMBER:,} characters")
+    return text
 
 
-def _nested(value: Any, kind: SparkType, more: bool) -> bool:
-    if kind.name == "array":
-        return isinstance(value, list) and all(one is None or fits(one, kind.parts[0], more) for one in value)
-    if not isinstance(value, dict):
-        return False
-    if kind.name == "map":
-        return all(one is None or fits(one, kind.parts[1], more) for one in value.values())
-    if not more and not set(value) <= set(kind.fields):
-        return False
-    given = ((value.get(name), part) for name, part in zip(kind.fields, kind.parts, strict=True))
-    return all(one is None or fits(one, part, more) for one, part in given)
+def _whole(text: str) -> int:
+    return int(_short(text))
 
 
-def _number(value: Any, kind: SparkType) -> bool:
-    return isinstance(value, int | Decimal) and not isinstance(value, bool)
-
-
-def _decimal(value: Any, kind: SparkType) -> bool:
-    if not _number(value, kind):
-        return False
-    precision, scale = kind.numbers if len(kind.numbers) == 2 else (*(kind.numbers or (10,)), 0)
-    _, digits, exponent = Decimal(value).normalize().as_tuple()
-    assert isinstance(exponent, int)  # JSON has neither NaN nor infinity
-    return -exponent <= scale and len(digits) + exponent <= precision - scale
-
-
-def _date(value: Any, kind: SparkType) -> bool:
-    return isinstance(value, str) and _parses(date.fromisoformat, value)
-
-
-def _time(value: Any, kind: SparkType) -> bool:
-    return isinstance(value, str) and _parses(datetime.fromisoformat, value)
-
-
-def _base64(value: Any, kind: SparkType) -> bool:
-    return isinstance(value, str) and _parses(lambda text: base64.b64decode(text, validate=True), value)
-
-
-def _parses(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
-
-SCALARS: dict[str, Callable[[Any, SparkType], bool]] = {
-    "float": _number,
-    "double": _number,
-    "decimal": _decimal,
-    "boolean": lambda value, kind: isinstance(value, bool),
-    "date": _date,
-    "timestamp": _time,
-    "timestamp_ntz": _time,
-    "binary": _base64,
-}
-"""How values of these types come in JSON; any value can be stored as a string, as its text."""
+def _real(text: str) -> Real:
+    return Real(_short(text))
 
 
 def _no_json(name: str) -> Any:
@@ -178,4 +204,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
+    if any(len(name) > LONGEST_NAME for name in found):
+        raise ValueError(f"a name has more than {LONGEST_NAME:,} characters")
     return found

@@ -3,6 +3,7 @@
 | status | when |
 |---|---|
 | 200 | the delivery is durable, or it was before (a duplicate) |
+| 400, 408 | the connection ended within the body, or the body does not come in time |
 | 401 | a header is missing, the signature does not fit, or the delivery is stale |
 | 404, 405 | another path, another method than POST |
 | 413 | the body is larger than allowed |
@@ -10,6 +11,8 @@
 | 422 | the body is no JSON, or does not fit the declared columns |
 | 429 | runs do not keep up: as many bytes wait as may |
 | 503 | the disk refuses, or the receiver is starting or stopping |
+
+After an error of the disk nothing is taken until what was acknowledged is sealed, and the disk takes a probe.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from starlette.routing import Route
 from helios.errors import RunError
 from helios.model.values import Secret
 from helios.plan.typing.schema import Schema
-from helios.webhooks.bodies import line_of, verify
+from helios.webhooks.bodies import line_of, verified
 from helios.webhooks.segments import Segments
 from helios.webhooks.signatures import FORMS, Refused
 
@@ -45,6 +48,15 @@ RETRY_AFTER = "5"
 
 STARTING = 10.0
 """Seconds after its start in which an unknown path may be that of an endpoint which is being opened."""
+
+BODY, SLOWEST = 20.0, 100_000
+"""Seconds that a body may take at the most, and for so many bytes of the largest one another second."""
+
+TICK, RETRY = 0.2, 1.0
+"""Seconds between two looks at the disk, and while it refuses."""
+
+SILENT = 15.0
+"""Seconds without a look at the disk after which it counts as one that does not answer."""
 
 IN_FLIGHT = 64_000_000
 """Bytes of bodies that wait for the disk at the most."""
@@ -61,6 +73,7 @@ class Endpoint:
         schema: The columns that a body must fit; None takes any JSON.
         extra: What happens to fields that are not declared: "fail", "ignore" or "add".
         largest: Bytes of a body at the most.
+        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
         waiting: Bytes of segments that no run has committed, at the most.
         window: Seconds in which a delivery id counts as a duplicate.
         seal: Seconds after which an open segment becomes whole.
@@ -71,6 +84,7 @@ class Endpoint:
     form: str = "standard"
     schema: Schema | None = None
     extra: str = "fail"
+    fraction: str = "refuse"
     largest: int = 1_000_000
     waiting: int = 10_000_000_000
     window: float = 86_400.0
@@ -92,12 +106,15 @@ class Receiver:
     Args:
         endpoint: The endpoint.
         segments: Its segments.
+        told: What takes a line about a disk that refuses, and one when deliveries are taken again.
     """
 
-    def __init__(self, endpoint: Endpoint, segments: Segments) -> None:
+    def __init__(self, endpoint: Endpoint, segments: Segments, told: Callable[[str], None] = lambda line: None) -> None:
         self.endpoint = endpoint
         self.counts = Counts()
-        self.broken: RunError | None = None
+        self._told = told
+        self._refusing = ""
+        self._looked = time.monotonic()
         self._segments = segments
         self._known: dict[str, float] = {}
         self._queue: list[tuple[str, bytes, asyncio.Future[None]]] = []
@@ -115,18 +132,47 @@ class Receiver:
         """Takes the segments; deliveries are written from now on.
 
         Raises:
-            RunError: Another receiver writes to them.
+            RunError: Another receiver writes to them, or the disk refuses.
         """
         self._known = await self._on_disk(self._segments.open)
+        self._looked = time.monotonic()
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._keep())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Writes what waits, and seals the segments."""
+        """Writes what waits, and seals the segments.
+
+        Raises:
+            RunError: The disk refuses.
+        """
         self._stopping = True
         self._wake.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._on_disk(self._segments.close)
-        self._disk.shutdown()
+        try:
+            await self._on_disk(self._segments.close)
+        finally:
+            self._disk.shutdown(wait=False)
+
+    @property
+    def problem(self) -> str:
+        """Why deliveries are not sealed now; empty if they are."""
+        silent = time.monotonic() - self._looked
+        if not self._refusing and silent > SILENT:
+            return f"{self.endpoint.path}: the disk has not answered for {silent:.0f} s"
+        return self._refusing
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tells that a task ended by an error; from then on nothing is taken, as nothing could be sealed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._refuse(f"{type(error).__name__}: {error}. Start the receiver again")
+            waiting, self._queue = self._queue, []
+            self._settle(waiting, RunError(str(error)))
+
+    def _refuse(self, why: str) -> None:
+        if not self._refusing:
+            self._told(f"{self.endpoint.path} takes no deliveries: {why}")
+        self._refusing = f"{self.endpoint.path}: {why}"
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work)
@@ -141,9 +187,12 @@ class Receiver:
                 lines = [(delivery, line) for delivery, line, _ in group]
                 try:
                     await self._on_disk(partial(self._segments.append, lines))
-                except (OSError, RunError) as error:
-                    self.broken = error if isinstance(error, RunError) else self.broken
+                except OSError as error:
+                    self._refuse(_why(error))
                     self._settle(group, error)
+                except BaseException as error:
+                    self._settle(group, RunError(str(error)))
+                    raise
                 else:
                     self._settle(group, None)
 
@@ -164,15 +213,28 @@ class Receiver:
         """Seals old segments, looks at the disk, and forgets ids that are older than the window."""
         forgotten = time.monotonic()
         while not self._stopping:
-            await asyncio.sleep(min(0.2, self.endpoint.seal))
-            if not self._queue and self._segments.age >= self.endpoint.seal:
-                await self._on_disk(self._segments.seal)
-            self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.waiting
-            if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
-                forgotten = time.monotonic()
-                oldest = time.time() - self.endpoint.window
-                self._known = {one: at for one, at in self._known.items() if at >= oldest}
-                await self._on_disk(self._segments.forget)
+            await asyncio.sleep(RETRY if self._refusing else min(TICK, self.endpoint.seal))
+            try:
+                await self._look()
+                if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
+                    forgotten = time.monotonic()
+                    oldest = time.time() - self.endpoint.window
+                    self._known = {one: at for one, at in self._known.items() if at >= oldest}
+                    await self._on_disk(self._segments.forget)
+            except OSError as error:
+                self._refuse(_why(error))
+            self._looked = time.monotonic()
+
+    async def _look(self) -> None:
+        """Seals what is old or large enough; after an error, finds out whether deliveries can be taken again."""
+        if self._refusing:
+            await self._on_disk(self._segments.mend)
+        if self._segments.due or self._segments.age >= self.endpoint.seal:
+            await self._on_disk(self._segments.seal)
+        self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.waiting
+        if self._refusing:
+            self._refusing = ""
+            self._told(f"{self.endpoint.path} takes deliveries again")
 
     # one delivery
 
@@ -182,7 +244,8 @@ class Receiver:
             status = await self._take(request)
         except Refused as refused:
             self.counts.refused[refused.status] = self.counts.refused.get(refused.status, 0) + 1
-            headers = {"Retry-After": RETRY_AFTER} if refused.status in (429, 503) else None
+            headers = {"Retry-After": RETRY_AFTER} if refused.status in (429, 503) else {}
+            headers |= {"Connection": "close"} if refused.status == 408 else {}  # the rest of the body would follow
             return JSONResponse({"error": refused.reason}, refused.status, headers)
         return JSONResponse({"status": status})
 
@@ -190,15 +253,15 @@ class Receiver:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
             raise Refused(415, f"Content-Type is {kind or 'missing'}; send application/json")
-        if self.broken is not None or self._stopping:
-            raise Refused(503, "the receiver cannot write" if self.broken else "the receiver is stopping")
+        if self._refusing or self._stopping:
+            raise Refused(503, "the receiver cannot write" if self._refusing else "the receiver is stopping")
         if self._full or self._queued > IN_FLIGHT:
             raise Refused(429, "more waits here than is read; send it again later")
         body = await self._body(request)
         delivery = self._signed(request, body)
         if len(delivery) > LONGEST_ID:
             raise Refused(422, f"the delivery id has more than {LONGEST_ID} characters")
-        verify(body, self.endpoint.schema, self.endpoint.extra)
+        body = verified(body, self.endpoint.schema, self.endpoint.extra, self.endpoint.fraction)
         return await self._stored(delivery, body)
 
     async def _body(self, request: Request) -> bytes:
@@ -208,11 +271,14 @@ class Receiver:
             raise Refused(413, f"the body has {int(length):,} bytes; {largest:,} are allowed")
         chunks, size = [], 0
         try:
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > largest:
-                    raise Refused(413, f"the body has more than {largest:,} bytes")
-                chunks.append(chunk)
+            async with asyncio.timeout(BODY + largest / SLOWEST):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > largest:
+                        raise Refused(413, f"the body has more than {largest:,} bytes")
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise Refused(408, "the body does not come in time") from None
         except ClientDisconnect:
             raise Refused(400, "the connection ended within the body") from None
         return b"".join(chunks)
@@ -250,6 +316,10 @@ class Receiver:
             raise Refused(503, "the receiver cannot write; send it again later") from None
 
 
+def _why(error: OSError) -> str:
+    return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+
+
 def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
     """The HTTP application of receivers by path, which may come and go, with `/healthz`."""
 
@@ -264,7 +334,8 @@ def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
         return await receiver.take(request)
 
     async def health(request: Request) -> Response:
-        broken = [str(one.broken) for one in receivers.values() if one.broken is not None]
+        broken = [one.problem for one in receivers.values() if one.problem]
+        broken += [] if receivers else ["nothing is received here yet"]
         return JSONResponse({"status": "broken" if broken else "ok", "problems": broken}, 503 if broken else 200)
 
     return Starlette(routes=[Route("/healthz", health), Route("/{path:path}", deliver, methods=["POST"])])

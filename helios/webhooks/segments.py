@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -24,7 +25,30 @@ from helios.errors import RunError
 from helios.files.durable import sync_folder
 from helios.model.webhook import ID
 
-OPEN, IDS, LOCK = ".open-", ".ids", ".lock"
+OPEN, IDS, LOCK, PROBE = ".open-", ".ids", ".lock", ".probe"
+
+TAKES = 5.0
+"""Seconds that a receiver waits for the lock: a run holds it while it looks, or recovers what another one has left."""
+
+PROBED = b"\n" * 65536
+"""What must fit on the disk before deliveries are taken again."""
+
+
+@dataclass
+class Segment:
+    """A segment that readers do not see yet.
+
+    Attributes:
+        path: Its hidden file.
+        size: Bytes of the deliveries that are durable in it; what lies behind them was never acknowledged.
+        ids: The ids of these.
+        renamed: Whether it has its name already.
+    """
+
+    path: Path
+    size: int = 0
+    ids: list[str] = field(default_factory=list)
+    renamed: bool = False
 
 
 class Segments:
@@ -42,34 +66,43 @@ class Segments:
         self._full = full
         self._lock: FileLock | None = None
         self._file: int | None = None
-        self._name = ""
-        self._size = 0
+        self._open = Segment(folder)
         self._began = 0.0
-        self._ids: list[str] = []
+        self._unsealed: list[Segment] = []
 
-    def open(self) -> dict[str, float]:
+    def open(self, *, wait: float = TAKES) -> dict[str, float]:
         """Takes the folder, and seals what a writer that died has left.
+
+        Args:
+            wait: Seconds for which another writer may hold it.
 
         Returns:
             The ids of all deliveries of the window, and when they became whole, in seconds since 1970.
 
         Raises:
-            RunError: Another receiver writes there.
+            RunError: Another receiver writes there, or the disk refuses.
         """
-        (self._folder / IDS).mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self._folder / LOCK)
         try:
-            lock.acquire(timeout=0)
+            (self._folder / IDS).mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self._folder / LOCK)
+            lock.acquire(timeout=wait)
         except Timeout:
             raise RunError(
                 f"another receiver writes to {self._folder}.",
                 fix="stop it, or give this source a folder of its own by .segments(folder).",
             ) from None
+        except OSError as error:
+            raise self._refused(error) from error
         self._lock = lock
-        for left in sorted(self._folder.glob(f"{OPEN}*.json")):
-            self._recover(left)
-        self.forget()
-        return {one: at for file, at in self._remembered() for one in _lines(file)}
+        try:
+            for left in sorted(self._folder.glob(f"{OPEN}*.json")):
+                self._unsealed.append(_found(left))
+            self._publish_all()
+            self.forget()
+            return {one: at for file, at in self._remembered() for one in _lines(file)}
+        except OSError as error:
+            self._let_go()
+            raise self._refused(error) from error
 
     def append(self, deliveries: Sequence[tuple[str, bytes]]) -> None:
         """Writes deliveries; they are durable when this returns.
@@ -79,7 +112,6 @@ class Segments:
 
         Raises:
             OSError: The disk is full or broken; none of them is in the segment then.
-            RunError: It cannot even be told what is in the segment.
         """
         file = self._begun()
         data = b"".join(line + b"\n" for _, line in deliveries)
@@ -89,24 +121,44 @@ class Segments:
         except OSError:
             self._undo(file)
             raise
-        self._size += len(data)
-        self._ids += [delivery for delivery, _ in deliveries if delivery]
-        if self._size >= self._full:
-            self.seal()
+        self._open.size += len(data)
+        self._open.ids += [delivery for delivery, _ in deliveries if delivery]
 
     def seal(self) -> None:
-        """Makes what was appended a whole segment, which readers see; without a delivery it does nothing."""
-        if self._file is None or not self._size:
-            return
-        os.close(self._file)
-        self._file = None
-        self._publish(self._folder / f"{OPEN}{self._name}.json", self._ids)
-        self._ids = []
+        """Makes what was appended a whole segment, which readers see; without a delivery it does nothing.
+
+        Raises:
+            OSError: The disk refuses. Nothing is lost: `mend` goes on with it.
+        """
+        if self._file is not None and self._open.size:
+            self._put_off()
+        self._publish_all()
+
+    def mend(self) -> None:
+        """Seals what could not be sealed, and finds out whether deliveries can be written.
+
+        Raises:
+            OSError: Not yet.
+        """
+        self._publish_all()
+        self._begun()
+        probe = os.open(self._folder / PROBE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)
+        try:
+            _write_all(probe, PROBED)
+            os.fsync(probe)
+        finally:
+            os.close(probe)
+            (self._folder / PROBE).unlink()
 
     @property
     def age(self) -> float:
         """Seconds since the open segment has begun; 0 if none is open or it is empty."""
-        return time.monotonic() - self._began if self._file is not None and self._size else 0.0
+        return time.monotonic() - self._began if self._file is not None and self._open.size else 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether the open segment is full, or one waits for `mend`."""
+        return bool(self._unsealed) or self._open.size >= self._full
 
     def waiting(self) -> int:
         """Bytes of all segments that no run has committed yet."""
@@ -120,12 +172,32 @@ class Segments:
                 file.unlink()
 
     def close(self) -> None:
-        """Seals the open segment, and lets the folder go."""
-        self.seal()
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-            (self._folder / f"{OPEN}{self._name}.json").unlink()
+        """Seals the open segment, and lets the folder go.
+
+        Raises:
+            RunError: The disk refuses; the deliveries stay, and the next receiver or run seals them.
+        """
+        try:
+            self.seal()
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+                self._open.path.unlink()
+        except OSError as error:
+            raise RunError(
+                f"the last deliveries in {self._folder} cannot be shown to readers: {error.strerror or error}.",
+                fix="look at the disk. Nothing is lost: the next receiver or run of this source goes on with them.",
+            ) from error
+        finally:
+            self._let_go()
+
+    def _refused(self, error: OSError) -> RunError:
+        return RunError(
+            f"no deliveries can be kept in {self._folder}: {error.strerror or error}.",
+            fix="look at the disk and the rights of this user, or name another folder by .segments(folder).",
+        )
+
+    def _let_go(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -134,45 +206,61 @@ class Segments:
         """The open segment."""
         if self._file is None:
             # A name never comes again: readers know a segment by it.
-            self._name = f"{time.time_ns() // 1_000_000:013d}-{os.urandom(4).hex()}"
-            path = self._folder / f"{OPEN}{self._name}.json"
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-            sync_folder(self._folder)
-            self._size, self._began, self._ids = 0, time.monotonic(), []
+            name = f"{time.time_ns() // 1_000_000:013d}-{os.urandom(4).hex()}"
+            path = self._folder / f"{OPEN}{name}.json"
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+            try:
+                sync_folder(self._folder)
+            except OSError:
+                os.close(file)
+                path.unlink()
+                raise
+            self._file, self._open, self._began = file, Segment(path), time.monotonic()
         return self._file
 
     def _undo(self, file: int) -> None:
         """Takes out what was written of deliveries that failed: their senders send them again."""
         try:
-            os.ftruncate(file, self._size)
-            os.lseek(file, self._size, os.SEEK_SET)
+            os.ftruncate(file, self._open.size)
+            os.lseek(file, self._open.size, os.SEEK_SET)
             os.fsync(file)
-        except OSError as error:
-            raise RunError(
-                f"the segment {self._name} in {self._folder} cannot be written or mended: {error.strerror}.",
-                fix="look at the disk, and start the receiver again.",
-            ) from error
+        except OSError:
+            self._put_off()
 
-    def _recover(self, left: Path) -> None:
-        data = left.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if not whole:
-            left.unlink()
+    def _put_off(self) -> None:
+        """Ends the open segment; it is cut to what was acknowledged, and shown, by `_publish_all`."""
+        file, self._file = self._file, None
+        self._unsealed.append(self._open)
+        self._open = Segment(self._folder)
+        if file is not None:
+            os.close(file)
+
+    def _publish_all(self) -> None:
+        while self._unsealed:
+            self._publish(self._unsealed[0])
+            del self._unsealed[0]
+
+    def _publish(self, segment: Segment) -> None:
+        """Shows a segment to readers; after an error it can be called again."""
+        name = segment.path.name.removeprefix(OPEN)
+        if not segment.size:
+            segment.path.unlink(missing_ok=True)
             return
-        if len(whole) < len(data):  # a line that was being written: nobody was told that it is here
-            os.truncate(left, len(whole))
-        with left.open("rb") as file:
-            os.fsync(file.fileno())
-        self._publish(left, [one for line in whole.splitlines() if (one := json.loads(line)[ID])])
-
-    def _publish(self, path: Path, ids: Iterable[str]) -> None:
-        name = path.name.removeprefix(OPEN)
-        with (self._folder / IDS / name.removesuffix(".json")).open("w", encoding="utf-8") as file:
-            file.writelines(f"{json.dumps(one)}\n" for one in ids)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self._folder / IDS)
-        path.rename(self._folder / name)
+        if not segment.renamed:
+            file = os.open(segment.path, os.O_WRONLY)
+            try:
+                if os.fstat(file).st_size != segment.size:
+                    os.ftruncate(file, segment.size)
+                os.fsync(file)
+            finally:
+                os.close(file)
+            with (self._folder / IDS / name.removesuffix(".json")).open("w", encoding="utf-8") as ids:
+                ids.writelines(f"{json.dumps(one)}\n" for one in segment.ids)
+                ids.flush()
+                os.fsync(ids.fileno())
+            sync_folder(self._folder / IDS)
+            segment.path.rename(self._folder / name)
+            segment.renamed = True
         sync_folder(self._folder)
 
     def _remembered(self) -> list[tuple[Path, float]]:
@@ -190,6 +278,45 @@ def is_taken(folder: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+def unsealed(folder: Path) -> list[str]:
+    """The hidden segments of a folder that hold acknowledged deliveries."""
+    found = ((file.name, _size_of(file)) for file in sorted(folder.glob(f"{OPEN}*.json")))
+    return [name for name, size in found if size]
+
+
+def recover(folder: Path, window: float) -> bool:
+    """Shows readers what a receiver that died has left, where no other one writes.
+
+    Args:
+        folder: The folder.
+        window: Seconds for which the ids of deliveries are kept.
+
+    Returns:
+        Whether no deliveries are hidden any more.
+
+    Raises:
+        RunError: The disk refuses.
+    """
+    if not unsealed(folder):
+        return True
+    segments = Segments(folder, window=window)
+    try:
+        segments.open(wait=0)
+    except RunError:
+        if is_taken(folder):
+            return False
+        raise
+    segments.close()
+    return True
+
+
+def _found(left: Path) -> Segment:
+    """A segment as a writer that died has left it."""
+    data = left.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]  # behind it a line was being written: nobody was told that it is here
+    return Segment(left, len(whole), [one for line in whole.splitlines() if (one := json.loads(line)[ID])])
 
 
 def _lines(file: Path) -> list[str]:

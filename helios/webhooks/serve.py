@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +19,7 @@ from typing_extensions import override
 from helios.errors import InputError, RunError
 from helios.model.webhook import WebhookSource
 from helios.plan.typing.schema import from_ddl
+from helios.webhooks.connections import Connection, Limits, quiet
 from helios.webhooks.receiver import Endpoint, Receiver, app_of
 from helios.webhooks.segments import Segments, is_taken
 from helios.webhooks.signatures import key_of
@@ -25,6 +28,22 @@ T = TypeVar("T")
 
 READY = 30.0
 """Seconds that a server may take to start."""
+
+KEPT, LAST = 5, 10
+"""Seconds for which a connection is kept between two requests, and for which the last ones are answered."""
+
+QUEUED = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+MOST = 1000
+"""Connections of a server at the most."""
+
+
+def connections() -> int:
+    """Connections at the most: half of the file handles that are left, as segments, runs and the catalog need some."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 64
+    return MOST if allowed == resource.RLIM_INFINITY else max(4, min(MOST, (allowed - taken) // 2))
 
 
 class _Uvicorn(uvicorn.Server):
@@ -42,17 +61,33 @@ class Server:
     Args:
         host: The address that it listens on.
         port: The port; 0 takes a free one.
+        told: What takes lines about the server itself.
 
     Raises:
         RunError: The port is taken.
     """
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, told: Callable[[str], None]) -> None:
         self._socket = _listening(host, port)
         self.address = f"http://{host}:{self._socket.getsockname()[1]}"
         self.receivers: dict[str, Receiver] = {}
         self._loop = asyncio.new_event_loop()
-        config = uvicorn.Config(app_of(self.receivers), log_config=None, access_log=False, lifespan="off")
+        self._loop.set_exception_handler(quiet(told))
+        limits = Limits(connections())
+        # uvicorn warns of each request that is not HTTP, so that anybody could fill the log.
+        config = uvicorn.Config(
+            app_of(self.receivers),
+            http=Connection.under(limits),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            backlog=limits.at_once,
+            timeout_keep_alive=KEPT,
+            timeout_graceful_shutdown=LAST,
+        )
         self._server = _Uvicorn(config)
         self._thread = threading.Thread(target=self._serve, name="webhooks", daemon=True)
         self._thread.start()
@@ -61,6 +96,7 @@ class Server:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 raise RunError(f"the receiver of webhooks on {self.address} did not start.")
             time.sleep(0.01)
+        self._socket.listen(QUEUED)  # uvicorn's `backlog` is also how many are accepted at once
 
     @contextmanager
     def taking(self, receiver: Receiver) -> Generator[None, None, None]:
@@ -102,11 +138,11 @@ _lock = threading.Lock()
 
 
 @contextmanager
-def _server(host: str, port: int) -> Generator[Server, None, None]:
+def _server(host: str, port: int, told: Callable[[str], None]) -> Generator[Server, None, None]:
     """The server of an address, which all that use it share."""
     key = host, port
     with _lock:
-        server, users = _servers[key] if key in _servers else (Server(host, port), 0)
+        server, users = _servers[key] if key in _servers else (Server(host, port, told), 0)
         _servers[key] = server, users + 1
     try:
         yield server
@@ -120,15 +156,17 @@ def _server(host: str, port: int) -> Generator[Server, None, None]:
 
 
 @contextmanager
-def receiving(sources: Sequence[WebhookSource], *, alone: bool = False) -> Generator[list[str], None, None]:
+def receiving(
+    sources: Sequence[WebhookSource], told: Callable[[str], None], *, alone: bool = False
+) -> Generator[list[str], None, None]:
     """See `helios.webhooks.receiving`."""
     with ExitStack() as stack:
         urls = []
         for source in sources:
             if not alone and is_taken(Path(source.folder)):
                 continue
-            receiver = Receiver(_endpoint(source), Segments(Path(source.folder), window=source.window))
-            server = stack.enter_context(_server(source.host, source.port))
+            receiver = Receiver(_endpoint(source), Segments(Path(source.folder), window=source.window), told)
+            server = stack.enter_context(_server(source.host, source.port, told))
             stack.enter_context(server.taking(receiver))
             urls.append(server.address + source.path)
         yield urls
@@ -147,6 +185,7 @@ def _endpoint(source: WebhookSource) -> Endpoint:
         form=source.form,
         schema=from_ddl(declared, source.origin) if declared is not None else None,
         extra=source.extra,
+        fraction=source.fraction,
         largest=source.largest,
         waiting=source.waiting,
         window=source.window,
@@ -157,7 +196,7 @@ def _endpoint(source: WebhookSource) -> Endpoint:
 def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=QUEUED)
     except OSError as error:
         raise RunError(
             f"no webhooks can be received on {host}:{port}: {error.strerror}.",

@@ -72,13 +72,16 @@ def test_what_waits_is_drained_once_and_deleted_after_the_next_batch(world: Any)
     assert len(waiting(world)) == 1
 
 
+def _line(n: int) -> tuple[str, bytes]:
+    return f"m{n}", json.dumps({ID: f"m{n}", RECEIVED: "2026-01-01T00:00:00Z", "id": n}).encode()
+
+
 def store(world: Any, ids: range) -> None:
     """Segments of one delivery each."""
     segments = Segments(world.folder / "segments")
     segments.open()
     for n in ids:
-        line = {ID: f"m{n}", RECEIVED: "2026-01-01T00:00:00Z", "id": n}
-        segments.append([(f"m{n}", json.dumps(line).encode())])
+        segments.append([_line(n)])
         segments.seal()
     segments.close()
 
@@ -113,6 +116,42 @@ def test_new_fields_become_columns(world: Any) -> None:
         assert post(url, b'{"id": 2, "age": 7}', "m2")[0] == 200
     world.run(pipeline)
     assert world.rows("a.t", "id", "name", "age") == Counter([(1, None, None), (2, None, 7)])
+
+
+def test_what_a_killed_receiver_has_left(world: Any) -> None:
+    """Acknowledged deliveries in a segment that nobody has sealed."""
+    pipeline = hook(world) >> world.sink("a.t")
+    dead = Segments(world.folder / "segments")
+    dead.open()
+    dead.append([_line(1), _line(2)])
+    assert dead._lock is not None
+    dead._lock.release()  # as the kernel does for a process that is gone
+    world.run(pipeline)
+    assert world.rows("a.t", "id") == Counter([(1,), (2,)])
+    with receiving([hook(world)]) as (url,):  # sent again
+        assert post(url, b'{"id": 2}', "m2") == (200, {"status": "duplicate"})
+
+
+def test_what_a_receiver_keeps_open_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helios.spark.sources.webhook.SEALED", 0.3)
+    living = Segments(world.folder / "segments")
+    living.open()
+    living.append([_line(1)])
+    world.run(hook(world) >> world.sink("a.t"))
+    told = [event.message for event in world.events]
+    assert any("deliveries in .open-" in one and "which a receiver is writing" in one for one in told), told
+    living.close()
+    world.run(hook(world) >> world.sink("a.t"))
+    assert world.rows("a.t", "id") == Counter([(1,)])
+
+
+def test_quarantined_deliveries_name_the_webhook(world: Any) -> None:
+    store(world, range(2))
+    odd = {ID: "odd", RECEIVED: "2026-01-01T00:00:00Z", "id": "x"}
+    (world.folder / "segments" / "0-odd.json").write_text(json.dumps(odd) + "\n")
+    world.run(hook(world).on_bad_row("quarantine") >> world.sink("a.t").quarantine("a.q"))
+    assert world.rows("a.q", "step") == Counter([("Webhook.source(/orders, poll=1 s).on_bad_row",)])
+    assert world.rows("a.t", "id") == Counter([(0,), (1,)])
 
 
 @pytest.mark.promise("documents")

@@ -38,6 +38,7 @@ LAW: dict[str, tuple[str, ...]] = {
         "plan.native", "plan.evolution",
     ),
     "webhooks": ("errors", "model", "files", "plan.typing"),
+    "webhooks.segments": ("errors", "model", "files"),
     "script": ("errors", "model", "catalog"),
     "spark.jvm": ("errors",),
     "spark.observer": (),
@@ -45,7 +46,9 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.checkpoint": ("spark.jvm",),
     "spark.session": ("spark.jvm", "environment"),
     "spark.native": ("spark.jvm", "spark.iceberg"),
-    "spark.sources": ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer"),
+    "spark.sources": (
+        "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer", "webhooks.segments",
+    ),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
     "spark.steps": ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.sources"),
     "spark.sinks": (

@@ -174,7 +174,7 @@ class PipelineRun:
             for read in self.plan.reads:
                 beside = row_of(read.source).beside
                 if beside is not None and not self.once:
-                    for url in stack.enter_context(resolve_name(beside)([read.source])):
+                    for url in stack.enter_context(resolve_name(beside)([read.source], self.noted)):
                         self.noted(f"receiving {url}")
             yield
 

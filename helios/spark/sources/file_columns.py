@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from helios.errors import RunError
+from helios.errors import InputError, RunError
 from helios.files.entry import File
 from helios.model.file_formats import CODECS, FORMATS
 from helios.model.files import FilesSource
@@ -256,4 +256,17 @@ def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
         f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
         where=source.origin,
         fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+    )
+
+
+def misfit(
+    source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
+) -> InputError:
+    """The error of a column with types of which no type holds both."""
+    assert before is not None
+    return InputError(
+        f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
+        f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
+        where=source.origin,
+        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
     )

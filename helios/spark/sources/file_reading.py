@@ -14,7 +14,7 @@ from helios.model.files import FilesSource
 from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import partitions
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.file_columns import Found, look, unreadable
+from helios.spark.sources.file_columns import Found, look, misfit, unreadable
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
 from helios.spark.sources.json_lines import infer_json
 from helios.spark.sources.text_lines import refuse_encoding
@@ -245,7 +245,7 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
             else:
                 kind = united(before.dataType, field.dataType, inferred=inferred)
             if kind is None:
-                raise _misfit(source, field, group.files[0], before, seen.get(name))
+                raise misfit(source, field, group.files[0], before, seen.get(name))
             seen.setdefault(name, group.files[0])
             fields[name] = StructField(before.name if before is not None else field.name, kind)
     if not fields:
@@ -260,18 +260,6 @@ def _united(context: SourceContext, source: FilesSource, groups: Sequence[Group]
     # A later batch has them too, if as nulls: the steps may name them.
     context.inferred.columns[source.path] = columns
     return columns
-
-
-def _misfit(
-    source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
-) -> InputError:
-    assert before is not None
-    return InputError(
-        f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
-        f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
-        where=source.origin,
-        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
-    )
 
 
 def _fitting(

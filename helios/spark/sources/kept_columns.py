@@ -49,8 +49,8 @@ class KeptColumns:
                 _refuse_refill(checkpoint, source, self._number, files)
             return file_rows.schema_of(context, source, files)
         if source.declared_schema is None and (kept := self._read(checkpoint, source)) is not None:
-            for known, columns in zip((context.inferred.columns, context.inferred.folders), kept, strict=True):
-                known.setdefault(source.path, columns)
+            context.inferred.columns.setdefault(source.path, kept[0])
+            context.inferred.folders.setdefault(source.path, kept[1])
             self._kept = kept
         elif source.declared_schema is None or source.extra == "add":  # the columns are those of all files
             return file_rows.schema_of(context, source, files)

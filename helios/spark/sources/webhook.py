@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -20,10 +22,16 @@ from helios.model.webhook import METADATA, WebhookSource
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.files import FilesReader
+from helios.spark.sources.listing import Listed
 from helios.table.positions import Position, Span
+from helios.webhooks.segments import recover, unsealed
 
 READER = ".reader"
 """The file that names the pipeline which reads the segments beside it."""
+
+
+SEALED = 8.0
+"""Seconds for which a run that ends waits for a receiver to seal what it has acknowledged: it does so within five."""
 
 
 class Whole(Settling):
@@ -66,6 +74,35 @@ class WebhookReader(FilesReader):
     def _shown(self, name: str) -> bool:
         return name in self._webhook.metadata or name not in METADATA
 
+    # what a receiver has acknowledged, and not sealed
+
+    @override
+    def freeze(self) -> None:
+        """Lists the segments that are there, with what was acknowledged until now and is not sealed."""
+        hidden, end = set(unsealed(self._folder)), time.monotonic() + SEALED
+        while not self._recovered() and hidden & set(unsealed(self._folder)) and time.monotonic() < end:
+            time.sleep(0.1)
+        super().freeze()
+
+    @override
+    def _waiting(self) -> Listed:
+        if self._frozen is None:
+            self._recovered()  # the receiver may have been killed since the run began
+        return super()._waiting()
+
+    def _recovered(self) -> bool:
+        return recover(self._folder, self._webhook.window)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self._webhook.folder)
+
+    @override
+    def left(self) -> str:
+        hidden = unsealed(self._folder)
+        waits = f"deliveries in {', '.join(hidden)} of {self._folder}, which a receiver is writing" if hidden else ""
+        return "; ".join(told for told in (super().left(), waits) if told)
+
     @override
     def begin(self) -> StartEntry:
         self._claim()
@@ -83,20 +120,27 @@ class WebhookReader(FilesReader):
             InputError: Another pipeline reads these deliveries.
         """
         mine = f"{self.context.plan.pipeline}\n"
+        claim = self._folder / READER
+        if claim.exists() and not claim.stat().st_size:  # a version before this one met a full disk
+            claim.unlink()
+        written = self._folder / f"{READER}-{os.urandom(4).hex()}"
         try:
-            with open(os.path.join(self._webhook.folder, READER), "x", encoding="utf-8") as file:
+            # With its text from the first moment on: nobody reads beside a claim without a name.
+            with written.open("x", encoding="utf-8") as file:
                 file.write(mine)
-        except FileExistsError as error:
-            with open(error.filename, encoding="utf-8") as file:
-                reader = file.read()
-            if reader not in (mine, ""):
+            os.link(written, claim)
+        except FileExistsError:
+            reader = claim.read_text(encoding="utf-8")
+            if reader != mine:
                 raise InputError(
                     f"{self._webhook.label()}: the pipeline {reader.strip()} reads these deliveries, and deletes them "
                     "once they are committed.",
                     where=self._webhook.origin,
                     fix=f"write them into one table and follow that, or receive them at another path; if that pipeline "
-                    f"is gone, delete {error.filename}.",
+                    f"is gone, delete {claim}.",
                 ) from None
+        finally:
+            written.unlink(missing_ok=True)
 
     @override
     def committed(self, position: Position) -> None:

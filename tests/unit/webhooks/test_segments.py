@@ -56,6 +56,8 @@ def test_a_large_segment_is_sealed(tmp_path: Path) -> None:
     segments.open()
     for number in range(6):
         segments.append([line(str(number))])
+        if segments.due:
+            segments.seal()
     assert stored(tmp_path) == ["0", "1", "2", "3", "4", "5"][: len(stored(tmp_path))]
     assert len(list(tmp_path.glob("[0-9]*.json"))) >= 2
 
