@@ -99,7 +99,6 @@ def test_a_full_refresh_forgets_the_columns_of_files_that_are_gone(world: Any) -
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-@pytest.mark.cases(short="")
 def test_a_batch_that_died_has_columns_that_no_run_has_read(world: Any, kind: str) -> None:
     folder = world.folder / "in"
     pipeline = Files.source(str(folder), kind).incremental(poll=1) >> world.sink("a.t").evolve_schema("add_columns")

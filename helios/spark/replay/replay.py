@@ -174,10 +174,9 @@ class Replay:
                 where=plan.declared.sink.origin,
             )
         notes = Notes(self.spark, checkpoint)
-        state = notes.state()
         standing = Standing(plan, self.spark, checkpoint, table)
         standing.refuse_rolled_back()
-        state = standing.resumed(state) if state is not None else None
+        state = standing.resumed(notes.state())
         ledger = Ledger(table, state.pipeline if state else plan.pipeline + REPLAY, str(table.uuid()), "")
         number = self._number(ledger)
         if state is not None and state.number != number:

@@ -55,12 +55,17 @@ class Standing:
             ledger = context.ledger(self._target, write.sink.branch_name, write.table)
             ledger.refuse_rollback(ledger.load())
 
-    def resumed(self, state: State) -> State | None:
+    def resumed(self, state: State | None) -> State | None:
         """A replay that died, under the name that the pipeline has now; None if its rows went with their table.
+
+        Args:
+            state: What is noted of it; None without one.
 
         Raises:
             InputError: It took its rows from another table than the script names.
         """
+        if state is None:
+            return None
         plan = self._context.plan
         begun, named = state.position["sources"][0], plan.write.quarantine
         assert named is not None

@@ -142,6 +142,7 @@ def test_the_json_has_what_a_folder_declares(planned: Any) -> None:
         "on_bad_file": "fail",
         "on_missing": "skip",
         "on_change": "fail",
+        "timestamps": None,
         "pushed": [],
     }
     [plain] = planned(CSV >> SINK).as_json()["sources"]
