@@ -159,7 +159,7 @@ def _left_behind(pipeline: str, table: Table, back: str) -> str:
     if replayed == pipeline:
         return (
             f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {back}go on "
-            f"without those rows {anew}"
+            f"without those rows {anew} What these batches set aside stays in the quarantine, and replays bring it."
         )
     if is_quarantine(table):
         return (

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAIN = "main"
 LEDGER = "helios.ledger."
 """The property `helios.ledger.<pipeline>` of a table names the last batch of a pipeline that writes it."""
+ATTEMPT = "helios.attempt"
+"""The summary entry that identifies the snapshots of one transaction."""
 REPLAY = ".replay"
 """Replays of a pipeline's quarantine are recorded as `<pipeline>.replay`."""
 

@@ -172,6 +172,42 @@ def test_overwrites_and_deletes_stop_a_reader_or_are_skipped(world: Any) -> None
     assert world.ids("a.lenient") == [1, 2, 3, 4]
 
 
+@pytest.mark.promise("overwrites")
+def test_a_repair_that_is_skipped_adds_none_of_its_rows(world: Any) -> None:
+    """Where its filter cuts through a file it is two snapshots, of which the second appends."""
+    world.fill("a.s", [1, 2, 3], v="'old'")
+    reader = world.source("a.s").incremental(poll=1).on_overwrite("skip") >> world.sink("a.t")
+    world.run(reader)
+    world.fill("a.s", [4], v="'old'")
+    repair = Memory.source([{"id": 2, "v": "new"}], "id bigint, v string") >> world.sink("a.s").overwrite("id = 2")
+    world.run(repair)
+    assert [s.operation for s in world.load("a.s").snapshots()][-2:] != ["append", "append"]
+    world.fill("a.s", [5], v="'old'")
+    world.compact("a.s")
+    world.run(reader)
+    assert world.rows("a.t", "id", "v") == {(id, "old"): 1 for id in (1, 2, 3, 4, 5)}
+
+
+@pytest.mark.promise("overwrites")
+@pytest.mark.parametrize("skips", [True, False])
+def test_a_source_that_is_filled_anew_stops_its_reader(world: Any, *, skips: bool) -> None:
+    world.fill("a.raw", [1, 2])
+    filled = world.source("a.raw").incremental(poll=1) >> world.sink("a.s")
+    rows = world.source("a.s").incremental(poll=1)
+    reader = (rows.on_overwrite("skip") if skips else rows) >> world.sink("a.t")
+    for pipeline in (filled, reader):
+        world.run(pipeline)
+    world.run(filled, full_refresh=True)
+    with pytest.raises(RunError, match=r"has emptied it, for a full refresh of local\.a\.s") as refused:
+        world.run(reader)
+    assert str(refused.value.fix) == "fill this target anew, too: `helios run --full-refresh`."
+    world.run(reader, full_refresh=True)
+    world.fill("a.raw", [3])
+    for pipeline in (filled, reader):
+        world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+
+
 @pytest.mark.promise("expired")
 @pytest.mark.short
 def test_a_next_snapshot_that_has_expired(world: Any) -> None:

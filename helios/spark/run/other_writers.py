@@ -185,7 +185,8 @@ def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> I
     source, written = state["source"], plan.write.table.text
     at = IcebergOffset.of(entry["place"]) if entry is not None else None
     whole = at is not None and not at.partial and at.snapshot is not None
-    until = f"it up to snapshot {at.snapshot}" if at is not None and whole else "a part of it so far"
+    until = "what was there at its last look" if at is None else "a part of it so far"
+    until = f"it up to snapshot {at.snapshot}" if at is not None and whole else until
     until = until if entry is not None else "nothing of it yet"
     end = state.get(SNAPSHOT, state.get("to"))
     rows = f"those of snapshot {end}" if end is not None else "those that are there now"

@@ -21,12 +21,13 @@ from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
-from helios.spark.sinks.ledger import ATTEMPT, Ledger
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
+from helios.table.refs import ATTEMPT
 
 PICKED = "source-snapshot-id"
 """The stamp with which Iceberg names the snapshot that was cherry-picked."""

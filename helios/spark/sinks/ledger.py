@@ -33,10 +33,7 @@ from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.ledger import Record, parse
 from helios.table.positions import Batch, same_sources
-from helios.table.refs import LEDGER
-
-ATTEMPT = "helios.attempt"
-"""The summary entry that identifies the snapshots of one transaction."""
+from helios.table.refs import ATTEMPT, LEDGER
 
 LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
 """Pauses before the look-ups of a commit whose outcome is unknown."""

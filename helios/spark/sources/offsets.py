@@ -15,6 +15,7 @@ from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 from helios.table.offsets import TOUCHED, IcebergOffset
 from helios.table.positions import Lag
+from helios.table.refs import ATTEMPT
 
 REWRITES = ("overwrite", "delete")
 """The operations of commits that may remove rows."""
@@ -186,18 +187,53 @@ def appends(
         LedgerError: The source was rolled back.
         RunError: One of the commits rewrote or deleted rows.
     """
+    policy = overwrites(read)
     for snapshot in commits(table, read, after, to, began=began):
         operation = str(snapshot.operation())
-        if operation in REWRITES and overwrites(read) == "fail":
-            raise RunError(
-                f"snapshot {snapshot.snapshotId()} of {read.name} is {'an' if operation == 'overwrite' else 'a'} "
-                f"{operation} commit: an incremental read carries appended rows only.",
-                where=read.source.origin,
-                fix="follow its row-level changes with .changes(keys=[...]), or leave such commits out with "
-                '.on_overwrite("skip").',
-            )
+        if operation in REWRITES and policy != "read":
+            _refuse_rewrite(snapshot, read, policy)
+        if operation == "append" and policy == "skip" and _replaces(table, snapshot):
+            continue
         if operation == "append" or (operation in REWRITES and follows_changes(read)):
             yield _delta_of(snapshot, state=False)
+
+
+def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None:
+    """Raises for a commit that removes rows, unless it is left out.
+
+    Raises:
+        RunError: It is not left out, or a full refresh, behind which all rows come again.
+    """
+    operation, summary, id = str(snapshot.operation()), snapshot.summary(), snapshot.snapshotId()
+    pipeline = summary.get("helios.pipeline")
+    if pipeline is not None and summary.get("helios.batch") is None:
+        raise RunError(
+            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows come again behind"
+            " it, and would be read once more.",
+            where=read.source.origin,
+            fix="fill this target anew, too: `helios run --full-refresh`.",
+        )
+    if policy == "fail":
+        raise RunError(
+            f"snapshot {id} of {read.name} is {'an' if operation == 'overwrite' else 'a'} {operation} commit: an "
+            "incremental read carries appended rows only.",
+            where=read.source.origin,
+            fix='leave such commits out, with the rows that they added, with .on_overwrite("skip"); or read the table '
+            "anew with `helios run --full-refresh`, by its row-level changes if you declare .changes(keys=[...]).",
+        )
+
+
+def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
+    """Whether the rows that a snapshot appends take the place of others: its transaction has removed these before."""
+    attempt = snapshot.summary().get(ATTEMPT)
+    while attempt is not None and (parent := snapshot.parentId()) is not None:
+        before = table.snapshot(parent)
+        if before is None or before.summary().get(ATTEMPT) != attempt:
+            return False
+        if str(before.operation()) in REWRITES:
+            return True
+        snapshot = before
+    return False
 
 
 def overwrites(read: ReadPlan) -> str:

@@ -106,7 +106,9 @@ class SnapshotReader:
     def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
         """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""
         deltas = list(offsets.appends(table, self.read, span.after, span.to))
-        if span.whole and span.state is None and deltas:  # one scan for all of them
+        behind = [delta.after for delta in deltas]
+        gaps = offsets.overwrites(self.read) == "skip" and behind != [*(d.snapshot for d in deltas[1:]), span.after]
+        if span.whole and span.state is None and deltas and not gaps:  # one scan for all of them
             return [(offsets.together(deltas, span.after), 0, None)]
         if span.state is not None:
             deltas.append(offsets.state(table, self.read, span.state))
