@@ -93,8 +93,25 @@ def test_what_knows_the_table_goes_on(world: Any) -> None:
     assert records(world, "a.u") == ["helios.ledger.local.a.u", "helios.ledger.more"]
     assert records(world, "a.bad") == ["helios.ledger.local.a.u"]
     assert after.exists()
-    assert not before.exists()
+    assert [file.name for file in before.rglob("*") if file.is_file() and file.suffix == ".json"] == ["renamed.json"]
     goes_on(world, "a.u")
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_script_with_the_former_name_fills_no_second_table(world: Any) -> None:
+    renamed(world, "a.t", "a.u", "a.bad")
+    with pytest.raises(CheckpointError, match=r"was renamed to local\.a\.u, and would be filled once more") as refused:
+        world.run(upserts(world, "a.t"))
+    assert not world.catalog.exists("a.t")
+    renamed(world, "a.u", "a.t", "a.bad")  # and back
+    goes_on(world, "a.t")
+    with pytest.raises(CheckpointError, match=r"was renamed to local\.a\.t"):
+        world.run(upserts(world, "a.u"))
+    renamed(world, "a.t", "a.w", "a.bad")
+    left = str(refused.value.fix).split("delete file:")[-1].removesuffix(".").removesuffix("/")
+    Path(left).unlink()
+    world.run(upserts(world, "a.t"))  # a new table, as the fix says
+    assert world.catalog.exists("a.t")
 
 
 @pytest.mark.usefixtures("filled")

@@ -5,6 +5,7 @@
   helios/identity.json                the pipeline that the checkpoint belongs to
   helios/start.json                   the starting offsets of the followed tables, and how they were declared
   helios/lease.json                   the driver that is alive on it
+  helios/renamed.json                 where a table was renamed: the only file, at the place of the checkpoint of before
   helios/pins/N.json                  the snapshots that batch N reads, written before the batch
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
   helios/tables.json, mirror.json     the tables that rows name, with their UUIDs; of a mirror what they are of
@@ -34,6 +35,7 @@ from helios.table.ledger import Starts
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 KEYS, FILES, LANDED, AGAIN = "helios/keys", "helios/files", "helios/landed", "helios/again.json"
+RENAMED = "helios/renamed.json"
 SPARKS_OWN = ("offsets", "commits", "sources", "state", "metadata")
 PROGRESS = ("helios/start.json", "helios/pins", "helios/routes", LANDED, "helios/lag", AGAIN)
 
@@ -160,8 +162,14 @@ class Checkpoint:
         self.files.write("helios/identity.json", identity.as_json())
 
     def move(self, to: Checkpoint) -> None:
-        """Moves the whole folder to another place, which must be empty."""
+        """Moves the whole folder to another place, which must be empty but for a note of `leave`."""
+        if to.files.read(RENAMED) is not None and to.identity() is None:
+            to.files.delete("helios")
         self.files.move(to.files)
+
+    def leave(self, table: str) -> None:
+        """Notes where the checkpoint was under which name its table goes on."""
+        self.files.write(RENAMED, json.dumps({"v": 1, "table": table}))
 
     def rename_target(self, old: str, new: str) -> None:
         """Moves what is kept under the name of a target to another name; what is moved already stays."""
@@ -229,11 +237,20 @@ class Checkpoint:
         self.files.delete(f"helios/pins/{batch}.json")
 
     def verify(self) -> None:
-        """Refuses a checkpoint that Spark would misread silently.
+        """Refuses a checkpoint that Spark would misread silently, and the place of one that went along with its table.
 
         Raises:
-            CheckpointError: `metadata` is lost, or the last offsets or the last commit are damaged.
+            CheckpointError: `metadata` is lost, the last offsets or the last commit are damaged, or the table was
+                renamed.
         """
+        renamed = self.files.read(RENAMED)
+        if renamed is not None and self.identity() is None:
+            raise CheckpointError(
+                f"the table of this pipeline was renamed to {json.loads(renamed)['table']}, and would be filled once "
+                "more under its former name; nothing was written.",
+                fix=f"write the new name in the script; for a new table under the former name, delete {self.location}/"
+                f"{RENAMED}.",
+            )
         planned = self.batches("offsets")
         if planned and not (self.files.read("metadata") or "").strip():
             raise CheckpointError(

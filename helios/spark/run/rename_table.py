@@ -118,6 +118,8 @@ class _Move:
         undo.callback(self.after.rename_target, *reversed(self.targets))
         self.after.create(replace(self.identity, pipeline=self.pipeline, target=self.table))
         undo.callback(self.after.create, self.identity)
+        undo.callback(self.before.files.delete, "helios")
+        self.before.leave(self.table)  # for a script with the former name, which would begin anew
 
 
 def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, to: str) -> _Move | None:
