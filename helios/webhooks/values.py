@@ -138,7 +138,7 @@ def _floating(value: Any, kind: SparkType) -> bool:
         return False
     try:
         number = float(value.text if isinstance(value, Real) else value)
-        struct.pack("f" if kind.name == "float" else "d", number)
+        struct.pack("<f" if kind.name == "float" else "<d", number)  # "f" alone packs an infinity
     except OverflowError:
         return False
     return isfinite(number)

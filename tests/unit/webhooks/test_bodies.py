@@ -19,7 +19,7 @@ pytestmark = pytest.mark.promise("webhook")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = from_ddl(
     "id bigint NOT NULL, name string, amount decimal(6,2), day date, at timestamp, ok boolean, tags array<int>, "
-    "more struct<a:int>, raw binary, ratio double",
+    "more struct<a:int>, raw binary, ratio double, near float",
     None,
 )
 
@@ -73,6 +73,7 @@ def test_what_fits(body: dict[str, Any]) -> None:
         (b'{"id": 1, "name": "\\ud800"}', "half of a surrogate pair"),
         (b'{"id": 1, "\\ud800": 1}', "half of a surrogate pair"),
         (b'{"id": 1, "ratio": 1e400}', "ratio is no double: 1e400"),
+        (b'{"id": 1, "near": 1e39}', "near is no float: 1e39"),
         (b'{"id": 1, "ratio": 1%s}' % (b"0" * 400), "ratio is no double"),
         (b'{"id": 1, "amount": 1e99999999999999999999}', "amount is no decimal"),
         (b'{"id": 1, "amount": 1.0000000000000000000000000000001}', "amount is no decimal"),
