@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from helios import Files
+from helios.catalog.names import TableName
 from helios.errors import RunError
+from helios.spark.run.rename_table import rename
 from tests.suite.deaths import dies_before_commit
 
 pytestmark = pytest.mark.promise("files")
@@ -96,6 +98,18 @@ def test_a_full_refresh_forgets_the_columns_of_files_that_are_gone(world: Any) -
     world.run(source.on_missing("skip") >> world.sink("a.t"), full_refresh=True)
     assert StructType.fromJson(json.loads(kept.read_text())["columns"]).names == ["id"]
     assert world.rows("a.t", "id", "former") == {(2, None): 1}
+
+
+def test_a_full_refresh_of_a_renamed_table_knows_the_files_that_are_gone(world: Any) -> None:
+    folder = world.folder / "in"
+    first = land(folder, "a.csv", "id\n1\n")
+    source = Files.source(str(folder), "csv").incremental(poll=1)
+    world.run(source >> world.sink("a.t"))
+    rename(world.spark, *(TableName(world.catalog, ("a",), name) for name in ("t", "u")))
+    first.unlink()
+    with pytest.raises(RunError, match="could not fill it with their rows"):
+        world.run(source >> world.sink("a.u"), full_refresh=True)
+    assert world.ids("a.u") == [1]
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])

@@ -24,8 +24,7 @@ MEANWHILE = "read for this batch and {have} changed meanwhile"
 
 def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
     return RunError(
-        f"{_named(paths)} planned for this batch, and {'is' if len(paths) == 1 else 'are'} gone; "
-        "nothing of the batch was written.",
+        f"{_gone(paths, 'planned for this batch')}; nothing of the batch was written.",
         where=source.origin,
         fix='put it back, or declare .on_missing("skip") to go on without such files.',
     )
@@ -33,11 +32,15 @@ def gone_error(source: FilesSource, paths: Sequence[str]) -> RunError:
 
 def refill_error(source: FilesSource, paths: Sequence[str]) -> RunError:
     return RunError(
-        f"{_named(paths)} read, and {'is' if len(paths) == 1 else 'are'} gone: --full-refresh would empty the target, "
-        "and could not fill it with their rows; nothing was deleted.",
+        f"{_gone(paths, 'read')}: --full-refresh would empty the target, and could not fill it with their rows; "
+        "nothing was deleted.",
         where=source.origin,
         fix='put them back; where their rows may go, declare .on_missing("skip").',
     )
+
+
+def _gone(paths: Sequence[str], what: str) -> str:
+    return f"{_named(paths)} {what}, and {'is' if len(paths) == 1 else 'are'} gone"
 
 
 def changed_error(source: FilesSource, before: Known, now: Listed, what: str) -> RunError:

@@ -96,7 +96,7 @@ def _committed(checkpoint: Checkpoint, number: int) -> Known:
     log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
     for position in checkpoint.offsets(batches[-1]) if batches else ():
         at = Place.of(position) if position is not None else None
-        if at is not None and at.log == log.location:
+        if at is not None and at.log.endswith(f"/{FILES}/{number}"):  # the checkpoint may have been moved since
             return log.load(at)
     return {}
 
