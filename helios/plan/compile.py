@@ -300,7 +300,9 @@ class _Lowering:
             return None
         name, was = (self.pipeline.name, self.pipeline.was) if self.pipeline is not None else (None, None)
         how = {"name": name, "was": was}
-        write, problems = plan_write(sink, table, quarantine, schema, offline=self.context.offline, **how)
+        write, problems = plan_write(
+            sink, table, quarantine, schema, reads=self.reads, offline=self.context.offline, **how
+        )
         self.problems += problems
         return write
 

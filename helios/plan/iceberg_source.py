@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import HeliosError, InputError
 from helios.model.source import IcebergSource
 from helios.plan.checks.sources import change_problems, column_problems, columns_of, contradictions
 from helios.plan.context import Surroundings
+from helios.plan.evolution.fields import renamed_columns
 from helios.plan.history import Settled, settle
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Schema, from_pyiceberg
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
 
 
 def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
@@ -69,5 +75,11 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
         state=settled.state,
         span=settled.span,
         format_version=metadata.format_version,
+        renamed=renamed_columns(map(_names, metadata.schemas), _names(loaded.iceberg.schema())),
     )
     return read, [*problems, *column_problems(source, table.text, columns)]
+
+
+def _names(schema: IcebergSchema) -> dict[int, str]:
+    """The columns and nested fields of a schema, by their ids."""
+    return {id: schema.find_column_name(id) or "" for id in schema.field_ids}

@@ -75,6 +75,7 @@ class ReadPlan:
         backlog: What the next run reads; None unless it was looked up and the table is followed.
         place: Where the files of a source are, if that is an object store.
         joined: How it is joined as of a time, as text; None where it is not.
+        renamed: Former and present name of each column that its table has renamed.
     """
 
     source: Source
@@ -90,6 +91,7 @@ class ReadPlan:
     scan: Scan | None = field(default=None, compare=False)
     backlog: Backlog | None = field(default=None, compare=False)
     joined: str | None = None
+    renamed: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def name(self) -> str:

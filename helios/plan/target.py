@@ -25,7 +25,7 @@ from helios.plan.checks.sinks import (
 from helios.plan.evolution import fields
 from helios.plan.evolution.changes import Policy, Target
 from helios.plan.evolution.evolve import Evolution, evolve
-from helios.plan.nodes import WritePlan
+from helios.plan.nodes import ReadPlan, WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
 from helios.table.growth import growth
@@ -43,6 +43,7 @@ def plan_write(
     quarantine: TableName | None,
     stream: Schema | None,
     *,
+    reads: Sequence[ReadPlan] = (),
     offline: bool,
     name: str | None = None,
     was: str | None = None,
@@ -54,6 +55,7 @@ def plan_write(
         table: Its table.
         quarantine: Its table of rejected rows.
         stream: The columns of the stream; None where they are known only at run.
+        reads: The sources, as far as they are known.
         offline: Whether the catalog may not be read.
         name: The pipeline's given name; None where it goes by its table.
         was: Its former name.
@@ -81,7 +83,7 @@ def plan_write(
     # Routed and mirrored tables are named by rows, which are known only at run.
     if not offline and not sink.many_tables:
         if table.catalog.exists(table.within):
-            write, found = existing(write, stream)
+            write, found = existing(write, stream, reads)
             return write, problems + found
         write = replace(write, exists=False)
     write, found = _new(write, stream)
@@ -153,12 +155,15 @@ def _unpartitioned(write: WritePlan, partitioning: Sequence[object]) -> list[Hel
     ]
 
 
-def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[HeliosError]]:
+def existing(
+    write: WritePlan, stream: Schema | None, reads: Sequence[ReadPlan] = ()
+) -> tuple[WritePlan, list[HeliosError]]:
     """How a stream is written to a table that exists, and the problems with that.
 
     Args:
         write: What is known without reading the table.
         stream: The columns of the stream; None where they are known only at run.
+        reads: The sources.
     """
     iceberg = write.table.catalog.load(write.table.within).iceberg
     sink, before = write.sink, from_pyiceberg(iceberg.schema())
@@ -180,7 +185,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
 
         written = has_written(iceberg.properties.get, write.pipelines, write.table.text)
         write = replace(write, left_out=left_out(sink, stream, before, has_written=written))
-        found = _evolution(write, stream, iceberg)
+        found = _evolution(write, stream, iceberg, reads)
         if found is None or found.problems:
             after = None
             problems += found.problems if found is not None else ()
@@ -198,7 +203,7 @@ def existing(write: WritePlan, stream: Schema | None) -> tuple[WritePlan, list[H
     return replace(write, changes=changes), problems
 
 
-def _evolution(write: WritePlan, stream: Schema, iceberg: Table) -> Evolution | None:
+def _evolution(write: WritePlan, stream: Schema, iceberg: Table, reads: Sequence[ReadPlan]) -> Evolution | None:
     """How the table evolves for the stream; None where the names are known only at run, or evolution is refused."""
     sink = write.sink
     declared = sink.evolution
@@ -219,7 +224,8 @@ def _evolution(write: WritePlan, stream: Schema, iceberg: Table) -> Evolution | 
         identifiers=frozenset(schema.identifier_field_names()),
         format_version=write.format_version,
     )
-    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
+    renamed = tuple(pair for read in reads for pair in read.renamed)
+    policy = Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops, sources=renamed)
     return evolve(fields.from_schema(expected), target, policy, sink.origin)
 
 

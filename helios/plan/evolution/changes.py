@@ -21,11 +21,13 @@ class Policy:
         mode: `strict`, `add_columns` or `full`.
         renames: Pairs of the old and the new name; nested fields by their path: `address.zip`, `address.postcode`.
         drops: Columns and nested fields to drop, by name or path.
+        sources: Former and present name of what source tables have renamed: such a column is no new one.
     """
 
     mode: Mode = "add_columns"
     renames: tuple[tuple[str, str], ...] = ()
     drops: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,9 +129,9 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
     table = replace(target, fields=evolved(target.fields, named), identifiers=kept)
     walk = _Comparison(table, ALLOWED[policy.mode])
     walk.fields(stream, table.fields, (), in_key=False)
-    differences, after = tuple(walk.differences), evolved(table.fields, walk.changes)
+    differences, after = _without_splits(walk.differences, policy), evolved(table.fields, walk.changes)
     if any(d.stops for d in differences):
-        problems = [_misfit(differences, stream, table, policy.mode, where)]
+        problems = [_misfit(differences, stream, table, policy, where)]
     problems += [
         DeclarationError(f"drops leave {shown(path)} of {target.name} without fields.", where=where, fix="drop it too.")
         for path in _hollow(after)
@@ -276,6 +276,25 @@ def _unfit(new: Field, version: int) -> str:
     return "" if new.type.name in _STORABLE else "Iceberg has no such type"
 
 
+def _without_splits(differences: list[Difference], policy: Policy) -> tuple[Difference, ...]:
+    """The differences, where a column that a source has renamed stops: its values would be split over two columns."""
+    lost = {_text(d.path).lower(): d.path for d in differences if d.sign == "-"}
+    former = {new.lower(): old for old, new in policy.sources if old.lower() in lost}
+
+    def stopped(one: Difference) -> Difference:
+        old = former.get(_text(one.path).lower()) if one.sign == "+" else None
+        if old is None:
+            return one
+        back = f'rename({{"{_text(one.path)}": "{old}"}})' if len(one.path) == 1 else ""
+        return replace(one, stops=True, why=f"its source has renamed {old}, which would be null", remedy=back)
+
+    return tuple(map(stopped, differences))
+
+
+def _text(path: Path) -> str:
+    return ".".join(path)
+
+
 def _ambiguous(fields: Fields, whose: str, where: Origin | None, path: Path = ()) -> list[DeclarationError]:
     """A problem for each pair of names that differ only in case, and so are ambiguous."""
     problems: list[DeclarationError] = []
@@ -303,7 +322,7 @@ def _hollow(fields: Fields, path: Path = ()) -> Iterator[Path]:
 
 
 def _misfit(
-    differences: tuple[Difference, ...], stream: Fields, table: Target, mode: Mode, where: Origin | None
+    differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy, where: Origin | None
 ) -> DeclarationError:
     """One error with the diff of the two schemas."""
     names = [shown(d.path) for d in differences]
@@ -317,14 +336,22 @@ def _misfit(
     lines.append(f"  {equal or 'no'} other column{' is' if equal <= 1 else 's are'} equal.")
     legend = "+ only in the stream, - only in the table, ~ from the table's to the stream's"
     what = "\n".join([f"the stream does not fit {table.name} ({legend}):", *lines])
-    return DeclarationError(what, where=where, fix=_fix(differences, stream, table, mode))
+    return DeclarationError(what, where=where, fix=_fix(differences, stream, table, policy))
 
 
-def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, mode: Mode) -> str:
+def _fix(differences: tuple[Difference, ...], stream: Fields, table: Target, policy: Policy) -> str:
     modes = list(ALLOWED)
-    wider = modes[modes.index(mode) + 1 :]
-    taken = next((m for m in wider if not evolve(stream, table, Policy(mode=m)).problems), None)
+    wider = modes[modes.index(policy.mode) + 1 :]
+    sources = policy.sources
+    taken = next((m for m in wider if not evolve(stream, table, Policy(mode=m, sources=sources)).problems), None)
     ways = [f'write .evolve_schema("{taken}")'] if taken else []
+    lost = {_text(d.path).lower() for d in differences if d.sign == "-"}
+    added = {_text(d.path).lower() for d in differences if d.sign == "+"}
+    renames = tuple((old, new) for old, new in sources if old.lower() in lost and new.lower() in added)
+    followed = Policy(mode="full", renames=renames, sources=sources)
+    if renames and not evolve(stream, table, followed).problems:
+        names = ", ".join(f'"{old}": "{new}"' for old, new in renames)
+        ways.append(f'rename the table\'s column too with .evolve_schema("full").renames({{{names}}})')
     stopping = [d for d in differences if d.stops]
     if all(d.remedy for d in stopping) and len(stopping) <= 3:
         ways.append("make the stream fit with " + ", ".join(d.remedy for d in stopping))

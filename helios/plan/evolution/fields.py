@@ -96,6 +96,21 @@ def _iceberg(known: Field, iceberg: Any) -> Field:
     return replace(known, nullable=not iceberg.required, parts=parts, default=default, doc=iceberg.doc)
 
 
+def renamed_columns(schemas: Iterable[Mapping[int, str]], today: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
+    """Former and present name of each column and nested field that a table has renamed.
+
+    Args:
+        schemas: All schemas that the table has had, as names by field ids.
+        today: That of today.
+
+    Examples:
+        >>> renamed_columns([{1: "id", 2: "price"}, {1: "id", 2: "cost"}], {1: "id", 2: "cost", 3: "note"})
+        (('price', 'cost'),)
+    """
+    pairs = ((name, today[id]) for schema in schemas for id, name in schema.items() if id in today)
+    return tuple(dict.fromkeys((former, name) for former, name in pairs if former != name))
+
+
 def shown(path: Path) -> str:
     """A path in SQL."""
     return ".".join(map(quoted, path))

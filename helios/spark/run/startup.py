@@ -189,7 +189,7 @@ class StartupValidator:
             out = left_out(write.sink, columns, held, has_written=written)
             if written and moved:
                 refuse_lost_order(self.plan, out, self.context.upsert_state(write.table, self.branch))
-            SchemaAligner(self.spark, write, write.table, table).check(stored_schema(df, write.mode, out))
+            SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
         if self.routed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -11,11 +12,13 @@ from helios.catalog.names import TableName
 from helios.errors import CheckFailed
 from helios.plan.checks.sinks import sort_terms
 from helios.plan.evolution import evolve
-from helios.plan.nodes import WritePlan
+from helios.plan.evolution.changes import Add
+from helios.plan.evolution.fields import renamed_columns
+from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
-from helios.spark.iceberg.tables import spark_schema
-from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.iceberg.tables import load_table, spark_schema
+from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable
 
 
 def columns_of(schema: StructType) -> Schema:
@@ -28,14 +31,15 @@ class SchemaAligner:
 
     Args:
         spark: The session.
-        write: What the sink declares.
+        plan: The pipeline.
         name: The table's name.
         table: Iceberg's table object.
     """
 
-    def __init__(self, spark: SparkSession, write: WritePlan, name: TableName, table: JavaTable) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, name: TableName, table: JavaTable) -> None:
         self._spark = spark
-        self._sink = write.sink
+        self._reads = plan.reads
+        self._sink = plan.write.sink
         self._name = name
         self._table = table
         self._known: tuple[str, int] | None = None
@@ -49,10 +53,24 @@ class SchemaAligner:
         declared = self._sink.evolution
         policy = evolve.Policy(mode=declared.mode, renames=declared.renames, drops=declared.drops)
         target = evolving.target_of(self._table, self._name.text, [term.by for term in sort_terms(self._sink)])
-        found = evolve.evolve(evolving.fields_of(schema), target, policy, self._sink.origin)
+        fields = evolving.fields_of(schema)
+        found = evolve.evolve(fields, target, policy, self._sink.origin)
+        if any(isinstance(change, Add) for change in found.changes):
+            # Looked up only here: the columns of a running pipeline may have been renamed since it was compiled.
+            policy = replace(policy, sources=self._renamed_in_sources())
+            found = evolve.evolve(fields, target, policy, self._sink.origin)
         if found.problems:
             raise CheckFailed(list(found.problems))
         return found.changes
+
+    def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
+        tables = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
+        return tuple(
+            pair
+            for table in tables
+            if table is not None
+            for pair in renamed_columns(map(_names, table.schemas().values()), _names(table.schema()))
+        )
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
         """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
@@ -81,3 +99,8 @@ class SchemaAligner:
             )
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)
+
+
+def _names(schema: JavaSchema) -> dict[int, str]:
+    """The columns and nested fields of a schema, by their ids."""
+    return {id: schema.findColumnName(id) for id in schema.idToName().keySet()}

@@ -46,7 +46,7 @@ class TableSink:
         self.branch = branch
         self._told = False  # whether this run has told of the history's length
         self.ledger = ledger_of(context, table, branch, name)
-        self.fit = SchemaAligner(context.spark, context.plan.write, name, table)
+        self.fit = SchemaAligner(context.spark, context.plan, name, table)
         self.upsert_state = context.upsert_state(name, branch)
         self._quarantine = QuarantineSink.of(context)
         asked = context.plan.write.sink.maintenance

@@ -67,6 +67,9 @@ class JavaSchema(JavaObject, Protocol):
 
     def identifierFieldNames(self) -> JavaSet[str]: ...
 
+    def idToName(self) -> JavaMap[int, str]:
+        """The names of all columns and nested fields, by their ids."""
+
 
 class JavaTransform(JavaObject, Protocol):
     """An `org.apache.iceberg.transforms.Transform`."""

@@ -693,3 +693,30 @@ def _shape(fields: Fields) -> dict[Path, SparkType]:
 def _nulls_fit(stream: Fields, table: Fields) -> bool:
     ours = paths(stream)
     return not any(f.nullable is False and ours[path].nullable for path, f in paths(table).items())
+
+
+# columns that a source has renamed
+
+
+def after_renames(stream: str, table: str, *sources: tuple[str, str], mode: Mode = "add_columns") -> Evolution:
+    return evolve(cols(stream), of(cols(table)), Policy(mode=mode, sources=sources), HERE)
+
+
+@pytest.mark.parametrize("mode", ["strict", "add_columns", "full"])
+def test_a_column_that_its_source_has_renamed_is_not_added_beside_the_former_one(mode: Mode) -> None:
+    text = problem(after_renames("id int, Cost int", "ID int, Price int", ("price", "cost"), mode=mode))
+    assert "its source has renamed price, which would be null" in text
+    assert 'rename({"Cost": "price"})' in text
+    assert '.evolve_schema("full").renames({"price": "cost"})' in text
+    assert 'write .evolve_schema("full"),' not in text
+
+
+def test_a_nested_field_that_its_source_has_renamed_stops_too() -> None:
+    text = problem(after_renames("s struct<b: int>", "s struct<a: int>", ("s.a", "s.b")))
+    assert '.renames({"s.a": "s.b"})' in text
+
+
+def test_names_of_sources_that_split_nothing_change_nothing() -> None:
+    assert changes(after_renames("a int, b int", "a int", ("a", "b"))) == ["ADD COLUMN b int"]
+    assert changes(after_renames("b int", "c int", ("a", "b"))) == ["ADD COLUMN b int"]
+    assert changes(after_renames("b int", "a int, b int", ("a", "b"))) == []
