@@ -330,3 +330,16 @@ def test_a_closed_pipe_is_no_bug_of_ours(folder: Path) -> None:
     done = subprocess.run(first, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     assert done.stdout.startswith("pipeline local.shop.orders")
     assert "bug in Helios" not in done.stderr
+
+
+@pytest.mark.promise("commands")
+def test_a_machine_whose_own_name_has_no_address(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    hosts = folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")  # Java knows no other name, as on a machine without DNS
+    conf = (folder / "helios.toml").read_text()
+    option = f'[spark.conf]\n"spark.driver.extraJavaOptions" = "-Djdk.net.hosts.file={hosts}"\n'
+    (folder / "helios.toml").write_text(conf + option)
+    script = next(folder.glob("*.py")).name
+    with following(folder, "--once", script) as run:
+        assert run.wait(timeout=PATIENCE) == 0, run.stdout.read() if run.stdout else ""

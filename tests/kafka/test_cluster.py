@@ -50,6 +50,12 @@ def test_no_broker_at_an_address(world: Any, topics: Topics) -> None:
     port.release()
 
 
+def test_a_host_that_no_dns_knows(world: Any) -> None:
+    source = Kafka.source("t").servers("broker.invalid:9092")
+    with pytest.raises(RunError, match=r"no host of broker\.invalid:9092 is known .*\.servers\(\.\.\.\), and the DNS"):
+        world.run(source >> world.sink("a.t"))
+
+
 def test_a_run_goes_on_when_the_broker_comes_back(world: Any, topics: Topics) -> None:
     name = topics.make()
     topics.send(name, numbered(0, 5))

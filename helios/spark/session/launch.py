@@ -111,6 +111,9 @@ def launch(
     paths = jars.ensure(components, spark_version=version)
     found = java.find_java()
     os.environ.update(java.environment(found))
+    if _is_local(config):
+        # Without it Spark looks up the name of this machine, and does not start where no DNS knows that.
+        os.environ.setdefault("SPARK_LOCAL_IP", LOCAL_DEFAULTS["spark.driver.host"])
     level = LOG_LEVELS["debug" if debug else "quiet"]
     faster = class_archive.options(found, version) if java_options is None else java_options
     given = config.spark_conf.get(JAVA_OPTIONS, "")

@@ -84,9 +84,12 @@ def connect(jvm: Jvm) -> SparkSession:
                 SparkContext._ensure_initialized(gateway=gateway(jvm), conf=conf)
             started = SparkSession.builder.config(conf=conf).getOrCreate()
         except (RuntimeError, OSError, PySparkException, Py4JError) as error:
+            why = cause(error, _lines(jvm.log))
             raise EnvironmentProblem(
-                f"Spark {jvm.version} did not start on master {jvm.config.master}: {cause(error, _lines(jvm.log))}",
-                fix="run `helios doctor`; `--debug` shows Spark's own log.",
+                f"Spark {jvm.version} did not start on master {jvm.config.master}: {why}",
+                fix="give this machine's name an address, as in /etc/hosts, or set SPARK_LOCAL_IP."
+                if "UnknownHostException" in why
+                else "run `helios doctor`; `--debug` shows Spark's own log.",
             ) from error
     if jvm.slim:
         add_when_imported()
@@ -138,7 +141,9 @@ def cause(error: Exception, log: Sequence[str]) -> str:
     """The telling line of a failed start: the JVM's own, else the error's."""
     lines = [*log, *str(error).splitlines()]
     telling = [line for line in lines if "Exception" in line or "Error:" in line]
-    return (telling or lines)[0].strip(" :")
+    if telling and "ExceptionInInitializerError" in telling[0]:  # says nothing of its cause
+        telling = [line for line in telling if line.startswith("Caused by: ")][-1:] or telling
+    return (telling or lines)[0].removeprefix("Caused by: ").strip(" :")
 
 
 def declare_catalogs(session: SparkSession, plans: Iterable[Plan]) -> None:

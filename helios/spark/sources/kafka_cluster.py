@@ -287,6 +287,12 @@ class Cluster:
                 where=self._source.origin,
                 fix="give the principal DESCRIBE and READ on the topics.",
             )
+        if name == "ConfigException" and "bootstrap urls" in message:
+            return RunError(
+                f"{subject}: no host of {self._brokers} is known ({message}).",
+                where=self._source.origin,
+                fix="check the hosts in .servers(...), and the DNS of this machine.",
+            )
         if name == "TimeoutException":
             return RunError(
                 f"{subject}: no broker answers at {self._brokers}: {message}.".replace("..", "."),

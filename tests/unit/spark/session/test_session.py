@@ -13,3 +13,14 @@ def test_a_failed_start_is_told_by_the_jvms_own_line() -> None:
     log = ["WARNING: incubator modules", "Error: Could not create the Java Virtual Machine."]
     assert session.cause(RuntimeError("Java gateway process exited"), log) == log[1]
     assert session.cause(RuntimeError("Java gateway process exited"), []) == "Java gateway process exited"
+
+
+def test_a_class_that_failed_to_begin_is_told_by_its_cause() -> None:
+    log = [
+        'Exception in thread "main" java.lang.ExceptionInInitializerError',
+        "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)",
+        "Caused by: java.net.UnknownHostException: node-7: Name or service not known",
+    ]
+    told = session.cause(RuntimeError("Java gateway process exited"), log)
+    assert told == "java.net.UnknownHostException: node-7: Name or service not known"
+    assert session.cause(RuntimeError("Java gateway process exited"), log[:2]) == log[0]
