@@ -274,7 +274,7 @@ def _replay_each(
 
 def _summary(done: Replayed) -> str:
     if not done.taken and not done.stayed:
-        return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_of_sources(done)}."
+        return f"{done.pipeline}: {done.quarantine} holds nothing to replay{_left(done)}."
     again = " by a replay that died" if done.resumed else ""
     where = f", snapshot {done.snapshot}" if done.snapshot is not None else ""
     rows = progress.counted(done.taken - done.moved, "row")
@@ -283,18 +283,22 @@ def _summary(done: Replayed) -> str:
         parts.append(f"{progress.counted(done.moved, 'row')} rejected by another step now")
     if done.stayed:
         parts.append(f"{progress.counted(done.stayed, 'row')} of {done.quarantine} would fail again")
-    return f"{'; '.join(parts)}{_of_sources(done)}."
+    return f"{'; '.join(parts)}{_left(done)}."
 
 
-def _of_sources(done: Replayed) -> str:
-    """What a source has set aside, which no replay mends."""
-    if not done.of_sources:
-        return ""
-    rows = progress.counted(done.of_sources, "row")
-    return (
-        f"; {rows} that its source set aside stay: mend them where they come from, and delete them here with "
-        "`helios quarantine clear`"
-    )
+def _left(done: Replayed) -> str:
+    """The rows that no replay, or not this one, brings."""
+    parts = []
+    if done.waiting:
+        rows = progress.counted(done.waiting, "row")
+        parts.append(f"; {rows} of a batch that did not end wait: run the pipeline first, which does it again")
+    if done.of_sources:
+        rows = progress.counted(done.of_sources, "row")
+        parts.append(
+            f"; {rows} that its source set aside stay: mend them where they come from, and delete them here with "
+            "`helios quarantine clear`"
+        )
+    return "".join(parts)
 
 
 # shared

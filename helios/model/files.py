@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -285,7 +286,7 @@ class Files:
 
     @staticmethod
     def source(
-        path: str,
+        path: str | os.PathLike[str],
         format: str | None = None,
         schema: str | Mapping[str, str] | None = None,
         *,
@@ -315,6 +316,7 @@ class Files:
         Raises:
             DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` do not fit.
         """
+        path = _path(path)
         chosen = _format(path, format)
         one_of(extra, EXTRA, "extra")
         refuse_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
@@ -332,10 +334,20 @@ class Files:
         )
 
 
-def _format(path: str, format: str | None) -> str:
-    """The format of the files of a path; refuses a path that Hadoop would take for less than it says."""
+def _path(given: str | os.PathLike[str]) -> str:
+    """A path as text; refuses a URL of which a `Path` has lost a slash."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path.strip():
         raise DeclarationError("Files.source() needs a path.", where=caller())
+    if path is not given and (scheme := re.match(r"(\w+):/(?!/)", path)):
+        what = f"Files.source({given!r}): this is a URL, of which a Path keeps one slash."
+        url = f"{scheme[1]}://{path[scheme.end() :]}"
+        raise DeclarationError(what, where=caller(), fix=f'pass it as text: "{url}".')
+    return path
+
+
+def _format(path: str, format: str | None) -> str:
+    """The format of the files of a path; refuses a path that Hadoop would take for less than it says."""
     if format is not None and format not in FORMATS:
         raise DeclarationError(
             f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
@@ -377,13 +389,8 @@ def _names(path: str) -> list[str]:
         return []
     local = path.removeprefix("file://").removeprefix("file:")
     roots = glob(local) if has_magic(local) else [local]
-    walked = (
-        name
-        for root in roots
-        for name in ([os.path.basename(root)] if os.path.isfile(root) else _below(root))
-        if not name.startswith((".", "_"))
-    )
-    return list(islice(walked, LOOKED_AT))
+    walked = (n for root in roots for n in ([os.path.basename(root)] if os.path.isfile(root) else _below(root)))
+    return list(islice((name for name in walked if not name.startswith((".", "_"))), LOOKED_AT))
 
 
 def _below(folder: str) -> list[str]:

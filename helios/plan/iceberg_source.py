@@ -8,7 +8,13 @@ from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import HeliosError, InputError
 from helios.model.source import IcebergSource
-from helios.plan.checks.sources import change_problems, column_problems, columns_of, contradictions
+from helios.plan.checks.sources import (
+    change_problems,
+    column_problems,
+    columns_of,
+    contradictions,
+    lacking_types,
+)
 from helios.plan.context import Surroundings
 from helios.plan.evolution.fields import renamed_columns
 from helios.plan.history import Settled, settle
@@ -64,6 +70,13 @@ def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tupl
             problems += change_problems(source, loaded, settled)
         except InputError as problem:
             problems.append(problem)
+    problems += lacking_types(
+        table.text,
+        loaded.iceberg.schema(),
+        source.origin,
+        fix="read a table of few rows through PyIceberg, without them: `Memory.source(catalog.load("
+        f'"{table.within}").iceberg.scan(selected_fields=(...)).to_arrow())`',
+    )
     columns = from_pyiceberg(loaded.iceberg.schema())
     read = ReadPlan(
         source=source,

@@ -22,6 +22,7 @@ from helios.plan.checks.sinks import (
     stream_problems,
     table_problems,
 )
+from helios.plan.checks.sources import lacking_types
 from helios.plan.evolution import fields
 from helios.plan.evolution.changes import Policy, Target
 from helios.plan.evolution.evolve import Evolution, evolve
@@ -51,9 +52,7 @@ def plan_write(
     """How a stream is written to a table, and the problems with that.
 
     Args:
-        sink: The declared sink.
-        table: Its table.
-        quarantine: Its table of rejected rows.
+        sink, table, quarantine: The declared sink, its table, and its table of rejected rows.
         stream: The columns of the stream; None where they are known only at run.
         reads: The sources, as far as they are known.
         offline: Whether the catalog may not be read.
@@ -179,6 +178,7 @@ def existing(
         bytes=_size(iceberg),
     )
     problems = [*codec_problems(sink, write.file_format), *_row_changes(write)]
+    problems += lacking_types(write.table.text, iceberg.schema(), sink.origin, fix="drop them, or write another table")
     after: Schema | None = before
     if stream is not None and sink.mode.traits.stores:
         from helios.table.ledger import has_written

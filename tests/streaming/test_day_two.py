@@ -108,6 +108,9 @@ class Drawn:
         self.account(name)
 
     def lose(self, name: str) -> None:
+        """With nothing of a replay that died in it: that is refused, with what is to be done by hand."""
+        if self.unfinished[name]:
+            self.replay(name)
         shutil.rmtree(self.world.checkpoint(self.pipeline(name)))
         if self.random.random() < 0.5:
             self.fill(name)
@@ -161,7 +164,11 @@ class Drawn:
             self.new_checkpoint(one)
 
     def expire(self, name: str) -> None:
-        self.world.expire(self.random.choice([self.target, self.target, self.sources[name]]))
+        """Of a source only what was read: an expired snapshot that was not stops its reader for good."""
+        table = self.random.choice([self.target, self.target, self.sources[name]])
+        if table != self.target:
+            self.run(name)
+        self.world.expire(table)
 
     def compact(self, name: str) -> None:
         self.world.compact(self.target)
@@ -223,12 +230,12 @@ class Drawn:
         self.done.append(f"{chosen.__name__} {name}")
         try:
             chosen(name)
+            self.account()
+            if self.random.random() < 0.5:
+                for one in NAMES:
+                    self.run(one)
         except HeliosError as error:
             raise AssertionError(" > ".join(self.done)) from error
-        self.account()
-        if self.random.random() < 0.5:
-            for one in NAMES:
-                self.run(one)
 
 
 @pytest.mark.timeout(3600)

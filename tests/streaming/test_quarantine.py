@@ -499,6 +499,12 @@ def test_notes_that_are_lost_behind_the_commit_stop_the_next_replay(
     with pytest.raises(LedgerError, match="which ones they are was noted beside the checkpoint, and is lost"):
         replay(world, pipeline(3))
     assert world.ids("a.t") == [1, 2]
+    # What the error says, by hand.
+    world.sql("DELETE FROM local.a.bad WHERE payload = '{\"id\":2}'")
+    world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t.replay')")
+    world.run(pipeline(1))
+    assert replay(world, pipeline(9)).taken == 0
+    assert world.ids("a.t") == [1, 2]
 
 
 def duplicates(df: Any) -> Any:

@@ -9,11 +9,12 @@ import pytest
 
 from helios import Pipeline, expect
 from helios.catalog.names import TableName
+from helios.cli.quarantine import _summary
 from helios.errors import InputError, LedgerError
 from helios.spark.replay.replay import Replay, Replayed
 from helios.spark.run.rename_table import rename
 from helios.spark.sinks.table import TableSink
-from tests.suite.deaths import dies_at
+from tests.suite.deaths import dies_at, dies_before_commit
 
 pytestmark = [pytest.mark.promise("quarantine"), pytest.mark.sampled(2)]
 
@@ -99,3 +100,16 @@ def test_a_new_checkpoint_does_not_accept_a_quarantine_that_is_rolled_back_behin
         world.run(small(world, 10, quarantine="a.other"), new_checkpoint=new_checkpoint)
     assert (world.ids("a.t"), held(world, "a.other")) == ([1, 2, 100], Counter({'{"id":300}': 1}))
     assert replay(world, small(world, 350, quarantine="a.other")).taken == 1
+
+
+def test_a_batch_that_has_not_landed_is_not_replayed_and_is_said_to_wait(world: Any) -> None:
+    world.fill("a.s", [100, 200])
+    with dies_before_commit():
+        world.run(small(world, 10))
+    done = replay(world, small(world, 150))
+    assert (done.taken, done.stayed, done.waiting) == (0, 0, 2)
+    assert "holds nothing to replay; 2 rows of a batch that did not end wait: run the pipeline first" in _summary(done)
+    world.run(small(world, 10))
+    done = replay(world, small(world, 150))
+    assert (done.taken, done.stayed, done.waiting) == (1, 1, 0)
+    assert (world.ids("a.t"), held(world)) == ([100], Counter({'{"id":200}': 1}))

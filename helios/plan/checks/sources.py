@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
+from helios.errors import DeclarationError, HeliosError, InputError, NotFound, Origin, near_miss
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
@@ -13,9 +13,11 @@ from helios.plan.history import Settled, history
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
-from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.schema import Column, Schema, types_that_spark_lacks
 
 if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+
     from helios.table.snapshots import Snapshot, Table
 
 CHANGES = Schema(
@@ -89,6 +91,13 @@ def columns_of(source: IcebergSource, table: Schema) -> Schema:
     chosen = dict.fromkeys(found for name in source.columns if (found := table.get(name)) is not None)
     columns = tuple(chosen) if source.columns else table.columns
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
+
+
+def lacking_types(name: str, schema: IcebergSchema, where: Origin, fix: str) -> list[HeliosError]:
+    """The problem of a table with columns of types that Spark does not have: Spark refuses all of it."""
+    lacking = types_that_spark_lacks(schema)
+    what = f"{name} has columns of types that Spark does not have: {', '.join(lacking)}."
+    return [InputError(what, where=where, fix=f"{fix}.")] if lacking else []
 
 
 def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:

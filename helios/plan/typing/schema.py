@@ -129,6 +129,23 @@ def from_pyiceberg(schema: pyiceberg.schema.Schema) -> Schema:
     return Schema(tuple(Column.of(f.name, _iceberg(f.field_type), not f.required) for f in schema.fields))
 
 
+def types_that_spark_lacks(schema: pyiceberg.schema.Schema) -> list[str]:
+    """Columns of an Iceberg table whose types Spark does not have, such as `opens time`."""
+    return [f"{f.name} {f.field_type}" for f in schema.fields if _lacks(f.field_type)]
+
+
+def _lacks(kind: Any) -> bool:
+    match type(kind).__name__:
+        case "ListType":
+            return _lacks(kind.element_type)
+        case "MapType":
+            return _lacks(kind.key_type) or _lacks(kind.value_type)
+        case "StructType":
+            return any(_lacks(f.field_type) for f in kind.fields)
+        case name:
+            return name in ("TimeType", "TimestampNanoType", "TimestamptzNanoType", "GeometryType", "GeographyType")
+
+
 def _iceberg(kind: Any) -> SparkType:
     match type(kind).__name__:
         case "DecimalType":

@@ -156,7 +156,7 @@ class Payloads:
         for text in sorted(texts):
             by_index.setdefault(self.step_index(text), []).append(text)
         parts = [each(self._parsed(rows.where(F.col("step").isin(found)), at), at) for at, found in by_index.items()]
-        return reduce(DataFrame.unionByName, parts)
+        return reduce(DataFrame.unionByName, parts) if parts else rows
 
     def _parsed(self, rows: DataFrame, at: int) -> DataFrame:
         schema = self._step_schemas[at]

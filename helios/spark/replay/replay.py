@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from typing_extensions import override
 
-from helios.catalog.names import TableName
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.spark.checkpoint.files import Checkpoint
@@ -27,6 +24,7 @@ from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.notes import Notes, State
 from helios.spark.replay.payload import Payloads, unparsed
+from helios.spark.replay.routed import Routed
 from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
@@ -57,6 +55,7 @@ class Replayed:
         moved: Those of them that now fail in another step, and were quarantined again.
         stayed: The rows that fail in the same step again, and stay unchanged.
         of_sources: The rows that a source has set aside, which no replay mends.
+        waiting: The rows of a batch that the target does not have yet: the next run does it again.
         snapshot: The snapshot of the target; None if it has not changed.
         resumed: Whether the target already had the rows, from a replay that died.
     """
@@ -68,6 +67,7 @@ class Replayed:
     moved: int = 0
     stayed: int = 0
     of_sources: int = 0
+    waiting: int = 0
     snapshot: int | None = None
     resumed: bool = False
 
@@ -99,7 +99,7 @@ class Replay:
         self.spark = spark
         self.step = step
         self.quarantine = plan.write.quarantine
-        self._of_sources = 0
+        self._of_sources = self._waiting = 0
         self._refuse()
 
     def _refuse(self) -> None:
@@ -228,6 +228,7 @@ class Replay:
             quarantine=self.quarantine.text,
             stayed=state.stayed,
             of_sources=self._of_sources,
+            waiting=self._waiting,
         )
 
     def _number(self, ledger: Ledger) -> int:
@@ -254,6 +255,7 @@ class Replay:
         if rows is None:
             return new
         if (unfinished := standing.unfinished()) is not None:
+            self._waiting = rows.where(unfinished).count()
             rows = rows.where(f"NOT ({unfinished})")
         notes.take(payloads.passing(rows))
         taken = notes.taken().count()
@@ -384,15 +386,3 @@ class Replay:
                 sink.upsert_state.forget(record.batch)
         sink.upsert_state = ReplayedUpsertState(checkpoint, sink, last)
         return sink
-
-
-class Routed(RoutedSink):
-    """Routed tables, each with the upsert state of its pipeline."""
-
-    def __init__(self, context: SinkContext, with_upsert_state: Callable[[TableSink], TableSink]) -> None:
-        super().__init__(context)
-        self._with_upsert_state = with_upsert_state
-
-    @override
-    def _table(self, name: TableName, table: JavaTable | None, rows: DataFrame) -> TableSink:
-        return self._with_upsert_state(super()._table(name, table, rows))

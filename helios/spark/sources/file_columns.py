@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -26,9 +26,11 @@ from helios.errors import InputError, RunError
 from helios.files.entry import File
 from helios.model.file_formats import CODECS, FORMATS
 from helios.model.files import FilesSource
+from helios.plan.typing.types import quoted
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import java_causes
+from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType
 from helios.spark.sources.file_types import nullable
@@ -47,6 +49,9 @@ MAGIC = {
 
 NANOS = "TIMESTAMP(NANOS,"
 """How a footer's text begins the type of a time in nanoseconds, before whether it is adjusted to UTC."""
+
+TIME = '"type":"time('
+"""How the JSON of a schema begins the type of a time of day, which Spark knows and does not read."""
 
 NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 """Spark's conf to read such a column as a bigint; it refuses it otherwise."""
@@ -155,15 +160,52 @@ class _Looker:
         jvm = classes()
         skipped = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
         footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
-        converter = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter
         # The footer itself, and not the copy of a schema that some writer left in its metadata.
         message: JavaMessageType = footer.getFileMetaData().getSchema()
-        schema = converter(self._converting).convert(message)
-        kind = nullable(StructType.fromJson(json.loads(schema.json())))
+        found, lacking = self._converted(message)
+        self._refuse_lacking(found, lacking)
+        kind = nullable(found)
         assert isinstance(kind, StructType)
         nanos = _nanos(message, kind)
         fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
         return Found(file, StructType(fields), frozenset(nanos))
+
+    def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
+        """The columns of a footer, and those of types that Spark does not have, with these types."""
+        parquet = classes().org.apache.spark.sql.execution.datasources.parquet
+        converter = parquet.ParquetToSparkSchemaConverter(self._converting)
+        try:
+            text = str(converter.convert(message).json())
+            if TIME not in text:
+                return StructType.fromJson(json.loads(text)), {}
+        except (Py4JError, PySparkException) as error:
+            if is_outage(error):
+                raise
+        found, lacking = StructType(), dict[str, str]()
+        for field in message.getFields():
+            alone = classes().java.util.ArrayList()
+            alone.add(field)
+            try:
+                text = str(converter.convert(classes().org.apache.parquet.schema.MessageType("one", alone)).json())
+            except (Py4JError, PySparkException):
+                text = TIME
+            if TIME in text:
+                lacking[str(field.getName())] = " ".join(str(field.toString()).split())
+            else:
+                found = StructType([*found.fields, *StructType.fromJson(json.loads(text)).fields])
+        return found, lacking
+
+    def _refuse_lacking(self, found: StructType, lacking: Mapping[str, str]) -> None:
+        """Raises for columns of types that Spark does not have, unless the source leaves them out."""
+        declared = self._source.declared_schema
+        wanted = set(map(str.lower, struct_of(declared).names)) if declared is not None else set()
+        asked = wanted & {name.lower() for name in lacking}
+        left_out = self._source.extra == "ignore" and self._source.rescued is None
+        if not lacking or (declared is not None and left_out and not asked):
+            return
+        rest = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in found.fields)
+        way = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not asked else ""
+        raise Unreadable(f"Spark has no type for {', '.join(lacking.values())}{way}")
 
     def _text(self, file: File, path: JavaPath) -> StructType | None:
         """The header of a csv file; no columns for other text, which is opened where only that tells if it has any."""
@@ -226,8 +268,9 @@ def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]
     if NANOS not in str(message.toString()):
         return {}
     found: dict[str, DataType] = {}
-    for index, field in enumerate(columns.fields):
-        text = str(message.getType(index).toString())
+    types = {str(kind.getName()): kind for kind in message.getFields()}
+    for field in columns.fields:
+        text = str(types[field.name].toString())
         if NANOS in text and not isinstance(field.dataType, LongType):
             raise Unreadable(f"{field.name} has timestamps in nanoseconds inside it, which are read in columns alone")
         if NANOS in text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,6 +169,8 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: Files.source("data/x"), "the format is not clear"),
         (lambda: Files.source("data/x", "parket"), "Did you mean 'parquet'"),
         (lambda: Files.source(""), "needs a path"),
+        (lambda: Files.source(7), "needs a path"),  # type: ignore[arg-type]
+        (lambda: Files.source(Path("s3://bucket/in")), r'pass it as text: "s3://bucket/in"'),
         (lambda: Files.source("x", "csv", "id int", extra="ignor"), "Did you mean 'ignore'"),  # type: ignore[arg-type]
         (lambda: Files.source("x.csv").incremental(max_files=0), "max_files=0 must be a positive whole number"),
         (lambda: Files.source("x.csv").on_missing("skp"), r"on_missing\('skp'\) is unknown\. Did you mean 'skip'"),
