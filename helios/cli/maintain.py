@@ -159,7 +159,8 @@ def _left_behind(pipeline: str, table: Table, back: str) -> str:
     if replayed == pipeline:
         return (
             f"{pipeline} has written batches that main no longer holds: its next batch stops and says so. {back}go on "
-            f"without those rows {anew} What these batches set aside stays in the quarantine, and replays bring it."
+            f"without those rows {anew} What these batches set aside stays in the quarantine then, as of the pipeline "
+            f"'{pipeline} (rolled back)', and is replayed no more."
         )
     if is_quarantine(table):
         return (

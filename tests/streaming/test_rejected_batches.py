@@ -215,6 +215,43 @@ def test_a_new_checkpoint_does_not_forget_a_replay_that_is_there(world: Any) -> 
     assert world.ids("a.t") == [1, 2]
 
 
+def test_what_rolled_back_batches_have_set_aside_is_not_replayed_beside_a_repair(world: Any) -> None:
+    for ids in ([1, 100], [2, 200], [300], [3, 400]):
+        world.fill("a.s", ids)
+        world.run(small(world))
+    first, second = world.load("a.t").snapshots()[:2]
+    since = world.load("a.s").snapshots()[0].id
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first.id})")
+    with pytest.raises(LedgerError, match="rolled back"):
+        world.run(small(world))
+    world.run(small(world), new_checkpoint=True)
+    world.fill("a.s", [4, 500])
+    world.run(small(world))
+    assert second.id != first.id
+    assert world.rows("a.bad", "pipeline", "payload") == Counter(
+        {
+            **{("local.a.t (rolled back)", f'{{"id":{id}}}'): 1 for id in (200, 300, 400)},
+            **{("local.a.t", f'{{"id":{id}}}'): 1 for id in (100, 500)},
+        }
+    )
+    to = world.load("a.s").snapshots()[-2].id
+    repaired = (
+        world.source("a.s").between(since, to)
+        >> expect({"small": "id < 10"}, on_fail="quarantine")
+        >> world.sink("a.t").quarantine("local.a.bad")
+    ).named("repair")
+    world.run(repaired, beside=["local.a.t"])
+    assert world.ids("a.t") == [1, 2, 3, 4]
+    mended = (
+        world.source("a.s").between(since, to)
+        >> expect({"small": "id < 1000"}, on_fail="quarantine")
+        >> world.sink("a.t").quarantine("local.a.bad")
+    ).named("repair")
+    replay(world, mended)
+    replay(world, small(world, 1000))
+    assert world.ids("a.t") == [1, 2, 3, 4, 100, 200, 300, 400, 500]
+
+
 def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_target_has_rows(world: Any) -> None:
     replayed_and_rolled_back(world, "a.bad")
     with pytest.raises(LedgerError, match="rolled back") as refused:

@@ -48,8 +48,7 @@ def presence_of(
     if head is None:
         return Presence.GONE
     newest = int(head.snapshotId())
-    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
-    if newest in (landing.snapshot, landing.head) or util.isAncestorOf(table, newest, landing.snapshot):
+    if newest in (landing.snapshot, landing.head) or is_ancestor(table, head, landing.snapshot):
         return Presence.PRESENT
     found = presence(newest, landing, JavaVersion(table.operations().current()), lambda file: _read(table, file))
     if found is not Presence.UNKNOWN:
@@ -57,6 +56,12 @@ def presence_of(
     # Manifests and their entries name the snapshot that added them: only a descendant has them.
     added = any(manifest.snapshotId() == landing.snapshot for manifest in listed(head.allManifests(table.io())))
     return Presence.PRESENT if added or (has_files is not None and has_files(newest)) else Presence.UNKNOWN
+
+
+def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
+    """Whether the retained history of a snapshot has another one, or is that one."""
+    util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
+    return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 
 
 def _read(table: JavaTable, file: str) -> JavaVersion | None:

@@ -14,7 +14,8 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.replay.notes import State
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.quarantine import BEHIND_REPLAY, QuarantineSink, of_batch
+from helios.spark.sinks.quarantine import BEHIND_REPLAY, QuarantineSink
+from helios.spark.sinks.quarantined import of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import rename_replay
 from helios.table.refs import REPLAY

@@ -26,7 +26,8 @@ from helios.spark.jvm.errors import java_message
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.renamed import move_checkpoint
 from helios.spark.sinks.audit import rename_audit
-from helios.spark.sinks.quarantine import NAMES, rename_rows
+from helios.spark.sinks.quarantine import NAMES
+from helios.spark.sinks.quarantined import rename_rows
 from helios.table.ledger import parse
 from helios.table.refs import LEDGER, REPLAY
 

@@ -13,7 +13,7 @@ from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.audit import rename_audit
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.quarantine import rename_rows
+from helios.spark.sinks.quarantined import rename_rows
 from helios.spark.sinks.rollbacks import rename_replay
 
 

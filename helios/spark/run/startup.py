@@ -333,7 +333,7 @@ class StartupValidator:
                 quarantine.refuse_without_replay()
             self._reset_checkpoint(old, table)
             if quarantine is not None:
-                quarantine.rewind(old)
+                quarantine.rewind(old, table)
         elif self.full_refresh:
             record = self._last_record(table) if table is not None else None
             start = first_start(self.spark, self.plan, record, self.checkpoint)

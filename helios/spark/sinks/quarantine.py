@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from typing_extensions import override
 
@@ -25,14 +25,16 @@ from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.quarantined import give_up, literal, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span, position_in, same_position
+from helios.table.positions import Batch, Position, Span, position_in, same_position
 from helios.table.refs import LEDGER
 
 NAMES = ("pipeline", "batch", "step", "reason", "position", "payload", "at")
@@ -177,13 +179,17 @@ class QuarantineSink:
 
     def _read_like(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
+        texts = self._positions(lambda position: same_position(position, batch))
+        return f"{self._own_rows()} AND position IN ({', '.join(map(literal, texts))})" if texts else None
+
+    def _positions(self, holds: Callable[[Position | None], bool]) -> list[str]:
+        """The positions of the pipeline's rows for which something holds, as the table has them."""
         own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
-        texts = [text for (text,) in own if same_position(position_in(text), batch)]
-        return f"{self._own_rows()} AND position IN ({', '.join(map(_text, texts))})" if texts else None
+        return [text for (text,) in own if holds(position_in(text))]
 
     def _own_rows(self) -> str:
         """The SQL condition for the pipeline's rows."""
-        names = ", ".join(_text(name) for name in (self._plan.pipeline, self._plan.was) if name)
+        names = ", ".join(literal(name) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
     def _of(self, record: Record) -> str:
@@ -208,20 +214,27 @@ class QuarantineSink:
             guard = self._context.guard(table, self._name, without_replay=BEHIND_REPLAY)
             guard.refuse(None, table.currentSnapshot())
 
-    def rewind(self, to: Record | None) -> None:
-        """Deletes the rows of the last batch if the target does not have it: it is read again under another number.
+    def rewind(self, to: Record | None, target: JavaTable | None) -> None:
+        """Makes the table fit a new checkpoint: no row that may be read again is replayed.
+
+        The rows of the last batch are deleted if the target does not have it, as it is read again under another number.
+        Those of batches that the target was rolled back behind, which a repair may bring, belong to no pipeline then.
 
         Args:
             to: The target's record of the pipeline.
+            target: Iceberg's table object of the target.
         """
         table = tables.load_table(self._spark, self._name)
         if table is None or not self._plan.streaming:
             return
         record = newest_record(table, self._plan.write.pipelines)
-        if record is None or record.position is None or to is None or record.checkpoint != to.checkpoint:
-            return
-        if record.batch > to.batch:
+        here = to is not None and record is not None and record.checkpoint == to.checkpoint
+        if to is not None and record is not None and here and record.position is not None and record.batch > to.batch:
             self._delete(self._of(record))
+        lost = lost_batches(target, self._plan.write) if target is not None else None
+        if lost is not None:
+            texts = self._positions(lambda position: position in lost.positions)
+            give_up(self._spark, self._name, self._own_rows(), texts, lost.since)
 
     def _delete(self, condition: str) -> None:
         # Deleting is idempotent and needs no record.
@@ -353,33 +366,3 @@ def _by_these_steps(ledger: Ledger, batch: Batch, found: Commit | None) -> Commi
     """A commit that was found by a batch's number, if the current steps made it."""
     record = ledger.load() if found is not None else None
     return None if record is not None and record.batch == batch.number and record.steps != ledger.steps else found
-
-
-def of_batch(record: Record) -> str:
-    """The SQL condition for the rows of the batch of a record, of whichever pipeline."""
-    return f"batch = {record.batch} AND {_at(record.position)}"
-
-
-def _at(position: Mapping[str, Any] | None) -> str:
-    return f"position = {_text(json.dumps(position))}"
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
-    """Gives a pipeline that was renamed the rows that it has set aside under its former name.
-
-    Args:
-        spark: The session.
-        quarantine: The quarantine.
-        was: The former name.
-        pipeline: The name of today.
-    """
-    if tables.load_table(spark, quarantine) is None:
-        return
-    former = f"pipeline = {_text(was)}"
-    if not spark.table(quarantine.sql).where(former).isEmpty():
-        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {_text(pipeline)} WHERE {former}")

@@ -1,0 +1,55 @@
+"""Batches that a target was rolled back behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helios.plan.nodes import WritePlan
+from helios.spark.iceberg.ancestry import is_ancestor, presence_of
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.records import newest_record
+from helios.spark.sinks.rollbacks import landing_of
+from helios.table.ancestry import Presence
+from helios.table.positions import Position, position_in
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The batches that a branch was rolled back behind.
+
+    Attributes:
+        positions: What they have read, as far as their snapshots have not expired.
+        since: When the first of them landed, in milliseconds since 1970.
+    """
+
+    positions: tuple[Position, ...]
+    since: int
+
+
+def lost_batches(table: JavaTable, write: WritePlan) -> Lost | None:
+    """The batches of a pipeline that its target was rolled back behind; None where none are known.
+
+    Args:
+        table: The target.
+        write: How the pipeline writes it.
+    """
+    branch = write.sink.branch_name
+    head = Ledger(table, write.pipelines[0], "", "", branch).head()
+    landing = landing_of(newest_record(table, write.pipelines, branch))
+    if landing is None or presence_of(table, head, landing) is not Presence.GONE:
+        return None
+    held: list[Position] = []
+    lost: list[tuple[Position, int]] = []
+    for snapshot in table.snapshots():
+        stamps = snapshot.summary()
+        position = position_in(stamps.get("helios.position"))
+        if position is None or stamps.get("helios.pipeline") not in write.pipelines:
+            continue
+        if head is not None and is_ancestor(table, head, int(snapshot.snapshotId())):
+            held.append(position)
+        else:
+            lost.append((position, int(snapshot.timestampMillis())))
+    # An audited batch has another snapshot, which is published.
+    gone = [(position, at) for position, at in lost if position not in held]
+    return Lost(tuple(position for position, _ in gone), min(at for _, at in gone)) if gone else None

@@ -1,0 +1,65 @@
+"""The rows of a quarantine: conditions for them, and the pipeline that they belong to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from helios.catalog.names import TableName
+from helios.spark.iceberg import tables
+from helios.table.ledger import Record
+
+ROLLED_BACK = " (rolled back)"
+"""What stands behind the pipeline's name with the rows of batches that its target was rolled back behind."""
+
+
+def of_batch(record: Record) -> str:
+    """The SQL condition for the rows of the batch of a record, of whichever pipeline."""
+    return f"batch = {record.batch} AND {at_position(record.position)}"
+
+
+def at_position(position: Mapping[str, Any] | None) -> str:
+    return f"position = {literal(json.dumps(position))}"
+
+
+def literal(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:
+    """Gives a pipeline that was renamed the rows that it has set aside under its former name.
+
+    Args:
+        spark: The session.
+        quarantine: The quarantine.
+        was: The former name.
+        pipeline: The name of today.
+    """
+    if tables.load_table(spark, quarantine) is None:
+        return
+    former = f"pipeline = {literal(was)}"
+    if not spark.table(quarantine.sql).where(former).isEmpty():
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {literal(pipeline)} WHERE {former}")
+
+
+def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
+    """Takes rows of batches, and of later ones, away from their pipeline, so that no replay brings them.
+
+    Args:
+        spark: The session.
+        quarantine: The quarantine.
+        rows: The SQL condition for the rows of the pipeline.
+        positions: What the batches read, as the table has it.
+        since: When the first of the batches landed, in milliseconds since 1970: one that was rejected whole came later.
+    """
+    theirs = f"position IN ({', '.join(map(literal, positions))})" if positions else "false"
+    # What a replay has set aside again has no batch.
+    later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
+    marked = f"{rows} AND ({theirs} OR {later})"
+    if not spark.table(quarantine.sql).where(marked).isEmpty():
+        named = f"concat(pipeline, {literal(ROLLED_BACK)})"
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {named} WHERE {marked}")
