@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import text
+from helios.model.arguments import one_of, text
 from helios.model.modes import Mode, Upsert
-from helios.model.sink import IcebergSink
+from helios.model.sink import Evolution, IcebergSink
 from helios.model.values import Identifier, caller
 
 PARTS = ("prefix", "db", "schema", "table")
 """What the changes of a table say of it, as `names=` calls it: the prefix of Debezium's topics, and the others."""
+
+SchemaChange: TypeAlias = Literal["fail", "keep"]
+SCHEMA_CHANGES = ("fail", "keep")
 
 ANY = "*"
 """Stands for the tables of a namespace."""
@@ -26,11 +29,14 @@ class MirrorSink(IcebergSink):
     Attributes:
         names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
         atomic: Whether all tables of a batch change in one commit of the catalog.
+        schema_change: What happens where a column is renamed or dropped, or a table renamed: "fail" or "keep".
     """
 
     mode: Mode = field(default_factory=Upsert)
+    evolution: Evolution = field(default_factory=lambda: Evolution(mode="full"))
     names: str = "{table}"
     atomic: bool = False
+    schema_change: str = "fail"
 
     @property
     def mirrors(self) -> bool:
@@ -38,6 +44,26 @@ class MirrorSink(IcebergSink):
 
     def label(self) -> str:
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
+
+    def on_schema_change(self, choice: SchemaChange) -> Self:
+        """What happens where the database renames or drops a column, or renames a table.
+
+        The log has changed rows alone: it does not say what became of the other ones.
+
+        Args:
+            choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
+                tells it: a column stays with the values that it has, and is null in new and changed rows; a renamed
+                table begins anew under its new name, and the former one stays as it is.
+
+        Raises:
+            DeclarationError: It is another word.
+
+        Examples:
+            >>> from helios.model.iceberg import Iceberg
+            >>> Iceberg.mirror("local.shop").on_schema_change("keep").schema_change
+            'keep'
+        """
+        return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
     # what tables of several schemas cannot share
 
