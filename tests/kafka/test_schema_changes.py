@@ -42,8 +42,8 @@ class Followed:
             topics.make(name=f"{PREFIX}.public.{name}")
         postgres.sql("".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in self._ends))
         postgres.sql(
-            f"CREATE TABLE {table} (id int PRIMARY KEY, name text, n int);"
-            f"INSERT INTO {table} VALUES (1, 'a', 1), (2, 'b', 2);"
+            f"CREATE TABLE {table} (id int PRIMARY KEY, name text, n int, d double precision);"
+            f"INSERT INTO {table} VALUES (1, 'a', 1, 0.1), (2, 'b', 2, 0.2);"
         )
 
     def mirror(self, choice: Any = "fail") -> Pipeline:
@@ -71,6 +71,12 @@ class Followed:
     [
         ("s_rename", ("RENAME COLUMN name TO title", r"no longer has the column name \(and new: title\)")),
         ("s_drop", ("DROP COLUMN name", r"no longer has the column name: renamed, dropped")),
+        (
+            "s_again",
+            ("DROP COLUMN name, ADD COLUMN name text", r"has the columns name, n, d in another place: renamed"),
+        ),
+        ("s_round", ("ALTER COLUMN d TYPE real", r"has columns of another type: d was double and is float")),
+        ("s_filled", ("ADD COLUMN s text DEFAULT 'x'", r"has the column s anew, NOT NULL or with a default")),
         ("s_moved", ("RENAME TO s_moved_new", r"s_moved_new of changed .* it may be a table that was renamed")),
     ],
 )

@@ -157,12 +157,12 @@ class MirrorSink(ManyTables):
                 changes.refuse(table, keys, misfit)
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
-        each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
         noted = {name: self._with_columns(name, *one, changes) for name, one in named.items()}
+        each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
         known_tables = self._mirrored.load()
-        now = {name: noted.get(name, one) for name, one in known_tables.items()}
+        now = {**known_tables, **noted}
         for name in (name for name in noted if name not in known_tables):
-            self._begins(name, noted[name], now, changes)
+            self._begins(name, now, changes)
         self._mirrored.add({name: one for name, one in noted.items() if one != known_tables.get(name)})
         return each
 
@@ -213,22 +213,29 @@ class MirrorSink(ManyTables):
         """
         known = self._mirrored.load().get(name)
         change = compared(changes.found[table].versions, known.newest if known is not None else None)
-        if change.lost or change.returned:
+        if change.unsent:
             self._changed(name, table, change)
         return replace(one, newest=change.newest)
 
-    def _begins(self, name: str, one: Mirrored, known: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
+    def _begins(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
         """Refuses, or tells, that a table that comes now is likely one of the mirror's under a new name.
+
+        Args:
+            name: The new table.
+            now: All tables of the mirror, with those that come now.
+            changes: The changes of the batch.
 
         Raises:
             InputError: `.on_schema_change` says "fail".
         """
-        table = SourceTable(*one.source)
+        table = SourceTable(*now[name].source)
         seen = changes.found[table]
-        alike = twins(one, known, changes)
+        alike = twins(name, now, changes)
         if len(alike) == 1:  # a key that is in both was not renamed with its table
-            alike = [twin for twin in alike if not self._share_keys(twin, table, one.keys, changes)]
-        misses = bool(known) and seen.begins in ("u", "d") and not seen.snapshot
+            alike = [twin for twin in alike if not self._share_keys(twin, name, now, changes)]
+        # A mirror may begin behind the first changes; one that has begun, or has a snapshot, has them all.
+        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
+        misses = whole and seen.begins in ("u", "d") and not seen.snapshot
         if not (misses or alike):
             return
         why = f"{table} begins with changes of rows that Debezium never sent" if misses else f"{table} is new"
@@ -248,11 +255,16 @@ class MirrorSink(ManyTables):
             "and mirror it into another namespace.",
         )
 
-    def _share_keys(self, twin: str, table: SourceTable, keys: Sequence[str], changes: ChangesByTable) -> bool:
+    def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
         """Whether a table has inserted a key that another one has."""
-        held = self.context.spark.table(self._name(twin).sql)
-        texts = held.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
-        return not changes.inserted(table, keys).join(texts, list(keys), "left_semi").isEmpty()
+        keys = list(now[name].keys)
+        if tables.load_table(self.context.spark, self._name(twin)) is not None:
+            there = self.context.spark.table(self._name(twin).sql)
+            held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
+        else:  # it comes with this batch
+            held = changes.keys(SourceTable(*now[twin].source), keys, "c", "r", "u")
+        inserted = changes.keys(SourceTable(*now[name].source), keys, "c")
+        return not inserted.join(held, keys, "left_semi").isEmpty()
 
     def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
         """Refuses, or tells, that a table's rows cannot follow the database by its log.

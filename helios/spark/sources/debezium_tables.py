@@ -93,10 +93,10 @@ class ChangesByTable:
         """The rows of a table's changes, with the hidden columns of their order and deletes."""
         return self._made(self._of(table), self.found[table], keys)
 
-    def inserted(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
-        """The keys of a table's inserted rows, as texts."""
+    def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
+        """The keys of a table's changes of some operations, as texts."""
         texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
-        return self._of(table).where(F.col(EVENT)["op"] == "c").select(*texts)
+        return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
         """Has all records of a table go the way of bad ones.

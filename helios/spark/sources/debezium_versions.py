@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Row
 
@@ -22,12 +23,14 @@ class Version:
         texts: The schema parts.
         first: The first change of a row that has it, in the order of the log; None where none says its position.
         last: The last one.
+        filled: The columns that rows from before have a value in, where they are new: with a default, or required.
     """
 
     fields: tuple[tuple[str, Kind], ...]
     texts: tuple[str, ...]
     first: Place | None = None
     last: Place | None = None
+    filled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,16 +73,29 @@ def found_in(rows: Iterable[Row]) -> Found:
 def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
     """A version, of the rows of `kinds` that say it."""
     texts = tuple(dict.fromkeys(row["schema"] for row in rows))
-    firsts = [(int(file), int(at)) for file, at in (row["first"] for row in rows if row["first"] is not None)]
+    firsts = [((int(row["first"][0]), int(row["first"][1])), row["schema"]) for row in rows if row["first"] is not None]
     lasts = [(int(file), int(at)) for file, at in (row["last"] for row in rows if row["last"] is not None)]
-    return Version(fields, texts, min(firsts, default=None), max(lasts, default=None))
+    first, schema = min(firsts, default=(None, texts[0]))
+    return Version(fields, texts, first, max(lasts, default=None), _filled(schema))
+
+
+def _filled(schema: str) -> frozenset[str]:
+    """The columns that have a default, or take no null, by the schema part of a record."""
+    return frozenset(
+        str(field["field"]) for field in _after(schema) if field.get("default") is not None or not field.get("optional")
+    )
 
 
 def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
     """The columns that the schema part of a record says; none where it is no schema of an envelope."""
     try:
-        fields = {field.get("field"): field for field in json.loads(schema).get("fields", [])}
-        row = fields["after"]["fields"]
-        return tuple((field["field"], connect_types.of_connect(field)) for field in row)
+        return tuple((field["field"], connect_types.of_connect(field)) for field in _after(schema))
     except (ValueError, KeyError, TypeError, AttributeError):
         return ()  # its records say why they are bad
+
+
+def _after(schema: str) -> list[dict[str, Any]]:
+    """The columns of a row, by the schema part of a record."""
+    fields = {field.get("field"): field for field in json.loads(schema).get("fields", [])}
+    row: list[dict[str, Any]] = fields["after"]["fields"]
+    return row
