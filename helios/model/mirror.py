@@ -29,7 +29,8 @@ class MirrorSink(IcebergSink):
     Attributes:
         names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
         atomic: Whether all tables of a batch change in one commit of the catalog.
-        schema_change: What happens where a column is renamed or dropped, or a table renamed: "fail" or "keep".
+        schema_change: What happens where the database changes columns or names otherwise than its log can tell: "fail"
+            or "keep".
     """
 
     mode: Mode = field(default_factory=Upsert)
@@ -46,23 +47,31 @@ class MirrorSink(IcebergSink):
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
 
     def on_schema_change(self, choice: SchemaChange) -> Self:
-        """What happens where the database renames or drops a column, or renames a table.
+        """What happens where the database changes columns or names otherwise than its log can tell.
 
-        The log has changed rows alone: it does not say what became of the other ones.
+        A column is renamed, dropped, or added with a default, a type rounds values, or a table is renamed. The log has
+        changed rows alone: it does not say what became of the other ones.
 
         Args:
             choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
-                tells it: a column stays with the values that it has, and is null in new and changed rows; a renamed
-                table begins anew under its new name, and the former one stays as it is.
+                tells it: rows that do not change keep the values that they have, a column that is gone is null in
+                new and changed rows, and a renamed table begins anew under its new name beside the former one.
 
         Raises:
-            DeclarationError: It is another word.
+            DeclarationError: It is another word; "snapshot" is one, as only Debezium takes snapshots.
 
         Examples:
             >>> from helios.model.iceberg import Iceberg
             >>> Iceberg.mirror("local.shop").on_schema_change("keep").schema_change
             'keep'
         """
+        if str(choice) == "snapshot":
+            raise DeclarationError(
+                'on_schema_change("snapshot"): only Debezium takes snapshots, and Helios does not ask it to.',
+                where=caller(),
+                fix='write "fail" or "keep"; a new snapshot under another topic.prefix is mirrored into another '
+                "namespace.",
+            )
         return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
     # what tables of several schemas cannot share
