@@ -146,6 +146,7 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
 def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan]) -> None:
     plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
     assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
+    assert "<table>, keeping what its log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:
