@@ -258,7 +258,8 @@ class MirrorSink(ManyTables):
     def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
         """Whether a table has inserted a key that another one has."""
         keys = list(now[name].keys)
-        if tables.load_table(self.context.spark, self._name(twin)) is not None:
+        known = twin in self._mirrored.load()
+        if known and tables.load_table(self.context.spark, self._name(twin)) is not None:
             there = self.context.spark.table(self._name(twin).sql)
             held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
         else:  # it comes with this batch
