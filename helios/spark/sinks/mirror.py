@@ -16,7 +16,6 @@ from typing_extensions import override
 
 from helios.catalog.names import Namespace, TableName
 from helios.errors import CheckFailed, CheckpointError, InputError, RunError
-from helios.model.cdc import CdcSource
 from helios.model.mirror import MirrorSink as Declared
 from helios.model.modes import Mode
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
@@ -153,7 +152,7 @@ class MirrorSink(ManyTables):
             taken[name] = table
             misfit = self._misfit(name, table, changes)
             if misfit is not None:
-                self._set_aside(table, misfit)
+                self._set_aside(table, misfit, changes)
                 changes.refuse(table, keys, misfit)
                 continue
             named[name] = table, Mirrored(_parts(table), keys)
@@ -186,15 +185,13 @@ class MirrorSink(ManyTables):
             return f"{self._name(name).text}: {error.what.partition(': ')[2]}"
         return None
 
-    def _set_aside(self, table: SourceTable, why: str) -> None:
+    def _set_aside(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
         """Tells that the changes of a table go the way of bad records.
 
         Raises:
             InputError: They stop the run.
         """
-        source = self.context.plan.reads[0].source
-        assert isinstance(source, CdcSource)
-        if source.kafka.bad_row != "fail":
+        if not changes.bad_ones_fail:
             self.context.observer.noted(f"changes of {table} are bad records, and the other tables go on: {why}")
             return
         raise InputError(

@@ -81,6 +81,11 @@ class ChangesByTable:
             grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
         self.found: dict[SourceTable | None, Found] = {table: found_in(rows) for table, rows in grouped.items()}
 
+    @property
+    def bad_ones_fail(self) -> bool:
+        """Whether a bad record stops the run."""
+        return self._source.kafka.bad_row == "fail"
+
     def columns(self, table: SourceTable) -> StructType:
         """The columns of a table.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import Row
 
 from helios.spark.checkpoint.mirrored import Place
 from helios.spark.sources import connect_types
-from helios.spark.sources.connect_types import Kind
+from helios.spark.sources.connect_types import Json, Kind
 
 
 @dataclass(frozen=True)
@@ -94,8 +93,8 @@ def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
         return ()  # its records say why they are bad
 
 
-def _after(schema: str) -> list[dict[str, Any]]:
+def _after(schema: str) -> Sequence[Json]:
     """The columns of a row, by the schema part of a record."""
     fields = {field.get("field"): field for field in json.loads(schema).get("fields", [])}
-    row: list[dict[str, Any]] = fields["after"]["fields"]
+    row: Sequence[Json] = fields["after"]["fields"]
     return row
