@@ -45,7 +45,8 @@ class CdcSource(TopicChanges):
     def slot(self, name: str, database: str, *, password: str | Secret | None = None) -> Self:
         """Names the replication slot of PostgreSQL by which Debezium reads, for `helios doctor` to look at.
 
-        A run does not ask the database: where a slot is lost, its topics merely become silent.
+        A run with `--once` tells in a line that nobody reads it. One that goes on does not ask the database: where a
+        slot is lost, its topics merely become silent.
 
         Args:
             name: Debezium's `slot.name`.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 from helios.errors import DeclarationError
-from helios.model.arguments import text
+from helios.model.arguments import one_of, text
 from helios.model.modes import Mode, Upsert
-from helios.model.sink import IcebergSink
+from helios.model.sink import Evolution, IcebergSink
 from helios.model.values import Identifier, caller
 
 PARTS = ("prefix", "db", "schema", "table")
 """What the changes of a table say of it, as `names=` calls it: the prefix of Debezium's topics, and the others."""
+
+SchemaChange: TypeAlias = Literal["fail", "keep"]
+SCHEMA_CHANGES = ("fail", "keep")
 
 ANY = "*"
 """Stands for the tables of a namespace."""
@@ -26,11 +29,15 @@ class MirrorSink(IcebergSink):
     Attributes:
         names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` that it comes from.
         atomic: Whether all tables of a batch change in one commit of the catalog.
+        schema_change: What happens where the database changes columns or names otherwise than its log can tell: "fail"
+            or "keep".
     """
 
     mode: Mode = field(default_factory=Upsert)
+    evolution: Evolution = field(default_factory=lambda: Evolution(mode="full"))
     names: str = "{table}"
     atomic: bool = False
+    schema_change: str = "fail"
 
     @property
     def mirrors(self) -> bool:
@@ -38,6 +45,34 @@ class MirrorSink(IcebergSink):
 
     def label(self) -> str:
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
+
+    def on_schema_change(self, choice: SchemaChange) -> Self:
+        """What happens where the database changes columns or names otherwise than its log can tell.
+
+        A column is renamed, dropped, or added with a default, a type rounds values, or a table is renamed. The log has
+        changed rows alone: it does not say what became of the other ones.
+
+        Args:
+            choice: "fail" (the default) stops the run before anything of the batch is written. "keep" goes on, and
+                tells it: rows that do not change keep the values that they have, a column that is gone is null in
+                new and changed rows, and a renamed table begins anew under its new name beside the former one.
+
+        Raises:
+            DeclarationError: It is another word; "snapshot" is one, as only Debezium takes snapshots.
+
+        Examples:
+            >>> from helios.model.iceberg import Iceberg
+            >>> Iceberg.mirror("local.shop").on_schema_change("keep").schema_change
+            'keep'
+        """
+        if str(choice) == "snapshot":
+            raise DeclarationError(
+                'on_schema_change("snapshot"): only Debezium takes snapshots, and Helios does not ask it to.',
+                where=caller(),
+                fix='write "fail" or "keep"; a new snapshot under another topic.prefix is mirrored into another '
+                "namespace.",
+            )
+        return replace(self, schema_change=one_of(choice, SCHEMA_CHANGES, "on_schema_change"))
 
     # what tables of several schemas cannot share
 

@@ -138,7 +138,8 @@ def _write(write: WritePlan) -> Iterator[tuple[str, str]]:
     if isinstance(sink, MirrorSink):
         named = sink.names.replace("{", "<").replace("}", ">")
         together = ", all of a batch in one commit" if sink.atomic else ""
-        yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}"
+        kept = ", keeping what its log does not change" if sink.schema_change == "keep" else ""
+        yield "mirror", f"each table of the database, to {write.table.text}.{named}{together}{kept}"
     if write.quarantine is not None:
         yield "failed", f"rows go to {write.quarantine.text}"
     for name, condition in sink.audits:

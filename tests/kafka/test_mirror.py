@@ -37,7 +37,7 @@ def mirror(world: Any, **options: Any) -> MirrorSink:
     return Iceberg.mirror("shop", catalog=world.catalog, **options)
 
 
-def created(id: int, name: str, **options: Any) -> Mapping[str, Any]:
+def created(id: int, name: object, **options: Any) -> Mapping[str, Any]:
     return {"op": "c", "after": {"id": id, "name": name}, **options}
 
 
@@ -149,7 +149,7 @@ def test_two_tables_of_one_name_stop_the_run(world: Any, database: Database) -> 
     database.send("public.orders", {"id": 1}, created(1, "a"))
     pipeline = Cdc.debezium(database.source()) >> mirror(world)
     world.run(pipeline)
-    database.send("archive.Orders", {"id": 9}, created(9, "b"))
+    database.send("archive.Orders", {"id": 1}, created(1, "b"))
     message = f"postgres.public.orders of {database.prefix} and postgres.archive.Orders .* would both be the table"
     with pytest.raises(InputError, match=message):
         world.run(pipeline)
@@ -159,7 +159,7 @@ def test_two_tables_of_one_name_stop_the_run(world: Any, database: Database) -> 
         world.run(renamed)
     other = Iceberg.mirror("both", catalog=world.catalog, names="{schema}_{table}")
     world.run(Cdc.debezium(database.source()) >> other)
-    assert (world.ids("both.public_orders"), world.ids("both.archive_Orders")) == ([1], [9])
+    assert (world.ids("both.public_orders"), world.ids("both.archive_Orders")) == ([1], [1])
 
 
 def pointers(world: Any) -> dict[str, str]:
@@ -248,7 +248,7 @@ def test_a_control_table_that_is_dropped_is_made_anew(
 @pytest.mark.slow
 def test_tables_that_are_not_the_mirrors_are_refused(world: Any, database: Database) -> None:
     database.send("public.a", {"id": 1}, created(1, "a"))
-    database.send("public.b", {"id": 2}, created(2, "b"))
+    database.send("public.b", {"id": 1}, created(1, "b"))
     world.fill("shop.a", [7])
     pipeline = Cdc.debezium(database.source()) >> mirror(world)
     with pytest.raises(InputError, match=r"local\.shop\.a has rows that local\.shop did not write"):
@@ -257,7 +257,7 @@ def test_tables_that_are_not_the_mirrors_are_refused(world: Any, database: Datab
     changed = "TBLPROPERTIES ('write.merge.mode' = 'merge-on-read')"
     world.sql(f"CREATE TABLE local.shop.a (id int, name string) USING iceberg PARTITIONED BY (bucket(2, id)) {changed}")
     world.run(pipeline)
-    assert (world.ids("shop.a"), world.ids("shop.b")) == ([1], [2])
+    assert (world.ids("shop.a"), world.ids("shop.b")) == ([1], [1])
     assert len(world.load("shop.a").iceberg.spec().fields) == 1
     swap(world, "a", "b")
     with pytest.raises(CheckpointError, match=r"is the table that local\.shop knows as local\.shop\.b"):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from helios import Cdc, Kafka
 from helios.errors import DeclarationError, EnvironmentProblem, NotFound, RunError
 from helios.model.slot import Slot
 from helios.table.slots import look_at_slot
+from tests.kafka.changes import Table, event
+from tests.kafka.conftest import Topics
 from tests.kafka.test_doctor import seen
 from tests.services.fixtures import named_skip
 from tests.services.postgres import PROGRAMS, Postgres
@@ -161,3 +164,17 @@ def test_a_password_is_never_shown() -> None:
     assert made.replication.password.reveal() == "secret"
     assert "secret" not in repr(made) + "".join(made.details())
     assert made.replication.address == "[::1]:7/c"
+
+
+@pytest.mark.jars("kafka")
+def test_a_run_that_ends_tells_that_nobody_reads_the_slot(world: Any, postgres: Postgres, topics: Topics) -> None:
+    make(postgres, "dead")
+    table = Table(topics)
+    table.send(1, event("c", {"id": 1, "name": "a"}))
+    address = f"postgresql://helios@127.0.0.1:{postgres.port}/postgres"
+    world.run(table.source().slot("dead", address, password="a password") >> world.sink("a.t").upsert())
+    postgres.sql("SELECT pg_drop_replication_slot('dead')")
+    assert world.ids("a.t") == [1]
+    told = [found.message for found in world.events if found.kind == "noted"]
+    said = "the topics may lack changes: slot dead of"
+    assert any(message.startswith(said) and "is not read by anyone" in message for message in told)

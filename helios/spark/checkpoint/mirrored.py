@@ -10,13 +10,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from helios.errors import CheckpointError
 from helios.plan.nodes import VERSION
 from helios.spark.checkpoint.files import Checkpoint
 
 FILE = "helios/mirror.json"
+
+Place: TypeAlias = "tuple[int, int]"
+"""A position in the database's log: the file of a binlog (else 0), and the position."""
+
+
+@dataclass(frozen=True)
+class NewestSchema:
+    """The newest columns of a table of the database, by its changes.
+
+    Attributes:
+        columns: Their types.
+        since: The position of the log from which on changes have these columns.
+        kept: Columns that the table of the mirror has, and that of the database has no more.
+    """
+
+    columns: Mapping[str, str]
+    since: Place
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -26,10 +44,12 @@ class Mirrored:
     Attributes:
         source: The table of the database that it is of: prefix of the topics, database, schema and table.
         keys: Its key columns.
+        newest: Its newest columns; None where no change has said their position in the log.
     """
 
     source: tuple[str, str, str, str]
     keys: tuple[str, ...]
+    newest: NewestSchema | None = None
 
 
 class MirroredTables:
@@ -58,10 +78,10 @@ class MirroredTables:
         return self._known
 
     def add(self, tables: Mapping[str, Mirrored]) -> None:
-        """Adds tables, before they are made."""
+        """Adds tables before they are made, and newer columns of tables before those are written."""
         if tables:
             self._known = {**self.load(), **tables}
-            shown = {name: {"source": list(one.source), "keys": list(one.keys)} for name, one in self._known.items()}
+            shown = {name: _shown(one) for name, one in self._known.items()}
             self._checkpoint.files.write(FILE, json.dumps({"v": VERSION, "tables": shown}))
 
     def verify(self, made: Mapping[str, object]) -> None:
@@ -80,11 +100,27 @@ class MirroredTables:
         )
 
 
+def _shown(table: Mirrored) -> dict[str, object]:
+    shown: dict[str, object] = {"source": list(table.source), "keys": list(table.keys)}
+    if table.newest is not None:
+        newest = table.newest
+        shown["newest"] = {
+            "columns": dict(newest.columns),
+            "since": list(newest.since),
+            "kept": list(newest.kept),
+        }
+    return shown
+
+
 def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
     if found["v"] != VERSION:
         raise ValueError(f"version {found['v']}")
     tables: dict[str, Mirrored] = {}
     for name, one in found["tables"].items():
         prefix, db, schema, table = one["source"]
-        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]))
+        newest = None
+        if (said := one.get("newest")) is not None:
+            file, position = said["since"]
+            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]))
+        tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
     return tables

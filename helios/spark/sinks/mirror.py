@@ -11,20 +11,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.catalog.names import Namespace, TableName
-from helios.errors import CheckpointError, InputError, RunError
+from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.mirror import MirrorSink as Declared
 from helios.model.modes import Mode
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
+from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.many_tables import ManyTables
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
+from helios.spark.sinks.schema_changes import SchemaChange, compared, told, twins
 from helios.spark.sinks.table import TableSink, split_invalid
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
@@ -146,10 +150,138 @@ class MirrorSink(ManyTables):
                 continue
             self._refuse_taken(name, table, taken)
             taken[name] = table
+            misfit = self._misfit(name, table, changes)
+            if misfit is not None:
+                self._set_aside(table, misfit, changes)
+                changes.refuse(table, keys, misfit)
+                continue
             named[name] = table, Mirrored(_parts(table), keys)
+        noted = {name: self._with_columns(name, *one, changes) for name, one in named.items()}
         each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
-        self._mirrored.add({name: one for name, (_, one) in named.items() if name not in self._mirrored.load()})
+        known_tables = self._mirrored.load()
+        now = {**known_tables, **noted}
+        for name in (name for name in noted if name not in known_tables):
+            self._begins(name, now, changes)
+        self._mirrored.add({name: one for name, one in noted.items() if one != known_tables.get(name)})
         return each
+
+    def _misfit(self, name: str, table: SourceTable, changes: ChangesByTable) -> str | None:
+        """Why the types of changes do not fit the table that is there, or each other; None if they do.
+
+        Raises:
+            CheckFailed: They do not fit, and `.evolve_schema` says less than "full".
+        """
+        try:
+            columns = changes.columns(table)
+            there = self._tables[name].table if name in self._tables else None
+            there = there or tables.load_table(self.context.spark, self._name(name))
+            if there is not None:
+                SchemaAligner(self.context.spark, self.context.plan.write, self._name(name), there).check(columns)
+        except CheckFailed as error:
+            if self._declared.evolution.mode != "full":
+                raise
+            return "; ".join(problem.what for problem in error.problems)
+        except InputError as error:
+            return f"{self._name(name).text}: {error.what.partition(': ')[2]}"
+        return None
+
+    def _set_aside(self, table: SourceTable, why: str, changes: ChangesByTable) -> None:
+        """Tells that the changes of a table go the way of bad records.
+
+        Raises:
+            InputError: They stop the run.
+        """
+        if not changes.bad_ones_fail:
+            self.context.observer.noted(f"changes of {table} are bad records, and the other tables go on: {why}")
+            return
+        raise InputError(
+            f"{why}\nNothing was written, of the other tables neither.",
+            where=self._declared.origin,
+            fix=f"have the changes of {table} set aside, and the others go on: "
+            f'Kafka.source(...).on_bad_row("quarantine") and {self._declared.label()}.quarantine("bad.rows"); '
+            f"a pipeline of its own takes it into another table: Cdc.debezium(...) >> {SINGLE}.",
+        )
+
+    def _with_columns(self, name: str, table: SourceTable, one: Mirrored, changes: ChangesByTable) -> Mirrored:
+        """A table with its newest columns.
+
+        Raises:
+            InputError: One was renamed or dropped, and nothing says that it may be kept.
+        """
+        known = self._mirrored.load().get(name)
+        change = compared(changes.found[table].versions, known.newest if known is not None else None)
+        if change.unsent:
+            self._changed(name, table, change)
+        return replace(one, newest=change.newest)
+
+    def _begins(self, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> None:
+        """Refuses, or tells, that a table that comes now is likely one of the mirror's under a new name.
+
+        Args:
+            name: The new table.
+            now: All tables of the mirror, with those that come now.
+            changes: The changes of the batch.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        table = SourceTable(*now[name].source)
+        seen = changes.found[table]
+        alike = twins(name, now, changes)
+        if len(alike) == 1:  # a key that is in both was not renamed with its table
+            alike = [twin for twin in alike if not self._share_keys(twin, name, now, changes)]
+        # A mirror may begin behind the first changes; one that has begun, or has a snapshot, has them all.
+        whole = bool(self._mirrored.load()) or any(other.snapshot for other in changes.found.values())
+        misses = whole and seen.begins in ("u", "d") and not seen.snapshot
+        if not (misses or alike):
+            return
+        why = f"{table} begins with changes of rows that Debezium never sent" if misses else f"{table} is new"
+        like = [f"{self._name(twin).text} has its columns and its key" for twin in alike[:1]]
+        what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
+        stays = f"{self._name(name).text} begins with these changes"
+        stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
+        # Of a family of tables alike, a new one is one more.
+        if self._declared.schema_change == "keep" or (len(alike) > 1 and not misses):
+            self.context.observer.noted(f"{what}; {stays}")
+            return
+        raise InputError(
+            f"{what}, whose other rows {self._name(name).text} would lack; nothing was written.",
+            where=self._declared.origin,
+            fix=f'write {self._declared.label()}.on_schema_change("keep"), also if it is a table of its own: {stays}; '
+            "or, for tables that equal the database's, have Debezium take a new snapshot under another topic.prefix, "
+            "and mirror it into another namespace.",
+        )
+
+    def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
+        """Whether a table has inserted a key that another one has."""
+        keys = list(now[name].keys)
+        known = twin in self._mirrored.load()
+        if known and tables.load_table(self.context.spark, self._name(twin)) is not None:
+            there = self.context.spark.table(self._name(twin).sql)
+            held = there.select(*[F.col(quoted(key)).cast("string").alias(key) for key in keys])
+        else:  # it comes with this batch
+            held = changes.keys(SourceTable(*now[twin].source), keys, "c", "r", "u")
+        inserted = changes.keys(SourceTable(*now[name].source), keys, "c")
+        return not inserted.join(held, keys, "left_semi").isEmpty()
+
+    def _changed(self, name: str, table: SourceTable, change: SchemaChange) -> None:
+        """Refuses, or tells, that a table's rows cannot follow the database by its log.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        here = self._name(name).text
+        what, stays, values = told(change, table, here)
+        if self._declared.schema_change == "keep":
+            self.context.observer.noted(f"{what}; {stays}")
+            return
+        raise InputError(
+            f"{what}. Its log has changed rows alone: in {here} {values}; nothing was written.",
+            where=self._declared.origin,
+            fix=f'write {self._declared.label()}.on_schema_change("keep"): {stays}; or, for tables that equal the '
+            "database's, have Debezium take a new snapshot under another topic.prefix, and mirror it into another "
+            "namespace.",
+        )
 
     def _sources(self) -> dict[str, SourceTable]:
         """The tables of the database, by the names that they have here."""
@@ -194,12 +326,8 @@ class MirrorSink(ManyTables):
 
     def _of(self, changes: ChangesByTable, name: str, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         """The rows of one table."""
-        own = f"leave it out of the mirror, and give it a pipeline of its own: Cdc.debezium(..., schema=) >> {SINGLE}."
-        try:
-            columns = changes.columns(table)
-        except InputError as error:
-            what = error.what.partition(": ")[2]
-            raise InputError(f"{self._name(name).text}: {what}", where=self._declared.origin, fix=own) from None
+        own = f"leave it out of another mirror, and give it a pipeline of its own: Cdc.debezium(...) >> {SINGLE}."
+        columns = changes.columns(table)
         missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
         if missing:
             raise RunError(

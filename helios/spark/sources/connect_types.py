@@ -10,7 +10,7 @@ import base64
 import hashlib
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -73,7 +73,8 @@ class Kind:
         rule: How its values are made, a row of `RULES`; "array", "map" or "struct".
         stored: The type that Spark's parser makes of the JSON.
         made: The type of the column.
-        unit: Of a time its unit, of a declared decimal how it is written; None where that is not known.
+        unit: Of a time its unit, of a declared decimal how it is written, of others the name of their schema; None
+            where that is not known.
         scale: Of a decimal in base64.
         inner: Of an array or map its element, of a struct its fields by name.
     """
@@ -100,7 +101,7 @@ def of_connect(schema: Json) -> Kind:
         return Kind("map", stored, made, inner=(("", value),))
     if kind == "struct":
         return _struct(tuple((field["field"], of_connect(field)) for field in schema["fields"]))
-    return PLAIN[kind]
+    return replace(PLAIN[kind], unit=name) if name else PLAIN[kind]
 
 
 def _struct(fields: tuple[tuple[str, Kind], ...]) -> Kind:

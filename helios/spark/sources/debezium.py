@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from helios.errors import NotFound
+from helios.errors import HeliosError, NotFound
 from helios.model.cdc import CdcSource
 from helios.model.mirror import MirrorSink
 from helios.plan.checks.changes import former_names
@@ -20,6 +20,7 @@ from helios.spark.sources.debezium_tables import RECORDS
 from helios.spark.sources.topic_changes import TopicChangesReader
 from helios.spark.sources.whole_transactions import SETTLED, end_of_transactions
 from helios.table.positions import Span
+from helios.table.slots import look_at_slot
 from helios.table.topics import Log, Range, Topic, TopicsPosition
 
 LOOKED_AT = (200, 20_000, None)
@@ -55,10 +56,21 @@ class DebeziumReader(TopicChangesReader):
     @override
     def freeze(self) -> None:
         super().freeze()
+        self._tell_slot()
         if self._atomic and self._frozen is not None:
             self._seen = dict(self._frozen)
             time.sleep(SETTLED)
             self._frozen = self._cluster.logs(self._seen)
+
+    def _tell_slot(self) -> None:
+        """Tells of a slot that nobody reads: its topics look as those of a quiet database do."""
+        slot = self._changes.replication
+        if slot is None:
+            return
+        try:
+            look_at_slot(slot, None)
+        except HeliosError as problem:
+            self.context.observer.noted(f"the topics may lack changes: {problem}")
 
     @override
     def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:

@@ -5,9 +5,7 @@ Records of one batch may have schemas of several versions: each is read by its o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
@@ -21,6 +19,7 @@ from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import bad_rows, connect_types
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.connect_types import Kind
+from helios.spark.sources.debezium_versions import Found, Version, found_in
 from helios.spark.sources.file_types import by_name, cast, castable, united
 from helios.spark.sources.json_lines import REST, an_object, json_line, reason
 from helios.spark.sources.kafka_rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
@@ -53,34 +52,6 @@ KEYS = StructType(_texts("schema", "payload"))
 
 OPERATIONS = ("c", "r", "u", "d")
 BINLOGS = ("mysql", "mariadb")
-
-
-@dataclass(frozen=True)
-class Version:
-    """A schema of the records, and the texts that say it.
-
-    Attributes:
-        fields: The columns and their types.
-        texts: The schema parts.
-    """
-
-    fields: tuple[tuple[str, Kind], ...]
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Found:
-    """What records say of their table.
-
-    Attributes:
-        versions: The schemas, the oldest first.
-        keys: The key columns; empty where no record has any.
-        others: Whether there are records that none of the versions is of.
-    """
-
-    versions: tuple[Version, ...] = ()
-    keys: tuple[str, ...] = ()
-    others: bool = True
 
 
 # envelopes
@@ -132,32 +103,15 @@ def kinds(changes: DataFrame, *by: str) -> list[Row]:
     key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
     good = F.col(ENVELOPE_WHY).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
     newest = F.max(F.struct(F.col(RECORD)["timestamp"], F.col(RECORD)["offset"])).alias("newest")
+    place = _place()
+    at = F.when(place["file"].isNotNull() & place["position"].isNotNull(), place)
     grouped = changes.groupBy(*by, "schema", key.alias("names"), good.alias("good"))
-    return grouped.agg(newest).orderBy("newest").collect()
-
-
-def found_in(rows: Iterable[Row]) -> Found:
-    """What `kinds` has found, of one table."""
-    rows = list(rows)
-    versions: dict[tuple[tuple[str, Kind], ...], dict[str, None]] = {}
-    for row in rows:
-        fields = columns_of(row["schema"]) if row["good"] and row["schema"] is not None else ()
-        if fields:
-            versions.setdefault(fields, {})[row["schema"]] = None
-    keys = next((tuple(row["names"]) for row in reversed(rows) if row["good"] and row["names"]), ())
-    known = {text for texts in versions.values() for text in texts}
-    others = any(row["schema"] not in known for row in rows)
-    return Found(tuple(Version(fields, tuple(texts)) for fields, texts in versions.items()), keys, others)
-
-
-def columns_of(schema: str) -> tuple[tuple[str, Kind], ...]:
-    """The columns that the schema part of a record says; none where it is no schema of an envelope."""
-    try:
-        fields = {field.get("field"): field for field in json.loads(schema).get("fields", [])}
-        row = fields["after"]["fields"]
-        return tuple((field["field"], connect_types.of_connect(field)) for field in row)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return ()  # its records say why they are bad
+    record, op = F.col(RECORD), F.col(EVENT)["op"]
+    begin = F.min(F.struct(record["timestamp"], record["partition"], record["offset"], op.alias("op")))
+    first, last = F.min(at).alias("first"), F.max(at).alias("last")
+    snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
+    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot)
+    return found.orderBy("newest").collect()
 
 
 # columns
@@ -208,20 +162,28 @@ LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition
 time orders snapshots among changes in other partitions, as there are once a topic was given more."""
 
 
+def _place() -> Column:
+    """The position of a change in the database's log."""
+    source = F.col(EVENT)["source"]
+    binlog = source["connector"].isin(*BINLOGS)
+    file = F.when(binlog, F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")).otherwise(F.lit(0))
+    position = F.when(binlog, source["pos"]).otherwise(source["lsn"])
+    return F.struct(file.cast("bigint").alias("file"), position.alias("position"))
+
+
 def _log() -> Column:
     event, record = F.col(EVENT), F.col(RECORD)
-    source = event["source"]
+    source, place = event["source"], _place()
     # A snapshot is taken while the log goes on: not log positions order its rows among the changes, but Kafka does.
     # The sink gives each change the time of the last snapshot before it. An incremental
     # one goes by the log.
     whole = (event["op"] == "r") & (F.coalesce(source["snapshot"], F.lit("true")) != "incremental")
     binlog = source["connector"].isin(*BINLOGS)
     first = F.lit(-1).cast("bigint")  # before all changes of its epoch
-    file = F.when(binlog, F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")).otherwise(F.lit(0))
     return F.struct(
         F.when(whole, F.unix_millis(record["timestamp"])).alias("epoch"),
-        F.when(whole, first).otherwise(file.cast("bigint")).alias("file"),
-        F.when(binlog, source["pos"]).otherwise(source["lsn"]).alias("position"),
+        F.when(whole, first).otherwise(place["file"]).alias("file"),
+        place["position"].alias("position"),
         F.when(binlog, source["row"]).otherwise(F.lit(0)).cast("bigint").alias("row"),
         record["partition"].alias("partition"),
         record["offset"].alias("offset"),

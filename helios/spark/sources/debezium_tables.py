@@ -13,7 +13,8 @@ from helios.model.cdc import CdcSource
 from helios.model.flow import Source
 from helios.spark.sources import debezium_rows
 from helios.spark.sources.aside import Aside
-from helios.spark.sources.debezium_rows import ENVELOPE_WHY, EVENT, OPERATIONS, ORIGIN, Found
+from helios.spark.sources.debezium_rows import ENVELOPE_WHY, EVENT, KEY, OPERATIONS, ORIGIN
+from helios.spark.sources.debezium_versions import Found, found_in
 
 RECORDS = StructType(
     [
@@ -78,9 +79,12 @@ class ChangesByTable:
         grouped: dict[SourceTable | None, list[Row]] = {}
         for row in debezium_rows.kinds(self._changes, TABLE):
             grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
-        self.found: dict[SourceTable | None, Found] = {
-            table: debezium_rows.found_in(rows) for table, rows in grouped.items()
-        }
+        self.found: dict[SourceTable | None, Found] = {table: found_in(rows) for table, rows in grouped.items()}
+
+    @property
+    def bad_ones_fail(self) -> bool:
+        """Whether a bad record stops the run."""
+        return self._source.kafka.bad_row == "fail"
 
     def columns(self, table: SourceTable) -> StructType:
         """The columns of a table.
@@ -93,6 +97,11 @@ class ChangesByTable:
     def rows(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
         """The rows of a table's changes, with the hidden columns of their order and deletes."""
         return self._made(self._of(table), self.found[table], keys)
+
+    def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
+        """The keys of a table's changes of some operations, as texts."""
+        texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
+        return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
 
     def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
         """Has all records of a table go the way of bad ones.

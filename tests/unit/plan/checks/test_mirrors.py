@@ -53,6 +53,15 @@ def test_names_need_a_table_and_nothing_else(names: str) -> None:
         Iceberg.mirror("local.shop", names=names)
 
 
+def test_a_schema_change_fails_or_is_kept() -> None:
+    assert (SINK.schema_change, SINK.on_schema_change("keep").schema_change) == ("fail", "keep")
+    wrong: Any = ("snapshot", "kep")
+    with pytest.raises(DeclarationError, match="only Debezium takes snapshots"):
+        SINK.on_schema_change(wrong[0])
+    with pytest.raises(DeclarationError, match=r"on_schema_change\('kep'\) is unknown.*keep"):
+        SINK.on_schema_change(wrong[1])
+
+
 def test_a_name_of_a_namespace_is_validated() -> None:
     with pytest.raises(DeclarationError, match="is not a table name"):
         Iceberg.mirror("local.../evil")
@@ -137,6 +146,7 @@ def test_the_plan_of_a_mirror(planned: Callable[[Any], Plan]) -> None:
 def test_the_plan_of_tables_that_change_together(planned: Callable[[Any], Plan]) -> None:
     plan = planned(CHANGES >> Iceberg.mirror("local.shop", atomic=True))
     assert "to local.shop.<table>, all of a batch in one commit" in str(plan)
+    assert "<table>, keeping what its log" in str(planned(CHANGES >> SINK.on_schema_change("keep")))
 
 
 def test_a_mirror_in_another_catalog(planned: Callable[[Any], Plan]) -> None:

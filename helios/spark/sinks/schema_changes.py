@@ -1,0 +1,225 @@
+"""Changes of columns that a mirror's tables cannot follow: what the schemas of Debezium's records say, in log order.
+
+The log has changed rows alone. A schema that lacks a column, or has it otherwise than an earlier one, tells that the
+database has changed its rows, and nothing tells what became of those that were not sent. Changes that Debezium sends
+again, with an older schema, stand at older positions of the log and are no news.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+from helios.spark.checkpoint.mirrored import Mirrored, NewestSchema, Place
+from helios.spark.sources.connect_types import Kind
+from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
+from helios.spark.sources.debezium_versions import Version
+
+TEXTS = tuple(f"string of io.debezium.data.{name}" for name in ("Enum", "Json", "Uuid", "Xml"))
+
+SAME_VALUES = {
+    *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
+    *(("timestamp_ntz of millis", "timestamp_ntz"), ("string of millis", "string")),
+    *((text, "string") for text in TEXTS),
+    ("string", TEXTS[0]),
+}
+"""Types, and those that a column may have after them: its values stay, as a database refuses what does not fit."""
+
+DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """How the columns of a table have changed with a batch.
+
+    Attributes:
+        lost: The columns that were renamed or dropped.
+        gained: The columns that came since.
+        returned: Columns that were lost, and that newer changes have again.
+        moved: Columns that stand in another order, which PostgreSQL never changes: renamed, or made again.
+        retyped: Columns whose values may have changed with their type: the name, the former type and the new one.
+        filled: New columns in which rows from before have a value.
+        newest: The newest schema; None where no change says its position.
+    """
+
+    lost: tuple[str, ...] = ()
+    gained: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    moved: tuple[str, ...] = ()
+    retyped: tuple[tuple[str, str, str], ...] = ()
+    filled: tuple[str, ...] = ()
+    newest: NewestSchema | None = None
+
+    @property
+    def unsent(self) -> bool:
+        """Whether rows have changed that were not sent."""
+        return bool(self.lost or self.returned or self.moved or self.retyped or self.filled)
+
+
+@dataclass(frozen=True)
+class _Schema:
+    columns: Mapping[str, str]
+    first: Place
+    last: Place
+    filled: frozenset[str] = frozenset()
+
+    def has(self, column: str) -> bool:
+        return column.lower() in self.types
+
+    @property
+    def types(self) -> dict[str, str]:
+        return {name.lower(): kind for name, kind in self.columns.items()}
+
+
+def compared(versions: Iterable[Version], before: NewestSchema | None) -> SchemaChange:
+    """Compares the schemas of a batch with each other, and with the newest one before.
+
+    Args:
+        versions: The schemas of the batch.
+        before: The newest schema of earlier batches.
+    """
+    schemas = [
+        _Schema({name: _typed(kind) for name, kind in version.fields}, version.first, version.last, version.filled)
+        for version in versions
+        if version.first is not None and version.last is not None
+    ]
+    if before is not None:
+        known = _Schema(before.columns, before.since, before.since)
+        same = list(before.columns.items())
+        # Another schema at older positions is sent again, and what became of it was told.
+        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
+    if not schemas:
+        return SchemaChange()
+    newest = max(schemas, key=lambda schema: schema.last)
+    kept = before.kept if before is not None else ()
+    gone = _lost(schemas)
+    lost = tuple(name for name in gone if name not in kept and not newest.has(name))
+    returned = tuple(name for name in dict.fromkeys((*kept, *gone)) if newest.has(name))
+    former = [schema for schema in schemas if any(schema.has(name) for name in lost) and schema is not newest]
+    gained = tuple(name for name in newest.columns if former and not any(schema.has(name) for schema in former))
+    pairs = [(a, b) for a, b in permutations(schemas, 2) if a.first < b.last]
+    moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b) if name not in returned)
+    retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
+    # The position from which on changes have it: older ones come after it only where they are sent again.
+    since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
+    if before is not None and list(newest.columns.items()) == same and not (lost or returned):
+        since = before.since
+    kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
+    last = NewestSchema(dict(newest.columns), since, kept)
+    return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
+
+
+def _typed(kind: Kind) -> str:
+    """A type with what else says how values are: the unit of a time, and the name of its schema."""
+    name = kind.made.simpleString()
+    return f"{name} of {kind.unit}" if kind.unit not in (None, "micros") else name
+
+
+def _lost(schemas: Sequence[_Schema]) -> list[str]:
+    """The columns that a schema lacks and an earlier one had."""
+    names = {name.lower(): name for schema in schemas for name in schema.columns}
+    lost = []
+    for name in names.values():
+        first = min(schema.first for schema in schemas if schema.has(name))
+        if any(schema.last > first for schema in schemas if not schema.has(name)):
+            lost.append(name)
+    return lost
+
+
+def _moved(a: _Schema, b: _Schema) -> list[str]:
+    """The columns of both that stand in another order. A binlog's database moves columns, and their values go along."""
+    if a.last[0] or b.last[0]:
+        return []
+    both = [name for name in a.columns if b.has(name)], [name for name in b.columns if a.has(name)]
+    return [name for name, other in zip(*both, strict=True) if name.lower() != other.lower()]
+
+
+def _retyped(a: _Schema, b: _Schema) -> list[tuple[str, str, str]]:
+    """The columns whose values may be others with the type that they have later."""
+    later = b.types
+    pairs = [(name, kind, later[name.lower()]) for name, kind in a.columns.items() if b.has(name)]
+    return [(name, old, new) for name, old, new in pairs if not _same_values(old, new)]
+
+
+def _same_values(old: str, new: str) -> bool:
+    if old.startswith("array<") and new.startswith("array<"):
+        return _same_values(old[6:-1], new[6:-1])
+    decimals = DECIMAL.fullmatch(old), DECIMAL.fullmatch(new)
+    if decimals[0] and decimals[1]:  # of one scale: fewer digits are refused where a value has more
+        return decimals[0].group(2) == decimals[1].group(2)
+    return old == new or (old, new) in SAME_VALUES
+
+
+def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
+    """The new columns in which rows from before have a value, as the schema that has them first says."""
+    found = []
+    for name in dict.fromkeys(name for schema in schemas for name in schema.filled):
+        born = min((schema for schema in schemas if schema.has(name)), key=lambda schema: schema.first)
+        if name in born.filled and any(s.first < born.first and not s.has(name) for s in schemas):
+            found.append(name)
+    return tuple(found)
+
+
+def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
+    """What has changed, what becomes of the rows that are there, and how they differ from the database's."""
+    since = f" (and new: {', '.join(change.gained)})" if change.gained else ""
+    types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
+    former = f"{here} keeps the former values in rows that do not change"
+    before = "rows that do not change would keep the values from before"
+    news = [
+        (
+            change.lost,
+            f"no longer has {_named(change.lost)}{since}: renamed, dropped, or left out by Debezium",
+            f"{here} keeps {'it' if len(change.lost) == 1 else 'them'}, null in new and changed rows",
+            "rows that do not change would lack the values of a renamed column, and keep those of a dropped one",
+        ),
+        (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
+        (change.moved, f"has {_named(change.moved)} in another place: renamed, or made again", former, before),
+        (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
+        (
+            change.filled,
+            f"has {_named(change.filled)} anew, NOT NULL or with a default, and the rows from before have values of it",
+            f"{here} has null there in rows that do not change",
+            "rows that do not change would have null there",
+        ),
+    ]
+    what, stays, values = (
+        ", and ".join(dict.fromkeys(texts)) for texts in zip(*(texts for names, *texts in news if names), strict=True)
+    )
+    return f"{table} {what}", stays, values
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"the column {names[0]}" if len(names) == 1 else f"the columns {', '.join(names)}"
+
+
+def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> list[str]:
+    """The tables of a mirror that a new one may be the new name of.
+
+    They have its columns and its key, and no change since it began.
+
+    Args:
+        name: The new table.
+        now: The tables of the mirror with the new ones, by their names.
+        changes: The changes of the batch.
+    """
+    new = now[name]
+    if new.newest is None or changes.found[SourceTable(*new.source)].snapshot:
+        return []
+    alive = {
+        (table.prefix, table.db, table.schema, table.table)
+        for table, seen in changes.found.items()
+        if table is not None
+        and any(version.last is not None and version.last > new.newest.since for version in seen.versions)
+    }
+    return [
+        other
+        for other, one in now.items()
+        if other != name
+        and one.newest is not None
+        and (one.keys, one.source[:2], list(one.newest.columns.items()))
+        == (new.keys, new.source[:2], list(new.newest.columns.items()))
+        and one.source not in alive
+    ]

@@ -1,0 +1,183 @@
+"""Columns and names that change in a mirrored database, as Debezium's records tell them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from helios import Cdc
+from helios.errors import InputError
+from tests.kafka.changes import ID, NAME, Database
+from tests.kafka.conftest import Topics
+from tests.kafka.test_mirror import AT, created, mirror
+
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("mirror")]
+
+TITLE = {"type": "string", "optional": True, "field": "title"}
+
+
+@pytest.fixture
+def database(topics: Topics) -> Database:
+    return Database(topics)
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_column_that_is_lost_stops_the_run_unless_it_is_kept(world: Any, database: Database, renamed: bool) -> None:
+    """A renamed or a dropped column; changes that are sent again lose nothing."""
+    source = Cdc.debezium(database.source())
+    pipeline = source >> mirror(world)
+    database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))
+    database.send("public.other", {"id": 1}, created(1, "a", lsn=11))
+    world.run(pipeline)
+    fields = [ID, TITLE] if renamed else [ID]
+    row = {"id": 2, "title": "b"} if renamed else {"id": 2}
+    database.send("public.orders", {"id": 2}, {"op": "c", "after": row, "fields": fields, "lsn": 20})
+    database.send("public.other", {"id": 2}, created(2, "b", lsn=21))
+    gained = r" \(and new: title\)" if renamed else ""
+    said = rf"public\.orders of {database.prefix} no longer has the column name{gained}: .* in local\.shop\.orders rows"
+    for _ in range(2):
+        with pytest.raises(InputError, match=said) as refused:
+            world.run(pipeline)
+        assert '.on_schema_change("keep")' in str(refused.value.fix)
+    assert (world.ids("shop.orders"), world.ids("shop.other")) == ([1], [1])
+    kept = source >> mirror(world).on_schema_change("keep")
+    world.run(kept)
+    told = [event.message for event in world.events if event.kind == "noted"]
+    assert [message for message in told if "local.shop.orders keeps it, null in new and changed rows" in message]
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, "a"): 1, (2, None): 1})
+    assert world.ids("shop.other") == [1, 2]
+    # What has been kept stays so, and Debezium sends again what it had sent.
+    database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))
+    database.send("public.orders", {"id": 3}, {"op": "c", "after": {**row, "id": 3}, "fields": fields, "lsn": 30})
+    world.run(pipeline)
+    assert world.ids("shop.orders") == [1, 2, 3]
+
+
+def test_a_column_that_comes_back_stops_the_run_unless_it_is_kept(world: Any, database: Database) -> None:
+    source = Cdc.debezium(database.source())
+    kept, pipeline = source >> mirror(world).on_schema_change("keep"), source >> mirror(world)
+    database.send("public.orders", {"id": 1}, created(1, "a"))
+    database.send("public.orders", {"id": 2}, {"op": "c", "after": {"id": 2}, "fields": [ID]})
+    world.run(kept)
+    database.send("public.orders", {"id": 3}, created(3, "c"))
+    with pytest.raises(InputError, match="has the column name again, which it had lost"):
+        world.run(pipeline)
+    world.run(kept)
+    world.run(pipeline)
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, "a"): 1, (2, None): 1, (3, "c"): 1})
+
+
+def test_changes_that_are_sent_again_with_fewer_columns_lose_nothing(world: Any, database: Database) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    more = {"op": "c", "after": {"id": 2, "name": "b", "at": 1}, "fields": [ID, NAME, AT], "lsn": 20}
+    database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))
+    database.send("public.orders", {"id": 2}, more)
+    world.run(pipeline)
+    database.send("public.orders", {"id": 1}, created(1, "a", lsn=10))
+    world.run(pipeline)
+    database.send("public.orders", {"id": 2}, more)
+    world.run(pipeline)
+    assert world.load("shop.orders").iceberg.schema().column_names == ["id", "name", "at"]
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, "a"): 1, (2, "b"): 1})
+
+
+def test_types_that_widen_and_one_that_changes(world: Any, database: Database) -> None:
+    """An int that becomes a bigint, of a key too; a text stops the run, or is quarantined."""
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    narrow = {"type": "int32", "optional": True, "field": "name"}
+    database.send("public.orders", {"id": 1}, created(1, 1, fields=[ID, narrow]))
+    database.send("public.texts", {"id": 1}, created(1, 1, fields=[ID, narrow]))
+    world.run(pipeline)
+    wide = [{**ID, "type": "int64"}, {**narrow, "type": "int64"}]
+    changed = {"op": "u", "after": {"id": 1, "name": 2**40}, "fields": wide}
+    database.send("public.orders", {"id": 1}, changed)
+    database.send("public.orders", {"id": 2**40}, created(2**40, 2, fields=wide))
+    world.run(pipeline)
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, 2**40): 1, (2**40, 2): 1})
+    database.send("public.texts", {"id": 2}, created(2, "x"))
+    database.send("public.orders", {"id": 3}, created(3, 3, fields=wide))
+    with pytest.raises(InputError, match=r"does not fit local\.shop\.texts(.|\n)*name *int -> string") as refused:
+        world.run(pipeline)
+    assert 'on_bad_row("quarantine")' in str(refused.value.fix)
+    aside = Cdc.debezium(database.source().on_bad_row("quarantine")) >> mirror(world).quarantine("bad.rows")
+    world.run(aside)
+    database.send("public.texts", {"id": 3}, created(3, "y"))
+    database.send("public.orders", {"id": 4}, created(4, 4, fields=wide))
+    world.run(aside)
+    assert (world.ids("shop.orders"), world.ids("shop.texts")) == ([1, 3, 4, 2**40], [1])
+    reasons = [reason for (reason,) in world.rows("bad.rows", "reason").elements()]
+    assert len(reasons) == 2
+    assert all("does not fit local.shop.texts" in reason for reason in reasons)
+
+
+def test_a_table_that_was_renamed_stops_the_run(world: Any, database: Database) -> None:
+    """One that begins like another one of the mirror, without a key of it, or with changes of rows never sent."""
+    source = Cdc.debezium(database.source())
+    pipeline = source >> mirror(world)
+    database.send("public.orders", {"id": 1}, created(1, "a"))
+    world.run(pipeline)
+    database.send("public.sizes", {"id": 1}, created(1, "a key of orders too"))
+    world.run(pipeline)
+    assert world.ids("shop.sizes") == [1]
+    database.send("public.late", {"id": 1}, {"op": "u", "after": {"id": 1, "name": "b"}})
+    with pytest.raises(InputError, match=r"public\.late of \w+ begins with changes of rows that Debezium never sent"):
+        world.run(pipeline)
+    world.run(source >> mirror(world).on_schema_change("keep"))
+    world.run(pipeline)
+    assert world.ids("shop.late") == [1]
+
+
+def test_a_table_with_the_columns_of_another_one_stops_the_run(world: Any, database: Database) -> None:
+    source = Cdc.debezium(database.source())
+    pipeline = source >> mirror(world)
+    database.send("public.orders", {"id": 1}, created(1, "a"))
+    world.run(pipeline)
+    database.send("public.renamed", {"id": 2}, created(2, "b"))
+    said = r"public\.renamed of \w+ is new, and local\.shop\.orders has its columns and its key: it may be a table that"
+    with pytest.raises(InputError, match=said):
+        world.run(pipeline)
+    assert world.catalog.tables("shop") == ["shop.orders"]
+    world.run(source >> mirror(world).on_schema_change("keep"))
+    world.run(pipeline)
+    assert (world.ids("shop.orders"), world.ids("shop.renamed")) == ([1], [2])
+    told = [event.message for event in world.events if event.kind == "noted"]
+    assert [message for message in told if "local.shop.orders stays as it is" in message]
+
+
+def test_values_that_rows_get_unsent_stop_the_run_unless_they_are_left_out(world: Any, database: Database) -> None:
+    """A new column with a default, and a type whose values are rounded: rows that do not change are not sent."""
+    source = Cdc.debezium(database.source())
+    number = {"type": "double", "optional": True, "field": "name"}
+    database.send("public.orders", {"id": 1}, created(1, 0.1, fields=[ID, number]))
+    world.run(source >> mirror(world))
+    fields = [ID, {**number, "type": "float"}, {**AT, "default": 3}]
+    later = {"op": "c", "after": {"id": 2, "name": 0.5, "at": 3}, "fields": fields}
+    database.send("public.orders", {"id": 2}, later)
+    said = r"another type: name was double and is float, and has the column at anew, NOT NULL or with a default"
+    with pytest.raises(InputError, match=said):
+        world.run(source >> mirror(world))
+    assert world.load("shop.orders").iceberg.schema().column_names == ["id", "name"]
+    world.run(source >> mirror(world).on_schema_change("keep"))
+    database.send("public.orders", {"id": 2}, later)
+    world.run(source >> mirror(world))
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, 0.1): 1, (2, 0.5): 1})
+    assert [at is None for (at,) in world.rows("shop.orders", "at").elements()].count(True) == 1
+
+
+def test_a_table_that_was_renamed_before_the_first_run_stops_it(world: Any, database: Database) -> None:
+    """The snapshot of the former name, and what came under the new one, in one batch."""
+    database.send("public.orders", {"id": 1}, {"op": "r", "after": {"id": 1, "name": "a"}, "snapshot": "last"})
+    database.send("public.renamed", {"id": 2}, created(2, "b"))
+    database.send("public.moved", {"id": 2}, {"op": "u", "after": {"id": 2, "name": "b"}, "fields": [ID, NAME, AT]})
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    with pytest.raises(InputError, match=r"(renamed|moved) of \w+ (is new|begins with).* it may be a table that"):
+        world.run(pipeline)
+    assert not world.catalog.exists("shop.orders")
+    world.run(Cdc.debezium(database.source()) >> mirror(world).on_schema_change("keep"))
+    told = " ".join(event.message for event in world.events if event.kind == "noted")
+    assert "public.renamed" in told
+    assert "public.moved" in told
+    world.run(pipeline)
+    assert (world.ids("shop.orders"), world.ids("shop.renamed"), world.ids("shop.moved")) == ([1], [2], [2])

@@ -1,0 +1,116 @@
+"""Schema changes of PostgreSQL's tables in a mirror, as Debezium tells them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from helios import Cdc, Iceberg, Pipeline
+from helios.errors import InputError
+from tests.kafka.conftest import Topics
+from tests.services.debezium import Debezium
+from tests.services.fixtures import named_skip
+from tests.services.postgres import Postgres
+
+pytestmark = [pytest.mark.jars("kafka"), pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.promise("mirror")]
+PREFIX = "changed"
+
+
+@pytest.fixture(scope="module")
+def postgres(_topics: Topics) -> Iterator[Postgres]:
+    with ExitStack() as stack:
+        with named_skip():
+            server = stack.enter_context(Postgres())
+            server.sql("CREATE TABLE s_first (id int PRIMARY KEY); INSERT INTO s_first VALUES (1);")
+            _topics.make(name=f"{PREFIX}.public.s_first")
+            stack.enter_context(Debezium(server, _topics.broker, tables=r"public\.s_.*", prefix=PREFIX))
+        _topics.await_record(f"{PREFIX}.public.s_first")
+        yield server
+
+
+class Followed:
+    """A table of PostgreSQL with two rows, another one beside it, and their mirror."""
+
+    def __init__(self, world: Any, postgres: Postgres, topics: Topics, table: str) -> None:
+        self.world, self.postgres, self.topics, self.table = world, postgres, topics, table
+        self._ends = [f"{table}_end{number}" for number in range(2)]
+        for name in (table, f"{table}_new", *self._ends):
+            topics.make(name=f"{PREFIX}.public.{name}")
+        postgres.sql("".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in self._ends))
+        postgres.sql(
+            f"CREATE TABLE {table} (id int PRIMARY KEY, name text, n int, d double precision);"
+            f"INSERT INTO {table} VALUES (1, 'a', 1, 0.1), (2, 'b', 2, 0.2);"
+        )
+
+    def mirror(self, choice: Any = "fail") -> Pipeline:
+        source = self.topics.source(pattern=rf"{PREFIX}\.public\.{self.table}(_new)?").incremental()
+        sink = Iceberg.mirror("shop", catalog=self.world.catalog)
+        return Cdc.debezium(source) >> sink.on_schema_change(choice)
+
+    def sent(self) -> None:
+        """Waits until Debezium has sent what was changed."""
+        end = self._ends.pop(0)
+        self.postgres.sql(f"INSERT INTO {end} VALUES (1);")
+        self.topics.await_record(f"{PREFIX}.public.{end}")
+
+    def expected(self, name: str | None = None) -> list[dict[str, Any]]:
+        printed = self.postgres.sql(f"SELECT row_to_json(x) FROM {name or self.table} x ORDER BY id;")
+        return [json.loads(line) for line in printed.splitlines()]
+
+    def rows(self, name: str | None = None) -> list[dict[str, Any]]:
+        found = self.world.load(f"shop.{name or self.table}").iceberg.scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(
+    ("table", "how"),
+    [
+        ("s_rename", ("RENAME COLUMN name TO title", r"no longer has the column name \(and new: title\)")),
+        ("s_drop", ("DROP COLUMN name", r"no longer has the column name: renamed, dropped")),
+        (
+            "s_again",
+            ("DROP COLUMN name, ADD COLUMN name text", r"has the columns name, n, d in another place: renamed"),
+        ),
+        ("s_round", ("ALTER COLUMN d TYPE real", r"has columns of another type: d was double and is float")),
+        ("s_filled", ("ADD COLUMN s text DEFAULT 'x'", r"has the column s anew, NOT NULL or with a default")),
+        ("s_moved", ("RENAME TO s_moved_new", r"s_moved_new of changed .* it may be a table that was renamed")),
+    ],
+)
+def test_what_the_log_does_not_say_stops_the_mirror(
+    world: Any, postgres: Postgres, topics: Topics, table: str, how: tuple[str, str]
+) -> None:
+    change, said = how
+    followed = Followed(world, postgres, topics, table)
+    followed.sent()
+    world.run(followed.mirror())
+    before = followed.expected()
+    assert followed.rows() == before
+    now = "s_moved_new" if table == "s_moved" else table
+    postgres.sql(f"ALTER TABLE {table} {change}; INSERT INTO {now} (id) VALUES (9);")
+    followed.sent()
+    with pytest.raises(InputError, match=said):
+        world.run(followed.mirror())
+    assert followed.rows() == before
+    world.run(followed.mirror("keep"))
+    assert [row["id"] for row in followed.rows(now)] == ([9] if table == "s_moved" else [1, 2, 9])
+    assert [row["name"] for row in followed.rows()][:2] == ["a", "b"]
+    world.run(followed.mirror())
+
+
+def test_widened_types_are_followed(world: Any, postgres: Postgres, topics: Topics) -> None:
+    followed = Followed(world, postgres, topics, "s_wide")
+    followed.sent()
+    world.run(followed.mirror())
+    postgres.sql(
+        "ALTER TABLE s_wide ALTER COLUMN n TYPE bigint, ALTER COLUMN id TYPE bigint; "
+        "INSERT INTO s_wide VALUES (9999999999, 'new', 9999999999); UPDATE s_wide SET n = 8 WHERE id = 1; "
+        "DELETE FROM s_wide WHERE id = 2;"
+    )
+    followed.sent()
+    world.run(followed.mirror())
+    assert followed.rows() == followed.expected()
+    assert len(followed.rows()) == 2
