@@ -23,7 +23,7 @@ from helios.spark.jvm.types.files import JavaFileScanTask
 from helios.spark.jvm.types.java import JavaCollection
 from helios.spark.sources.changelog import read_changes, state_as_changes
 from helios.spark.sources.snapshot import ROW_ID, AddPosition, count_state, head, read_state, source_table, vector_of
-from helios.spark.sources.snapshot_reader import SnapshotReader
+from helios.spark.sources.snapshot_reader import SnapshotReader, verify_state
 from helios.table.offsets import SnapshotRange
 
 
@@ -72,13 +72,33 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     return read.state if read.state is not None and read.branch is None else head(spark, read)
 
 
-def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None, *, positioned: bool = False) -> DataFrame:
-    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own."""
+def read_at(
+    spark: SparkSession,
+    read: ReadPlan,
+    snapshot: int | None,
+    predicates: Sequence[str] = (),
+    *,
+    positioned: bool = False,
+) -> DataFrame:
+    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own.
+
+    Args:
+        spark: The session.
+        read: The source.
+        snapshot: The pin.
+        predicates: Conditions on its rows, by which Spark skips files.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
+
+    Raises:
+        RunError: A file holds something else than the table says.
+    """
     read = settled(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
     source = _source(read)
     if read.span is None:
+        if snapshot is not None:
+            verify_state(spark, read, source_table(spark, read), snapshot, predicates)
         if source.reads_changes and snapshot is not None:
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
@@ -127,6 +147,7 @@ def read_range(
 def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tuple[str, ...]) -> DataFrame | None:
     parts = []
     if span.state is not None:
+        verify_state(spark, read, source_table(spark, read), span.state)
         parts.append(state_as_changes(spark, read, read_state(spark, read, span.state), span.state))
     if span.to is not None and span.to != span.after:
         parts.append(read_changes(spark, read, span.after, span.to, keys))
@@ -142,6 +163,7 @@ def _rows(
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
+        verify_state(spark, read, table, span.state, reader.predicates)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
         parts.append(read_state(spark, read, span.state, add_position, span.since))
         span = replace(span, state=None, since=None)
