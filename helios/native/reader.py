@@ -286,7 +286,7 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
         stored = known.get(work.ids[name])
         if stored is not None:
             refuse_pattern(stored)
-            refuse_misread(flat.get(stored), name, kind, file.path)
+            refuse_misread(parquet, stored, name, kind, file.path)
             columns.append(Found(name, kind, stored, _made(flat.get(stored), stored, kind)))
         elif name in work.absent:
             columns.append(Found(name, kind, None, kind))

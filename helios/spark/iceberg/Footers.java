@@ -3,9 +3,11 @@ package helios.spark.engine;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -15,6 +17,7 @@ import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.mapping.NameMappingParser;
 import org.apache.iceberg.parquet.ParquetSchemaUtil;
 import org.apache.iceberg.shaded.org.apache.parquet.column.ColumnDescriptor;
+import org.apache.iceberg.shaded.org.apache.parquet.column.Encoding;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.BlockMetaData;
 import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
@@ -23,7 +26,7 @@ import org.apache.iceberg.shaded.org.apache.parquet.schema.MessageType;
 import org.apache.iceberg.shaded.org.apache.parquet.schema.PrimitiveType;
 import org.apache.spark.sql.api.java.UDF1;
 
-/** The columns of parquet files by their footers: field id, types, whether nulls may be there, and how many are. */
+/** The columns of parquet files by their footers: id, types, whether nulls and dictionaries may be there, nulls. */
 public class Footers implements UDF1 {
   private static final long serialVersionUID = 1L;
   private static final int THREADS = 16;
@@ -72,16 +75,38 @@ public class Footers implements UDF1 {
       if (mapping != null && !ParquetSchemaUtil.hasIds(schema)) {
         schema = ParquetSchemaUtil.applyNameMapping(schema, NameMappingParser.fromJson(mapping));
       }
-      Map nulls = nulls(reader.getFooter().getBlocks());
+      Map nulls = new HashMap();
+      Set uncounted = new HashSet();
+      Set dictionaries = new HashSet();
+      for (Iterator each = reader.getFooter().getBlocks().iterator(); each.hasNext();) {
+        for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
+          ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
+          String path = chunk.getPath().toDotString();
+          if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
+              || chunk.getEncodings().contains(Encoding.RLE_DICTIONARY)) {
+            dictionaries.add(path);
+          }
+          if (chunk.getStatistics() == null || !chunk.getStatistics().isNumNullsSet()) {
+            uncounted.add(path);
+          } else {
+            Long before = (Long) nulls.get(path);
+            long count = chunk.getStatistics().getNumNulls() + (before == null ? 0L : before.longValue());
+            nulls.put(path, Long.valueOf(count));
+          }
+        }
+      }
+      nulls.keySet().removeAll(uncounted);
       List found = new ArrayList();
       for (Iterator each = schema.getColumns().iterator(); each.hasNext();) {
         ColumnDescriptor column = (ColumnDescriptor) each.next();
         PrimitiveType type = column.getPrimitiveType();
         if (type.getId() != null) {
+          String path = String.join(".", column.getPath());
           found.add(new Object[] {
             Integer.valueOf(type.getId().intValue()), type.getPrimitiveTypeName().name(),
             type.getLogicalTypeAnnotation() == null ? "" : type.getLogicalTypeAnnotation().toString(),
-            Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(String.join(".", column.getPath()))
+            Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(path),
+            Boolean.valueOf(dictionaries.contains(path))
           });
         }
       }
@@ -89,25 +114,5 @@ public class Footers implements UDF1 {
     } finally {
       reader.close();
     }
-  }
-
-  /** The nulls of each column; none of one whose count a row group lacks. */
-  private static Map nulls(List blocks) {
-    Map counts = new HashMap();
-    Map lacking = new HashMap();
-    for (Iterator each = blocks.iterator(); each.hasNext();) {
-      for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
-        ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
-        String path = chunk.getPath().toDotString();
-        if (chunk.getStatistics() == null || !chunk.getStatistics().isNumNullsSet()) {
-          lacking.put(path, Boolean.TRUE);
-          continue;
-        }
-        Long before = (Long) counts.get(path);
-        counts.put(path, Long.valueOf(chunk.getStatistics().getNumNulls() + (before == null ? 0L : before.longValue())));
-      }
-    }
-    counts.keySet().removeAll(lacking.keySet());
-    return counts;
   }
 }

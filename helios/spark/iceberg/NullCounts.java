@@ -13,9 +13,12 @@ import org.apache.spark.sql.api.java.UDF1;
 public class NullCounts implements UDF1 {
   private static final long serialVersionUID = 1L;
   private final List columns;
+  private final boolean all;
 
-  public NullCounts(List columns) {
+  /** Tells of all files, or of those that are known to have nulls. */
+  public NullCounts(List columns, Boolean all) {
     this.columns = columns;
+    this.all = all.booleanValue();
   }
 
   public Object call(Object tasks) {
@@ -34,7 +37,9 @@ public class NullCounts implements UDF1 {
           nulls.add(new Object[] {id, count});
         }
       }
-      found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
+      if (all || !nulls.isEmpty()) {
+        found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
+      }
     }
     return found;
   }

@@ -1,8 +1,8 @@
 """Data files that other writers have registered in a table, which may not hold what the table says.
 
-Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. What
-a table's metadata says of a file tells the nulls. Footers tell the types: they are opened where a table has a name
-mapping, as `add_files` leaves it, or where the metadata lacks a count; each once in a process.
+Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. The
+manifests count the nulls: whoever plans files for a read asks for the counts too. Footers tell the types. They are
+opened where a table has a name mapping, as `add_files` leaves it, each once in a process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar, cast
 from pyspark.sql import SparkSession
 
 from helios.errors import Origin, RunError
-from helios.native.parquet_types import is_read
+from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
@@ -29,6 +29,8 @@ from helios.spark.jvm.types.java import JavaList
 ScanOf = TypeVar("ScanOf", bound=JavaScan)
 
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
+VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
+"""The setting of a session and the property of a table that have files read by rows."""
 COUNTS, FOOTERS = (Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers"))
 MOST_KNOWN = 200_000
 """Files whose footers have been looked at that are remembered."""
@@ -45,11 +47,11 @@ class Required(NamedTuple):
 
     Attributes:
         name: Its name, with dots.
-        told: Whether a value is known for files without it.
+        filled: Whether it has a default for files without it.
     """
 
     name: str
-    told: bool
+    filled: bool
 
 
 @dataclass(frozen=True)
@@ -58,27 +60,45 @@ class Look:
 
     Attributes:
         key: Identifies it.
-        required: The required columns whose nulls a file's metadata counts, by field id.
+        required: The required columns whose nulls are counted, by field id.
         mapping: The name mapping; None where the files have field ids.
         identifiers: The columns that identify a row.
-        flat: Whether all columns are flat.
+        flat: The flat columns.
+        nested: Whether there are others.
     """
 
     key: str
     required: Mapping[int, Required]
     mapping: str | None
     identifiers: frozenset[int]
-    flat: bool
+    flat: frozenset[int]
+    nested: bool
 
 
 class Leaf(NamedTuple):
-    """A column in the footer of a file."""
+    """A column in the footer of a file; its nulls are None where they are not counted."""
 
     id: int
     physical: str
     annotation: str
     optional: bool
     nulls: int | None
+    dictionary: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read, of which table.
+
+    Attributes:
+        name: What messages call the table.
+        where: The line to blame.
+        columns: The columns that are read; none for all.
+    """
+
+    name: str
+    where: Origin | None = None
+    columns: Sequence[str] = ()
 
 
 def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
@@ -102,19 +122,9 @@ def asks(table: JavaTable) -> bool:
     return _look(table) is not None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What is read, of which table.
-
-    Attributes:
-        name: What messages call the table.
-        where: The line to blame.
-        columns: The columns that are read; none for all.
-    """
-
-    name: str
-    where: Origin | None = None
-    columns: Sequence[str] = ()
+def has_mapping(table: JavaTable) -> bool:
+    """Whether a table has a name mapping: a file of its may be another writer's, without field ids."""
+    return table.properties().get(NAME_MAPPING) is not None
 
 
 def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], reading: Reading) -> None:
@@ -133,15 +143,17 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     if look is None or not tasks.size():
         return
     files = _Files(spark, table, look, reading)
-    opened = files.verify_counts(tasks)
-    if table.properties().get(ENCRYPTED) is None:  # else nobody but a writer of tables has written them
-        files.verify_footers(opened)
+    mapped = files.verify_counts(tasks)
+    if mapped and table.properties().get(ENCRYPTED) is None:  # else nobody but a writer of tables has written them
+        files.verify_footers(mapped)
 
 
 def verify_state(
     spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, within: JavaExpression | None = None
 ) -> None:
-    """Refuses files of a state that would be stored again as something else than they hold.
+    """Refuses files of a state that Spark finds itself, and stores again as something else than they hold.
+
+    They are looked up once more, and so only where the table has a name mapping.
 
     Args:
         spark: The session.
@@ -150,9 +162,9 @@ def verify_state(
         within: What a file must be able to meet to be read.
 
     Raises:
-        RunError: One of them would.
+        RunError: One of them would be.
     """
-    if snapshot is None or not asks(table):
+    if snapshot is None or not has_mapping(table):
         return
     scan = with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId())
     tasks = plan_tasks(spark, scan if within is None else scan.filter(within))
@@ -168,6 +180,8 @@ class _Files:
         self._look = look
         self._reading = reading
         self._schema = table.schema()
+        told = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
+        self._by_rows = str(told).lower() == "false"
         self._names = {name.lower() for name in reading.columns}
         self._columns: dict[int, tuple[str, str] | None] = {}
 
@@ -177,25 +191,27 @@ class _Files:
         Returns:
             The files whose footers are to be looked at, with the required columns of which no count is known.
         """
-        required, found = self._look.required, {}
+        required, mapped = self._look.required, self._look.mapping is not None
         asked = [id for id, column in required.items() if self._reads(column.name)]
-        for location, form, nulls, unknown in _counts(self._spark, tasks, asked):
+        found = {}
+        for location, form, nulls, unknown in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
             for id, count in nulls:
                 raise self._null(location, id, f"{count:,} null{'s' * (count > 1)}")
-            lacking = [id for id in unknown if not required[id].told]
-            if form == "PARQUET" and (self._look.mapping is not None or lacking):
-                found[location] = lacking
+            if form == "PARQUET":
+                found[location] = [id for id in unknown if not required[id].filled]
         return found
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
         """Looks at footers that have not been looked at."""
-        key = "\n".join((self._look.key, *sorted(self._names)))
+        key = "\n".join((self._look.key, str(self._by_rows), *sorted(self._names)))
         new = [location for location in files if (key, location) not in _SEEN]
         for location, leaves in _footers(self._spark, self._table, self._look, new):
             for leaf in leaves:
                 column = self._column(leaf.id)
-                if column is not None and not is_read(column[1], leaf.physical, leaf.annotation, flat=self._look.flat):
-                    raise self._type(location, leaf, column)
+                if column is not None:
+                    read = readers(column[1], leaf.physical, leaf.annotation)
+                    if not self._needed(leaf) <= read:
+                        raise self._type(location, leaf, column)
             present = {leaf.id: leaf for leaf in leaves}
             for id in files[location]:
                 at = present.get(id)
@@ -205,6 +221,13 @@ class _Files:
             _SEEN[key, location] = None
             if len(_SEEN) > MOST_KNOWN:
                 _SEEN.popitem(last=False)
+
+    def _needed(self, leaf: Leaf) -> Set[str]:
+        """The readers that may read a column: of a table with nested columns it depends on those that Spark reads."""
+        if self._by_rows or leaf.id not in self._look.flat:
+            return {ROWS}
+        plain = {BATCHES, ROWS} if self._look.nested else {BATCHES}
+        return plain | {DICTIONARIES} if leaf.dictionary else plain
 
     def _reads(self, name: str) -> bool:
         return not self._names or name.split(".", 1)[0].lower() in self._names
@@ -249,10 +272,16 @@ def _look(table: JavaTable) -> Look | None:
     if key not in _LOOKS:
         parsed = json.loads(str(classes().org.apache.iceberg.SchemaParser.toJson(schema)))
         required = dict(_required(parsed["fields"], ""))
-        flat = all(isinstance(field["type"], str) for field in parsed["fields"])
-        identifiers = frozenset(parsed.get("identifier-field-ids", ()))
-        known = "\n".join(map(str, key))
-        _LOOKS[key] = Look(known, required, key[2], identifiers, flat) if required or mapping is not None else None
+        flat = frozenset(field["id"] for field in parsed["fields"] if isinstance(field["type"], str))
+        look = Look(
+            key="\n".join(map(str, key)),
+            required=required,
+            mapping=key[2],
+            identifiers=frozenset(parsed.get("identifier-field-ids", ())),
+            flat=flat,
+            nested=len(flat) < len(parsed["fields"]),
+        )
+        _LOOKS[key] = look if required or mapping is not None else None
     return _LOOKS[key]
 
 
@@ -271,11 +300,14 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
 _Counted = tuple[str, str, Sequence[tuple[int, int]], Sequence[int]]
 
 
-def _counts(spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int]) -> list[_Counted]:
+def _counts(
+    spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
+) -> list[_Counted]:
+    """Every file, or those that have nulls: location, format, nulls by column, and the columns without a count."""
     ids = classes().java.util.ArrayList()
     for id in columns:
         ids.add(id)
-    found = cast("JavaFileTeller", instance(spark, COUNTS, ids)).call(tasks)
+    found = cast("JavaFileTeller", instance(spark, COUNTS, ids, every)).call(tasks)
     return cast("list[_Counted]", json.loads(_json(found)))
 
 

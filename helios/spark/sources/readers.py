@@ -23,7 +23,7 @@ from helios.spark.jvm.types.files import JavaFileScanTask
 from helios.spark.jvm.types.java import JavaCollection
 from helios.spark.sources.changelog import read_changes, state_as_changes
 from helios.spark.sources.snapshot import ROW_ID, AddPosition, count_state, head, read_state, source_table, vector_of
-from helios.spark.sources.snapshot_reader import SnapshotReader, verify_state
+from helios.spark.sources.snapshot_reader import SnapshotReader
 from helios.table.offsets import SnapshotRange
 
 
@@ -97,14 +97,12 @@ def read_at(
         read = replace(read, span=(read.span[0], snapshot))
     source = _source(read)
     if read.span is None:
-        if snapshot is not None:
-            verify_state(spark, read, source_table(spark, read), snapshot, predicates)
         if source.reads_changes and snapshot is not None:
             return narrowed(state_as_changes(spark, read, read_state(spark, read, snapshot), snapshot), read)
         if snapshot is not None:
             count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
-            return narrowed(read_state(spark, read, snapshot, add_position), read)
+            return narrowed(read_state(spark, read, snapshot, add_position, predicates=predicates), read)
         return narrowed(read_state(spark, read, None), read)
     stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
@@ -147,7 +145,6 @@ def read_range(
 def _changed(spark: SparkSession, read: ReadPlan, span: SnapshotRange, keys: tuple[str, ...]) -> DataFrame | None:
     parts = []
     if span.state is not None:
-        verify_state(spark, read, source_table(spark, read), span.state)
         parts.append(state_as_changes(spark, read, read_state(spark, read, span.state), span.state))
     if span.to is not None and span.to != span.after:
         parts.append(read_changes(spark, read, span.after, span.to, keys))
@@ -163,9 +160,8 @@ def _rows(
     parts = []
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
-        verify_state(spark, read, table, span.state, reader.predicates)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
-        parts.append(read_state(spark, read, span.state, add_position, span.since))
+        parts.append(read_state(spark, read, span.state, add_position, span.since, predicates=reader.predicates))
         span = replace(span, state=None, since=None)
     tasks, seen = reader.tasks(table, span)
     scan_metrics.record(seen)

@@ -38,9 +38,10 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     Raises:
         RunError: One of them holds something else than the table says.
     """
-    source = read.source
+    if not foreign_files.asks(table):
+        return
+    source, columns = read.source, list[str]()
     assert isinstance(source, IcebergSource)
-    columns: Sequence[str] = ()
     if source.columns:
         names = [str(field.name()) for field in listed(table.schema().columns())]
         columns = [*source.columns, *foreign_files.named_in(source.conditions, names)]
@@ -55,7 +56,7 @@ def verify_state(
     Raises:
         RunError: One of them holds something else than the table says.
     """
-    if foreign_files.asks(table):
+    if foreign_files.has_mapping(table):
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
         SnapshotReader(spark=spark, read=read, predicates=predicates).tasks(table, whole)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helios.native.parquet_types import annotation, is_read
+from helios.native.parquet_types import ALL, annotation, readers
 
 pytestmark = pytest.mark.promise("bad-sources")
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.promise("bad-sources")
         (pa.string(), "STRING"),
         (pa.date32(), "DATE"),
         (pa.float16(), "FLOAT16"),
-        (pa.null(), ""),
+        (pa.null(), "UNKNOWN"),
     ],
 )
 def test_a_type_is_written_as_parquet_writes_it(tmp_path: Path, kind: pa.DataType, expected: str) -> None:
@@ -34,23 +34,25 @@ def test_a_type_is_written_as_parquet_writes_it(tmp_path: Path, kind: pa.DataTyp
 
 
 @pytest.mark.parametrize(
-    ("kind", "physical", "noted", "flat", "nested"),
+    ("kind", "physical", "noted", "read"),
     [
-        ("int", "INT32", "INTEGER(16,false)", False, False),
-        ("int", "INT32", "INTEGER(32,false)", False, False),
-        ("long", "INT64", "", True, True),
-        ("long", "INT64", "TIMESTAMP(MICROS,true)", False, True),
-        ("timestamptz", "INT64", "TIMESTAMP(NANOS,true)", False, False),
-        ("timestamptz", "INT96", "", True, True),
-        ("decimal(9, 2)", "BINARY", "DECIMAL(9,2)", False, True),
-        ("decimal(18, 2)", "INT32", "DECIMAL(9,2)", True, True),
-        ("decimal(9, 2)", "INT64", "DECIMAL(18,2)", False, False),
-        ("decimal(9, 2)", "INT32", "", False, False),
-        ("string", "BINARY", "", True, False),
-        ("timestamp_ns", "INT64", "TIMESTAMP(NANOS,false)", True, True),
-        ("variant", "BINARY", "", True, True),
+        ("int", "INT32", "INTEGER(16,false)", {"batches"}),
+        ("int", "INT32", "INTEGER(32,false)", set()),
+        ("int", "INT32", "UNKNOWN", {"rows"}),
+        ("long", "INT64", "", ALL),
+        ("long", "INT64", "TIMESTAMP(MICROS,true)", set()),
+        ("timestamptz", "INT64", "TIMESTAMP(NANOS,true)", set()),
+        ("timestamptz", "INT64", "TIMESTAMP(MILLIS,true)", {"batches", "rows"}),
+        ("timestamptz", "INT96", "", ALL),
+        ("decimal(9, 2)", "BINARY", "DECIMAL(9,2)", {"dictionaries", "rows"}),
+        ("decimal(18, 2)", "INT32", "DECIMAL(9,2)", ALL),
+        ("decimal(9, 2)", "INT64", "DECIMAL(18,2)", set()),
+        ("decimal(9, 2)", "INT32", "DECIMAL(9,3)", set()),
+        ("decimal(9, 2)", "INT32", "", set()),
+        ("string", "BINARY", "", {"batches"}),
+        ("timestamp_ns", "INT64", "TIMESTAMP(NANOS,false)", ALL),
+        ("variant", "BINARY", "", ALL),
     ],
 )
-def test_a_type_is_read(kind: str, physical: str, noted: str, flat: bool, nested: bool) -> None:
-    found = is_read(kind, physical, noted, flat=True), is_read(kind, physical, noted, flat=False)
-    assert found == (flat, nested)
+def test_a_type_is_read_right(kind: str, physical: str, noted: str, read: set[str]) -> None:
+    assert readers(kind, physical, noted) == read
