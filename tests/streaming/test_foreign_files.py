@@ -309,6 +309,17 @@ def test_nulls_in_a_required_column(world: Any, tables: Tables, monkeypatch: pyt
         assert copied(world, "a.s", how, "c") == {"c": [5, None] * 10 + [7]}
 
 
+@pytest.mark.parametrize(("lacks", "has"), [("counts", "10 nulls"), ("column", "no values")])
+def test_a_footer_tells_what_the_manifests_do_not(world: Any, tables: Tables, lacks: str, has: str) -> None:
+    tables.create("a.s", NULLS)
+    world.sql("ALTER TABLE local.a.s SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none')")
+    path = tables.write("a.s", NULLS if lacks == "counts" else {}, dictionary=True)
+    tables.add("a.s", path, "spark")
+    for how in WAYS:
+        message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        assert f"has {has} in the column c" in message
+
+
 @pytest.mark.parametrize("name", ["nanos", "nulls"])
 @pytest.mark.cases(landing="nanos")
 def test_a_target_is_not_stored_again_by_what_was_misread(world: Any, tables: Tables, name: str) -> None:
