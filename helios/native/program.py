@@ -12,6 +12,10 @@ class NotNative(Exception):
     """Why the engine does not do a batch, which Spark then does; the text goes on after "because"."""
 
 
+class Misread(NotNative):
+    """A file holds something else than its table says, which Spark would not read right either; names both."""
+
+
 def refuse_pattern(name: str) -> None:
     """Refuses a column whose name Polars would take for a pattern of names.
 

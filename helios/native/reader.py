@@ -12,6 +12,7 @@ from helios.native import lines
 from helios.native.deletes import deleted
 from helios.native.engine import FAILS, applied, polars_type
 from helios.native.newest import ROW
+from helios.native.parquet_types import refuse_misread
 from helios.native.program import Expectation, NotNative, refuse_pattern
 from helios.native.storage import is_local, opened
 from helios.native.work import InputFile, Work
@@ -285,6 +286,7 @@ def found(parquet: pq.ParquetFile, file: InputFile, work: Work) -> list[Found]:
         stored = known.get(work.ids[name])
         if stored is not None:
             refuse_pattern(stored)
+            refuse_misread(parquet, stored, name, kind, file.path)
             columns.append(Found(name, kind, stored, _made(flat.get(stored), stored, kind)))
         elif name in work.absent:
             columns.append(Found(name, kind, None, kind))

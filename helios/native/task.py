@@ -9,7 +9,7 @@ import zipimport
 from collections.abc import Callable, Mapping
 
 from helios.native import upsert
-from helios.native.program import NotNative
+from helios.native.program import Misread, NotNative
 from helios.native.storage import is_outside
 from helios.native.work import InputFile, Share, Stores, Told, Work
 
@@ -35,7 +35,7 @@ def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) ->
         stores: PyIceberg's properties of the stores of the source and of the target, with secrets in clear.
 
     Returns:
-        What the task tells, as JSON, or `refused`: why Spark must do it.
+        What the task tells, as JSON, or `refused`: why Spark must do it, or `misread`: why nobody can.
     """
     for key, value in SETTINGS.items():
         os.environ.setdefault(key, value)
@@ -50,7 +50,7 @@ def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) ->
         reason = _refusal(error)
         if reason is None:
             raise
-        return json.dumps({"refused": reason})
+        return json.dumps({"misread" if isinstance(error, Misread) else "refused": reason})
     finally:
         _forget_archives()
 

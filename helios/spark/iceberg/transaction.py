@@ -12,7 +12,7 @@ from typing import cast
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.spark.iceberg import commit, overflow, scan_metrics
+from helios.spark.iceberg import commit, foreign_files, overflow, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
 from helios.spark.iceberg.commit import CommitRetries, Held
 from helios.spark.iceberg.history import History
@@ -145,8 +145,7 @@ class Transaction:
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
         """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
-        expression = self._parser().parseExpression(condition)
-        self._write("OverwriteByExpression", df, expression, options=options)
+        self._write("OverwriteByExpression", df, self._parser().parseExpression(condition), options=options)
 
     def has_former_partitioning(self) -> bool:
         """Whether the table has data files of another partition spec than its current one."""
@@ -167,10 +166,10 @@ class Transaction:
 
     def delete(self, condition: str) -> None:
         """Deletes the rows that meet a condition over the table's columns."""
-        expression = self._parser().parseExpression(condition)
-        plans = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        foreign_files.verify_state(self.spark, self.table, self._base)
+        delete = self._jvm.org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable
         # The relation has no name: of one called `target`, a field of a struct `target` would be a column.
-        scan_metrics.record_command(self._run(plans.DeleteFromTable(self._relation(), expression)))
+        scan_metrics.record_command(self._run(delete(self._relation(), self._parser().parseExpression(condition))))
 
     def sql(self, command: str, batch: DataFrame | None = None, scope: MergeScope | None = None) -> None:
         """Runs a MERGE.
@@ -186,6 +185,7 @@ class Transaction:
             plans["batch"] = batch._jdf.queryExecution().withCachedData()
         plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
         if scope is None:
+            foreign_files.verify_state(self.spark, self.table, self._base)
             scan_metrics.record_command(self._run(plan))
             return
         target = self.read()
@@ -216,6 +216,7 @@ class Transaction:
     def _reach(self, scope: MergeScope, target: DataFrame) -> Reach:
         self.rows = scope.rows
         reach = reach_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
+        foreign_files.verify_state(self.spark, self.table, self._base, reach.within)
         self._written.within, self._written.before_change = reach.within, self._without_merging
         return reach
 
@@ -336,9 +337,8 @@ class Transaction:
             return plan
 
         def narrowed(node: JavaLogicalPlan) -> JavaLogicalPlan | None:
-            if _kind(node) != "DataSourceV2Relation":
-                return None
-            if _kind(cast("JavaRelation", node).table()) != "RowLevelOperationTable":
+            read = _kind(node) == "DataSourceV2Relation" and _kind(cast("JavaRelation", node).table())
+            if read != "RowLevelOperationTable":
                 return None
             return _plan(narrow(DataFrame(self._run(node), self.spark)))
 

@@ -21,6 +21,7 @@ from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import NotFound, RunError
 from helios.model.values import caller
+from helios.spark.iceberg import foreign_files
 from helios.spark.iceberg.tables import load_table
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import CONFLICTS, java_causes
@@ -261,6 +262,7 @@ class _Compaction:
             self._done["manifests"] += sum(1 for _ in result.rewrittenManifests())
 
     def _rewrite(self, table: JavaTable, options: Mapping[str, str]) -> JavaRewriteDataFilesResult:
+        foreign_files.verify_state(self.spark, table, head_of(table, self.branch))
         action = actions(self.spark).rewriteDataFiles(table)
         for key, value in options.items():
             action.option(key, value)

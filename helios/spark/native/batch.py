@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from helios.catalog.spec import Catalog
+from helios.errors import RunError
 from helios.native.program import NotNative, Program
 from helios.native.storage import delete, is_local, sweep
 from helios.native.work import Share, Stores, Target, Told, Work
@@ -158,7 +159,7 @@ class NativeBatch:
             if self.guarded:
                 partitions = len({json.dumps(file["partition"]) for file in files})
                 refuse_written([file["file-size-in-bytes"] for file in files], partitions, target)
-        except NotNative:
+        except (NotNative, RunError):
             # Who refuses has deleted what it wrote.
             if files or is_local(target.folder):
                 written.delete()
@@ -191,7 +192,11 @@ def accepted(told: list[Told]) -> list[Told]:
 
     Raises:
         NotNative: One of them has refused: Spark must do the batch.
+        RunError: A file holds something else than its table says.
     """
+    misread = next((one["misread"] for one in told if "misread" in one), None)
+    if misread is not None:
+        raise RunError(f"{misread}.", fix="replace the file, or read the other columns: .select(...).")
     refused = next((one["refused"] for one in told if "refused" in one), None)
     if refused is not None:
         raise NotNative(refused)

@@ -36,6 +36,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sources.changelog_files import FileState, Label, TouchedFiles, ordinal_of, tasks
 from helios.spark.sources.offsets import commits
 from helios.spark.sources.snapshot import ROW_ID, read_state, source_table, vector_of
+from helios.spark.sources.snapshot_reader import verify
 
 TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
 INSERT, DELETE, UPDATE_BEFORE, UPDATE_AFTER = "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"
@@ -124,6 +125,7 @@ def _layer(
     spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
 ) -> DataFrame:
     files = tasks(spark, table, states)
+    verify(spark, table, files, read)
     scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
     rows = read_tasks(spark, table, files, vector=vector_of(read))
     if states[0].deleted:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg import changed_files
+from helios.spark.iceberg import changed_files, foreign_files
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.types.files import JavaDataFile, JavaDeleteFile, JavaFileScanTask
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -244,7 +244,8 @@ class TouchedFiles:
         """Adds the files of the base state to the live ones, one at a time."""
         if self._base is None:
             return
-        planned = self._table.newScan().useSnapshot(self._base.snapshotId()).planFiles()
+        scan = foreign_files.with_counts(self._table, self._table.newScan())
+        planned = scan.useSnapshot(self._base.snapshotId()).planFiles()
         try:
             for task in _iterate(planned):
                 file = task.file()

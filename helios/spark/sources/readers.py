@@ -72,8 +72,26 @@ def pin(spark: SparkSession, read: ReadPlan) -> int | None:
     return read.state if read.state is not None and read.branch is None else head(spark, read)
 
 
-def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None, *, positioned: bool = False) -> DataFrame:
-    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own."""
+def read_at(
+    spark: SparkSession,
+    read: ReadPlan,
+    snapshot: int | None,
+    predicates: Sequence[str] = (),
+    *,
+    positioned: bool = False,
+) -> DataFrame:
+    """The rows of a source that is read once, at its pin; changes carry their order in columns of their own.
+
+    Args:
+        spark: The session.
+        read: The source.
+        snapshot: The pin.
+        predicates: Conditions on its rows, by which Spark skips files.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
+
+    Raises:
+        RunError: A file holds something else than the table says.
+    """
     read = settled(read)
     if read.span is not None and snapshot is not None:
         read = replace(read, span=(read.span[0], snapshot))
@@ -84,7 +102,7 @@ def read_at(spark: SparkSession, read: ReadPlan, snapshot: int | None, *, positi
         if snapshot is not None:
             count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
-            return narrowed(read_state(spark, read, snapshot, add_position), read)
+            return narrowed(read_state(spark, read, snapshot, add_position, predicates=predicates), read)
         return narrowed(read_state(spark, read, None), read)
     stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
@@ -143,7 +161,7 @@ def _rows(
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
-        parts.append(read_state(spark, read, span.state, add_position, span.since))
+        parts.append(read_state(spark, read, span.state, add_position, span.since, predicates=reader.predicates))
         span = replace(span, state=None, since=None)
     tasks, seen = reader.tasks(table, span)
     scan_metrics.record(seen)

@@ -19,6 +19,7 @@ from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sources import offsets
+from helios.spark.sources.snapshot_reader import verify_state
 
 ROW_ID = "_row_id"
 """The metadata column with the row id of format v3."""
@@ -73,6 +74,8 @@ def read_state(
     snapshot: int | None,
     add_position: AddPosition | None = None,
     since: int | None = None,
+    *,
+    predicates: Sequence[str] = (),
 ) -> DataFrame:
     """The rows of an Iceberg table at a snapshot (none at None), in the table's current columns.
 
@@ -85,11 +88,16 @@ def read_state(
         snapshot: The snapshot.
         add_position: Adds the hidden position to the rows.
         since: The first row id that is read.
+        predicates: Conditions on the rows, by which Spark skips files.
+
+    Raises:
+        RunError: A file holds something else than the table says.
     """
     assert read.table is not None
     if snapshot is None:
         return reader(spark, read).table(read.table.sql).alias(UNNAMED).limit(0)
     table = source_table(spark, read)
+    verify_state(spark, read, table, snapshot, predicates)
     made = table.snapshot(snapshot)
     schema = made.schemaId() if made is not None else None
     then = table.schemas().get(schema) if schema is not None else None

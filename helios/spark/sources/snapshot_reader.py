@@ -8,12 +8,13 @@ from itertools import islice, takewhile
 
 from pyspark.sql import SparkSession
 
+from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPlan
-from helios.spark.iceberg import filters, overflow, partitions
+from helios.spark.iceberg import filters, foreign_files, overflow, partitions
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
 from helios.spark.iceberg.scan_tasks import plan_tasks
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaScan
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.java import JavaList
@@ -29,6 +30,35 @@ class File:
     location: str
     rows: int
     task: JavaFileScanTask | None = field(compare=False)
+
+
+def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], read: ReadPlan) -> None:
+    """Refuses files of a source that would be read as something else than they hold.
+
+    Raises:
+        RunError: One of them holds something else than the table says.
+    """
+    if not foreign_files.asks(table):
+        return
+    source, columns = read.source, list[str]()
+    assert isinstance(source, IcebergSource)
+    if source.columns:
+        names = [str(field.name()) for field in listed(table.schema().columns())]
+        columns = [*source.columns, *foreign_files.named_in(source.conditions, names)]
+    foreign_files.verify(spark, table, tasks, foreign_files.Reading(read.name, source.origin, columns))
+
+
+def verify_state(
+    spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int, predicates: Sequence[str] = ()
+) -> None:
+    """Does so with the files of a state that may meet predicates, where Spark finds them itself.
+
+    Raises:
+        RunError: One of them holds something else than the table says.
+    """
+    if foreign_files.has_mapping(table):
+        whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+        SnapshotReader(spark=spark, read=read, predicates=predicates).tasks(table, whole)
 
 
 @dataclass(kw_only=True)
@@ -65,7 +95,11 @@ class SnapshotReader:
         return self._listed[1]
 
     def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], ScanMetrics]:
-        """The scan tasks of a range as a Java list, and their scan metrics."""
+        """The scan tasks of a range as a Java list, and their scan metrics.
+
+        Raises:
+            RunError: A file holds something else than the table says.
+        """
         jvm = classes()
         chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
         parts = self.parts(table, span)
@@ -81,6 +115,7 @@ class SnapshotReader:
             else:
                 total += delta.files
                 chosen.addAll(found)
+        verify(self.spark, table, chosen, self.read)
         size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
         seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
         if counts_partitions(sum(delta.files for delta, _, _ in parts)):
@@ -120,8 +155,8 @@ class SnapshotReader:
 
     def _scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
         if delta.state:
-            return table.newScan().useSnapshot(delta.snapshot)
-        scan = table.newIncrementalAppendScan().toSnapshot(delta.snapshot)
+            return foreign_files.with_counts(table, table.newScan()).useSnapshot(delta.snapshot)
+        scan = foreign_files.with_counts(table, table.newIncrementalAppendScan()).toSnapshot(delta.snapshot)
         return scan.fromSnapshotExclusive(delta.after) if delta.after is not None else scan
 
     def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:

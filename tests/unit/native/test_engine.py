@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,15 +161,18 @@ def test_a_time_that_no_calendar_has_is_left_to_spark(tmp_path: Path) -> None:
     [
         (ROWS, "a file has no field ids"),
         (numbered(ROWS, [1, 2, 3, 9]), "a file was written before the column name came"),
-        (
-            numbered(ROWS.set_column(1, "n", ROWS["n"].cast("int64"))),
-            "a file has the column n in another form than int",
-        ),
         (numbered(ROWS.slice(1)), "a file has other rows than the table's metadata says"),
     ],
 )
 def test_files_that_are_not_as_the_table_is_are_left_to_spark(tmp_path: Path, rows: pa.Table, reason: str) -> None:
     assert done(tmp_path, SOURCE, rows) == {"refused": reason}
+    assert list((tmp_path / "data").rglob("*")) == []
+
+
+def test_a_file_that_nobody_reads_right_is_named(tmp_path: Path) -> None:
+    told = done(tmp_path, SOURCE, numbered(ROWS.set_column(1, "n", ROWS["n"].cast("int64"))))
+    assert list(told) == ["misread"]
+    assert re.fullmatch(r"the file \S+ has the column n as INT64, which Iceberg .* table's int", told["misread"])
     assert list((tmp_path / "data").rglob("*")) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, Self, SupportsFloat
 
-from helios.spark.jvm.types.java import JavaCloseableIterable, JavaEnum, JavaList, JavaMap, JavaObject
+from helios.spark.jvm.types.java import JavaCloseableIterable, JavaCollection, JavaEnum, JavaList, JavaMap, JavaObject
 
 if TYPE_CHECKING:
     from helios.spark.jvm.types.iceberg import JavaTable
@@ -184,8 +184,16 @@ class JavaFileTeller(Protocol):
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
 
 
+class JavaFooterTeller(Protocol):
+    """Our `Footers`."""
+
+    def call(self, locations: JavaList[str]) -> JavaList[JavaObject]: ...
+
+
 class JavaScan(JavaObject, Protocol):
     """An `org.apache.iceberg.Scan` of data files."""
+
+    def includeColumnStats(self, columns: JavaCollection[str]) -> Self: ...
 
     def filter(self, expression: JavaExpression) -> Self: ...
 

@@ -1,0 +1,128 @@
+"""Which parquet types Iceberg's readers in Spark read right as which types of a table.
+
+They believe the table: what a file says of its own types they ignore, or fail at with an error of Java. Batches of flat
+columns have one reader, with a way of its own for dictionaries, and rows have another. The rules are those of Iceberg
+1.12; tests/streaming/test_foreign_files.py reads such files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Set
+from typing import TYPE_CHECKING, Any
+
+from helios.native.program import Misread
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+BATCHES, DICTIONARIES, ROWS = "batches", "dictionaries", "rows"
+ALL = frozenset({BATCHES, DICTIONARIES, ROWS})
+"""The readers: of batches, of dictionaries in batches, of rows."""
+
+_READ: tuple[tuple[str, str, str, Set[str]], ...] = (
+    ("boolean", "BOOLEAN", "", ALL),
+    ("int|long", "INT32", r"|INTEGER\((8|16|32),true\)", ALL),
+    ("int|long", "INT32", r"INTEGER\((8|16),false\)", {BATCHES}),
+    ("long", "INT64", r"|INTEGER\(64,true\)", ALL),
+    ("float|double", "FLOAT", "", ALL),
+    ("double", "DOUBLE", "", ALL),
+    ("date", "INT32", "|DATE", ALL),
+    ("timestamp|timestamptz", "INT64", r"TIMESTAMP\(MICROS,(true|false)\)", ALL),
+    # The reader of batches takes milliseconds of a dictionary for microseconds.
+    ("timestamp|timestamptz", "INT64", r"TIMESTAMP\(MILLIS,(true|false)\)", {BATCHES, ROWS}),
+    ("timestamp|timestamptz", "INT96", "", ALL),
+    ("string", "BINARY", "STRING|ENUM|JSON", ALL),
+    ("string", "BINARY", "", {BATCHES}),
+    ("binary", "BINARY", "|BSON", ALL),
+    ("binary", "BINARY", "STRING|ENUM|JSON", {BATCHES}),
+    ("uuid", "FIXED_LEN_BYTE_ARRAY", "|UUID", ALL),
+    (r"fixed\[\d+\]", "FIXED_LEN_BYTE_ARRAY", "", ALL),
+)
+"""Types of a table, a physical type, its annotations, and the readers that read it right."""
+
+NOTHING = "UNKNOWN"
+"""Annotates a column of nothing but nulls."""
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)", re.IGNORECASE)
+_KNOWN = re.compile("|".join(kind for kind, *_ in _READ))
+
+
+def readers(kind: str, physical: str, annotation: str) -> Set[str]:
+    """The readers that read a column of a file right.
+
+    Args:
+        kind: The type of the table's column, as Iceberg writes it.
+        physical: The physical type of the file's column.
+        annotation: Its logical type as parquet writes it; empty for none.
+
+    Examples:
+        >>> sorted(readers("int", "INT32", "INTEGER(8,false)"))
+        ['batches']
+        >>> readers("timestamp", "INT64", "TIMESTAMP(NANOS,false)")
+        frozenset()
+    """
+    table, file = _DECIMAL.fullmatch(kind), _DECIMAL.fullmatch(annotation)
+    if table is not None:
+        same = file is not None and table[2] == file[2] and int(file[1]) <= int(table[1])
+        # The reader of batches fails at decimals in bytes of any length, but for those of a dictionary.
+        return frozenset() if not same else ALL if physical != "BINARY" else frozenset({DICTIONARIES, ROWS})
+    if not _KNOWN.fullmatch(kind):
+        return ALL
+    if annotation == NOTHING:
+        return frozenset({ROWS})
+    found = (
+        read
+        for kinds, stored, annotations, read in _READ
+        if re.fullmatch(kinds, kind) and physical == stored and re.fullmatch(annotations, annotation)
+    )
+    return frozenset().union(*found)
+
+
+_ICEBERG = {
+    "boolean": "boolean", "int": "int", "bigint": "long", "float": "float", "double": "double", "date": "date",
+    "timestamp": "timestamptz", "timestamp_ntz": "timestamp",
+}  # fmt: skip
+"""Types of Spark that stand for one type of Iceberg."""
+_UNITS = {"milliseconds": "MILLIS", "microseconds": "MICROS", "nanoseconds": "NANOS"}
+
+
+def refuse_misread(parquet: pq.ParquetFile, stored: str, name: str, kind: str, path: str) -> None:
+    """Refuses a flat column of a file that Spark would not read right either, in batches.
+
+    Args:
+        parquet: The file.
+        stored: What the file calls the column.
+        name: What the table calls it.
+        kind: The Spark type that it has in the table.
+        path: The file.
+
+    Raises:
+        Misread: It would not.
+    """
+    table = kind if kind.startswith("decimal") else _ICEBERG.get(kind)
+    at = next((i for i in range(len(parquet.schema)) if parquet.schema.column(i).path == stored), None)
+    if at is None or table is None:
+        return
+    column, note = parquet.schema.column(at), annotation(parquet.schema.column(at))
+    groups = (parquet.metadata.row_group(i).column(at) for i in range(parquet.num_row_groups))
+    needed = {BATCHES, DICTIONARIES} if any(group.has_dictionary_page for group in groups) else {BATCHES}
+    if not needed <= readers(table, column.physical_type, note):
+        raise Misread(
+            f"the file {path} has the column {name} as {f'{column.physical_type} {note}'.rstrip()}, which Iceberg does "
+            f"not read as the table's {table}"
+        )
+
+
+def annotation(column: Any) -> str:
+    """The logical type of a parquet column, as parquet writes it; empty for none."""
+    logical = json.loads(column.logical_type.to_json())
+    what = logical["Type"]
+    if what == "Decimal":
+        return f"DECIMAL({logical['precision']},{logical['scale']})"
+    if what in ("Timestamp", "Time"):
+        unit = _UNITS.get(logical["timeUnit"], logical["timeUnit"])
+        return f"{what.upper()}({unit},{str(logical['isAdjustedToUTC']).lower()})"
+    if what == "Int":
+        return f"INTEGER({logical['bitWidth']},{str(logical['isSigned']).lower()})"
+    return {"None": "", "Null": NOTHING}.get(what, str(what).upper())

@@ -1,0 +1,118 @@
+package helios.spark.engine;
+
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.mapping.NameMappingParser;
+import org.apache.iceberg.parquet.ParquetSchemaUtil;
+import org.apache.iceberg.shaded.org.apache.parquet.column.ColumnDescriptor;
+import org.apache.iceberg.shaded.org.apache.parquet.column.Encoding;
+import org.apache.iceberg.shaded.org.apache.parquet.hadoop.ParquetFileReader;
+import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.BlockMetaData;
+import org.apache.iceberg.shaded.org.apache.parquet.hadoop.metadata.ColumnChunkMetaData;
+import org.apache.iceberg.shaded.org.apache.parquet.io.InputFile;
+import org.apache.iceberg.shaded.org.apache.parquet.schema.MessageType;
+import org.apache.iceberg.shaded.org.apache.parquet.schema.PrimitiveType;
+import org.apache.spark.sql.api.java.UDF1;
+
+/** The columns of parquet files by their footers: id, types, whether nulls and dictionaries may be there, nulls. */
+public class Footers implements UDF1 {
+  private static final long serialVersionUID = 1L;
+  private static final int THREADS = 16;
+  private final transient FileIO io;
+  private final String mapping;
+
+  public Footers(FileIO io, String mapping) {
+    this.io = io;
+    this.mapping = mapping;
+  }
+
+  public Object call(Object locations) throws Exception {
+    List asked = (List) locations;
+    ExecutorService pool = Executors.newFixedThreadPool(Math.max(1, Math.min(THREADS, asked.size())));
+    try {
+      List waiting = new ArrayList();
+      for (Iterator each = asked.iterator(); each.hasNext();) {
+        final String location = (String) each.next();
+        waiting.add(pool.submit(new Callable() {
+          public Object call() throws Exception {
+            return columns(location);
+          }
+        }));
+      }
+      List found = new ArrayList();
+      for (Iterator each = waiting.iterator(); each.hasNext();) {
+        found.add(((Future) each.next()).get());
+      }
+      return found;
+    } catch (ExecutionException failed) {
+      throw failed.getCause() instanceof Exception ? (Exception) failed.getCause() : failed;
+    } finally {
+      pool.shutdownNow();
+    }
+  }
+
+  private List columns(String location) throws Exception {
+    // Iceberg's own way from its files to parquet's, which is no part of its API.
+    Method file = Class.forName("org.apache.iceberg.parquet.ParquetIO")
+      .getDeclaredMethod("file", new Class[] {org.apache.iceberg.io.InputFile.class});
+    file.setAccessible(true);
+    InputFile input = (InputFile) file.invoke(null, new Object[] {io.newInputFile(location)});
+    ParquetFileReader reader = ParquetFileReader.open(input);
+    try {
+      MessageType schema = reader.getFileMetaData().getSchema();
+      if (mapping != null && !ParquetSchemaUtil.hasIds(schema)) {
+        schema = ParquetSchemaUtil.applyNameMapping(schema, NameMappingParser.fromJson(mapping));
+      }
+      Map nulls = new HashMap();
+      Set uncounted = new HashSet();
+      Set dictionaries = new HashSet();
+      for (Iterator each = reader.getFooter().getBlocks().iterator(); each.hasNext();) {
+        for (Iterator one = ((BlockMetaData) each.next()).getColumns().iterator(); one.hasNext();) {
+          ColumnChunkMetaData chunk = (ColumnChunkMetaData) one.next();
+          String path = chunk.getPath().toDotString();
+          if (chunk.getEncodings().contains(Encoding.PLAIN_DICTIONARY)
+              || chunk.getEncodings().contains(Encoding.RLE_DICTIONARY)) {
+            dictionaries.add(path);
+          }
+          if (chunk.getStatistics() == null || !chunk.getStatistics().isNumNullsSet()) {
+            uncounted.add(path);
+          } else {
+            Long before = (Long) nulls.get(path);
+            long count = chunk.getStatistics().getNumNulls() + (before == null ? 0L : before.longValue());
+            nulls.put(path, Long.valueOf(count));
+          }
+        }
+      }
+      nulls.keySet().removeAll(uncounted);
+      List found = new ArrayList();
+      for (Iterator each = schema.getColumns().iterator(); each.hasNext();) {
+        ColumnDescriptor column = (ColumnDescriptor) each.next();
+        PrimitiveType type = column.getPrimitiveType();
+        if (type.getId() != null) {
+          String path = String.join(".", column.getPath());
+          found.add(new Object[] {
+            Integer.valueOf(type.getId().intValue()), type.getPrimitiveTypeName().name(),
+            type.getLogicalTypeAnnotation() == null ? "" : type.getLogicalTypeAnnotation().toString(),
+            Boolean.valueOf(column.getMaxDefinitionLevel() > 0), nulls.get(path),
+            Boolean.valueOf(dictionaries.contains(path))
+          });
+        }
+      }
+      return found;
+    } finally {
+      reader.close();
+    }
+  }
+}

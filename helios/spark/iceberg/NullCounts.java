@@ -1,0 +1,59 @@
+package helios.spark.engine;
+
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import org.apache.iceberg.DataFile;
+import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.PartitionField;
+import org.apache.spark.sql.api.java.UDF1;
+
+/** The files of scan tasks, with those of some columns that have nulls, and those of which no count is known. */
+public class NullCounts implements UDF1 {
+  private static final long serialVersionUID = 1L;
+  private final List columns;
+  private final boolean all;
+
+  /** Tells of all files, or of those that are known to have nulls. */
+  public NullCounts(List columns, Boolean all) {
+    this.columns = columns;
+    this.all = all.booleanValue();
+  }
+
+  public Object call(Object tasks) {
+    List found = new ArrayList();
+    for (Iterator each = ((List) tasks).iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      List nulls = new ArrayList();
+      List unknown = new ArrayList();
+      for (Iterator one = columns.iterator(); file.recordCount() > 0 && one.hasNext();) {
+        Integer id = (Integer) one.next();
+        Long count = count(task, file, id);
+        if (count == null) {
+          unknown.add(id);
+        } else if (count.longValue() > 0) {
+          nulls.add(new Object[] {id, count});
+        }
+      }
+      if (all || !nulls.isEmpty()) {
+        found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
+      }
+    }
+    return found;
+  }
+
+  private Long count(FileScanTask task, DataFile file, Integer id) {
+    List fields = task.spec().fields();
+    for (int i = 0; i < fields.size(); i++) {
+      PartitionField field = (PartitionField) fields.get(i);
+      if (field.transform().isIdentity() && field.sourceId() == id.intValue()) {
+        // Readers take the value from the partition.
+        return Long.valueOf(file.partition().get(i, Object.class) == null ? file.recordCount() : 0L);
+      }
+    }
+    Map counts = file.nullValueCounts();
+    return counts == null ? null : (Long) counts.get(id);
+  }
+}

@@ -1,0 +1,336 @@
+"""Data files that other writers have registered in a table, which may not hold what the table says.
+
+Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. The
+manifests count the nulls: whoever plans files for a read asks for the counts too. Footers tell the types. They are
+opened where a table has a name mapping, as `add_files` leaves it, each once in a process.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+from pyspark.sql import SparkSession
+
+from helios.errors import Origin, RunError
+from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
+from helios.spark.iceberg.scan_tasks import plan_tasks
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
+from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaFileTeller, JavaFooterTeller, JavaScan
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
+
+ScanOf = TypeVar("ScanOf", bound=JavaScan)
+
+NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
+VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
+"""The setting of a session and the property of a table that have files read by rows."""
+COUNTS, FOOTERS = (Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers"))
+MOST_KNOWN = 200_000
+"""Files whose footers have been looked at that are remembered."""
+FEW = 512
+"""Files whose footers are asked for at once."""
+
+_SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
+"""Files whose columns are all read right, by what is asked of them."""
+_LOOKS: dict[tuple[str, int, str | None], Look | None] = {}
+
+
+class Required(NamedTuple):
+    """A column without nulls.
+
+    Attributes:
+        name: Its name, with dots.
+        filled: Whether it has a default for files without it.
+    """
+
+    name: str
+    filled: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is asked of the files of a table.
+
+    Attributes:
+        key: Identifies it.
+        required: The required columns whose nulls are counted, by field id.
+        mapping: The name mapping; None where the files have field ids.
+        identifiers: The columns that identify a row.
+        flat: The flat columns.
+        nested: Whether there are others.
+    """
+
+    key: str
+    required: Mapping[int, Required]
+    mapping: str | None
+    identifiers: frozenset[int]
+    flat: frozenset[int]
+    nested: bool
+
+
+class Leaf(NamedTuple):
+    """A column in the footer of a file; its nulls are None where they are not counted."""
+
+    id: int
+    physical: str
+    annotation: str
+    optional: bool
+    nulls: int | None
+    dictionary: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is read, of which table.
+
+    Attributes:
+        name: What messages call the table.
+        where: The line to blame.
+        columns: The columns that are read; none for all.
+    """
+
+    name: str
+    where: Origin | None = None
+    columns: Sequence[str] = ()
+
+
+def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
+    """A scan whose tasks keep the counts of nulls that `verify` asks for.
+
+    Args:
+        table: The table.
+        scan: A scan of its current schema: an older snapshot that it goes to may lack the names.
+    """
+    look = _look(table)
+    if look is None or not look.required:
+        return scan
+    names = classes().java.util.ArrayList()
+    for column in look.required.values():
+        names.add(column.name)
+    return scan.includeColumnStats(names)
+
+
+def asks(table: JavaTable) -> bool:
+    """Whether the files of a table are looked at: it has required columns, or a name mapping."""
+    return _look(table) is not None
+
+
+def has_mapping(table: JavaTable) -> bool:
+    """Whether a table has a name mapping: a file of its may be another writer's, without field ids."""
+    return table.properties().get(NAME_MAPPING) is not None
+
+
+def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], reading: Reading) -> None:
+    """Refuses files that would be read as something else than they hold.
+
+    Args:
+        spark: The session.
+        table: The table.
+        tasks: Tasks of its files, of a scan `with_counts`.
+        reading: What is read of them.
+
+    Raises:
+        RunError: One of them has a null in a required column, or a column of a type that is read as something else.
+    """
+    look = _look(table)
+    if look is None or not tasks.size():
+        return
+    files = _Files(spark, table, look, reading)
+    mapped = files.verify_counts(tasks)
+    if mapped and table.properties().get(ENCRYPTED) is None:  # else nobody but a writer of tables has written them
+        files.verify_footers(mapped)
+
+
+def verify_state(
+    spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, within: JavaExpression | None = None
+) -> None:
+    """Refuses files of a state that Spark finds itself, and stores again as something else than they hold.
+
+    They are looked up once more, and so only where the table has a name mapping.
+
+    Args:
+        spark: The session.
+        table: The table.
+        snapshot: The state; None for an empty one.
+        within: What a file must be able to meet to be read.
+
+    Raises:
+        RunError: One of them would be.
+    """
+    if snapshot is None or not has_mapping(table):
+        return
+    scan = with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId())
+    tasks = plan_tasks(spark, scan if within is None else scan.filter(within))
+    verify(spark, table, tasks, Reading(str(table.name())))
+
+
+class _Files:
+    """The files of a table that are looked at."""
+
+    def __init__(self, spark: SparkSession, table: JavaTable, look: Look, reading: Reading) -> None:
+        self._spark = spark
+        self._table = table
+        self._look = look
+        self._reading = reading
+        self._schema = table.schema()
+        told = spark.conf.get(VECTORIZED, None) or table.properties().get(VECTORIZES)
+        self._by_rows = str(told).lower() == "false"
+        self._names = {name.lower() for name in reading.columns}
+        self._columns: dict[int, tuple[str, str] | None] = {}
+
+    def verify_counts(self, tasks: JavaList[JavaFileScanTask]) -> dict[str, list[int]]:
+        """Looks at what the table's metadata says.
+
+        Returns:
+            The files whose footers are to be looked at, with the required columns of which no count is known.
+        """
+        required, mapped = self._look.required, self._look.mapping is not None
+        asked = [id for id, column in required.items() if self._reads(column.name)]
+        found = {}
+        for location, form, nulls, unknown in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
+            for id, count in nulls:
+                raise self._null(location, id, f"{count:,} null{'s' * (count > 1)}")
+            if form == "PARQUET":
+                found[location] = [id for id in unknown if not required[id].filled]
+        return found
+
+    def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
+        """Looks at footers that have not been looked at."""
+        key = "\n".join((self._look.key, str(self._by_rows), *sorted(self._names)))
+        new = [location for location in files if (key, location) not in _SEEN]
+        for location, leaves in _footers(self._spark, self._table, self._look, new):
+            for leaf in leaves:
+                column = self._column(leaf.id)
+                if column is not None:
+                    read = readers(column[1], leaf.physical, leaf.annotation)
+                    if not self._needed(leaf) <= read:
+                        raise self._type(location, leaf, column)
+            present = {leaf.id: leaf for leaf in leaves}
+            for id in files[location]:
+                at = present.get(id)
+                if at is None or (at.optional and at.nulls != 0):
+                    many = f"{at.nulls:,} null{'s' * (at.nulls > 1)}" if at is not None and at.nulls else None
+                    raise self._null(location, id, many or ("no values" if at is None else "perhaps nulls"))
+            _SEEN[key, location] = None
+            if len(_SEEN) > MOST_KNOWN:
+                _SEEN.popitem(last=False)
+
+    def _needed(self, leaf: Leaf) -> Set[str]:
+        """The readers that may read a column: of a table with nested columns it depends on those that Spark reads."""
+        if self._by_rows or leaf.id not in self._look.flat:
+            return {ROWS}
+        plain = {BATCHES, ROWS} if self._look.nested else {BATCHES}
+        return plain | {DICTIONARIES} if leaf.dictionary else plain
+
+    def _reads(self, name: str) -> bool:
+        return not self._names or name.split(".", 1)[0].lower() in self._names
+
+    def _column(self, id: int) -> tuple[str, str] | None:
+        """The name and the type of a column that is read; None of any other."""
+        if id not in self._columns:
+            field = self._schema.findField(id)
+            name = str(self._schema.findColumnName(id)) if field is not None else ""
+            self._columns[id] = (name, str(field.type())) if field is not None and self._reads(name) else None
+        return self._columns[id]
+
+    def _null(self, location: str, id: int, has: str) -> RunError:
+        name, column = self._reading.name, self._look.required[id].name
+        keyed = id in self._look.identifiers
+        first = f"ALTER TABLE {name} DROP IDENTIFIER FIELDS {column}, and then " if keyed else ""
+        return RunError(
+            f"{name}: the file {location} has {has} in the column {column}, which the table requires; they would be "
+            "read as values.",
+            where=self._reading.where,
+            fix=f"let the column be null ({first}ALTER TABLE {name} ALTER COLUMN {column} DROP NOT NULL), or replace "
+            "the file by one without nulls.",
+        )
+
+    def _type(self, location: str, leaf: Leaf, column: tuple[str, str]) -> RunError:
+        name, kind = column
+        return RunError(
+            f"{self._reading.name}: the file {location} has the column {name} as "
+            f"{f'{leaf.physical} {leaf.annotation}'.rstrip()}, which Iceberg does not read as the table's {kind}.",
+            where=self._reading.where,
+            fix=f"replace the file by one that has {name} as {kind}, or read the other columns: .select(...).",
+        )
+
+
+# what is asked, and what files say
+
+
+def _look(table: JavaTable) -> Look | None:
+    """What is asked of the files of a table; None for nothing."""
+    schema, mapping = table.schema(), table.properties().get(NAME_MAPPING)
+    key = (str(table.uuid()), int(schema.schemaId()), str(mapping) if mapping is not None else None)
+    if key not in _LOOKS:
+        parsed = json.loads(str(classes().org.apache.iceberg.SchemaParser.toJson(schema)))
+        required = dict(_required(parsed["fields"], ""))
+        flat = frozenset(field["id"] for field in parsed["fields"] if isinstance(field["type"], str))
+        look = Look(
+            key="\n".join(map(str, key)),
+            required=required,
+            mapping=key[2],
+            identifiers=frozenset(parsed.get("identifier-field-ids", ())),
+            flat=flat,
+            nested=len(flat) < len(parsed["fields"]),
+        )
+        _LOOKS[key] = look if required or mapping is not None else None
+    return _LOOKS[key]
+
+
+def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tuple[int, Required]]:
+    """The required columns that are in no optional struct, list or map: the nulls of those count as theirs."""
+    for field in fields:
+        if not field["required"]:
+            continue
+        name, kind = f"{path}{field['name']}", field["type"]
+        if isinstance(kind, str):
+            yield cast("int", field["id"]), Required(name, "initial-default" in field)
+        elif isinstance(kind, Mapping) and kind["type"] == "struct":
+            yield from _required(kind["fields"], f"{name}.")
+
+
+_Counted = tuple[str, str, Sequence[tuple[int, int]], Sequence[int]]
+
+
+def _counts(
+    spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
+) -> list[_Counted]:
+    """Every file, or those that have nulls: location, format, nulls by column, and the columns without a count."""
+    ids = classes().java.util.ArrayList()
+    for id in columns:
+        ids.add(id)
+    found = cast("JavaFileTeller", instance(spark, COUNTS, ids, every)).call(tasks)
+    return cast("list[_Counted]", json.loads(_json(found)))
+
+
+def _footers(
+    spark: SparkSession, table: JavaTable, look: Look, locations: Sequence[str]
+) -> Iterator[tuple[str, list[Leaf]]]:
+    if not locations:
+        return
+    teller = cast("JavaFooterTeller", instance(spark, FOOTERS, table.io(), look.mapping))
+    for start in range(0, len(locations), FEW):
+        part = locations[start : start + FEW]
+        asked = classes().java.util.ArrayList()
+        for location in part:
+            asked.add(location)
+        for location, leaves in zip(part, json.loads(_json(teller.call(asked))), strict=True):
+            yield location, [Leaf(*leaf) for leaf in leaves]
+
+
+def _json(found: object) -> str:
+    return str(classes().org.apache.iceberg.util.JsonUtil.mapper().writeValueAsString(found))
+
+
+def named_in(conditions: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """The columns that conditions name, or may name."""
+    words = {word.lower() for condition in conditions for word in re.findall(r"\w+", condition)}
+    return [column for column in columns if words & set(re.findall(r"\w+", column.lower()))]

@@ -1,0 +1,427 @@
+"""Data files that other writers have registered in a table: each is read right, or refused by its name."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.types import IntegerType, UUIDType
+
+from helios import Memory, with_columns
+from helios.errors import HeliosError
+from helios.plan.native import engine
+from helios.spark.iceberg import foreign_files
+from helios.spark.maintenance.compact import compact
+from helios.spark.native import batch as native
+from tests.streaming.native_cases import told
+
+pytestmark = [pytest.mark.promise("bad-sources")]
+
+TIME = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
+MILLIS = TIME.replace(microsecond=123000)
+OLD = datetime.datetime(1960, 1, 2, 3, 4, 5)
+DAY = datetime.date(2023, 11, 14)
+UUIDS = [uuid.UUID(int=2**100 + 1), uuid.UUID(int=7)]
+MONEY = [Decimal("123.45"), Decimal("-6.70")]
+NAME_MAPPING = "schema.name-mapping.default"
+
+
+class Column(NamedTuple):
+    """A column of files.
+
+    Attributes:
+        values: Two values of a type of Arrow.
+        kind: The type that the table has.
+        read: What is to be read, if that is something else.
+    """
+
+    values: pa.Array
+    kind: str
+    read: Any = None
+
+
+def column(values: Any, arrow: pa.DataType, kind: str, read: Any = None) -> Column:
+    return Column(pa.array(values, arrow), kind, read)
+
+
+RIGHT = {
+    "int8": column([5, -1], pa.int8(), "int"),
+    "int16": column([5, -1], pa.int16(), "int"),
+    "int32_as_long": column([5, -1], pa.int32(), "bigint"),
+    "float_as_double": column([0.5, -1.5], pa.float32(), "double"),
+    "boolean": column([True, False], pa.bool_(), "boolean"),
+    "fixed_decimal": column(MONEY, pa.decimal128(9, 2), "decimal(9,2)"),
+    "fixed_decimal_of_less_digits": column(MONEY, pa.decimal128(9, 2), "decimal(30,2)"),
+    "string": column(["a", "b"], pa.string(), "string"),
+    "large_string": column(["a", "b"], pa.large_string(), "string"),
+    "large_binary": column([b"a", b"b"], pa.large_binary(), "binary"),
+    "date32": column([DAY, OLD.date()], pa.date32(), "date"),
+    "date64": column([DAY, OLD.date()], pa.date64(), "date"),
+    "micros": column([TIME, OLD], pa.timestamp("us"), "timestamp_ntz"),
+    "micros_utc": column([TIME, OLD], pa.timestamp("us", "UTC"), "timestamp"),
+    "uuid": column([one.bytes for one in UUIDS], pa.uuid(), "uuid", [str(one) for one in UUIDS]),
+}
+"""Those that PyIceberg's `add_files` takes."""
+BY_SPARK = {
+    "micros_utc_without": column([TIME, OLD], pa.timestamp("us", "UTC"), "timestamp_ntz"),
+    "micros_without_utc": column([TIME, OLD], pa.timestamp("us"), "timestamp"),
+    "int32_as_date": column([1, 2], pa.int32(), "date", [datetime.date(1970, 1, 2), datetime.date(1970, 1, 3)]),
+}
+"""Those that Spark's takes alone."""
+SHORT_DECIMALS = {
+    "int32_decimal": column(MONEY, pa.decimal128(9, 2), "decimal(9,2)"),
+    "int64_decimal": column(MONEY, pa.decimal128(18, 2), "decimal(18,2)"),
+    "int32_decimal_of_less_digits": column(MONEY, pa.decimal128(9, 2), "decimal(18,2)"),
+}
+INT96 = {
+    "int96": column([TIME, OLD], pa.timestamp("us"), "timestamp_ntz"),
+    "int96_utc": column([TIME, OLD], pa.timestamp("us", "UTC"), "timestamp"),
+}
+PLAIN = {
+    "millis": column([MILLIS, OLD], pa.timestamp("ms"), "timestamp_ntz"),
+    "millis_utc": column([MILLIS, OLD], pa.timestamp("ms", "UTC"), "timestamp"),
+}
+"""Those that are read right where a file has no dictionary of them."""
+UNSIGNED = {
+    "uint8": column([5, 200], pa.uint8(), "int"),
+    "uint16": column([5, 60000], pa.uint16(), "int"),
+    "uint16_as_long": column([5, 60000], pa.uint16(), "bigint"),
+}
+BYTES = {
+    "bytes_as_string": column([b"a", b"b"], pa.binary(), "string", ["a", "b"]),
+    "string_as_bytes": column(["a", "b"], pa.string(), "binary", [b"a", b"b"]),
+}
+"""Those that are so in tables of flat columns alone."""
+WRONG = {
+    "uint32": column([5, 6], pa.uint32(), "int"),
+    "uint32_as_long": column([5, 6], pa.uint32(), "bigint"),
+    "uint64": column([5, 6], pa.uint64(), "bigint"),
+    "long_as_int": column([5, 2**33], pa.int64(), "int"),
+    "double_as_float": column([0.5, 1.5], pa.float64(), "float"),
+    "nanos": column([TIME, OLD], pa.timestamp("ns"), "timestamp_ntz"),
+    "nanos_utc": column([TIME, OLD], pa.timestamp("ns", "UTC"), "timestamp"),
+    "time64": column([datetime.time(1), datetime.time(2)], pa.time64("us"), "bigint"),
+    "decimal_of_another_scale": column(MONEY, pa.decimal128(9, 3), "decimal(9,2)"),
+    "decimal_of_more_digits": column(MONEY, pa.decimal128(18, 2), "decimal(9,2)"),
+    "int_as_decimal": column([5, 6], pa.int32(), "decimal(9,2)"),
+    "nothing": column([None, None], pa.null(), "int"),
+    "date_as_int": column([DAY, OLD.date()], pa.date32(), "int"),
+}
+
+
+class Tables:
+    """Tables whose files are written by hand."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        world.fill("a.any", [1])  # the namespace
+
+    def create(self, name: str, columns: Mapping[str, Column], *, nested: bool = False) -> None:
+        """Creates a table of an id and columns."""
+        if "uuid" in columns:  # Spark has no such type
+            self.create(name, {key: one for key, one in columns.items() if key != "uuid"}, nested=nested)
+            with self.world.load(name).iceberg.update_schema() as update:
+                update.add_column("uuid", UUIDType())
+            return
+        told = ["id bigint", *(f"{key} {one.kind}" for key, one in columns.items()), *["l array<bigint>"] * nested]
+        self.world.sql(f"CREATE TABLE local.{name} ({', '.join(told)}) USING iceberg")
+
+    def write(
+        self, name: str, columns: Mapping[str, Column], *, dictionary: bool, nested: bool = False, **settings: Any
+    ) -> Path:
+        """Writes a file of two rows, each ten times."""
+        table = {"id": pa.array(range(20), pa.int64())}
+        table |= {key: pa.chunked_array([one.values] * 10) for key, one in columns.items()}
+        if nested:
+            table["l"] = pa.array([[1]] * 20)
+        path = Path(self.world.folder / "files" / name / f"{dictionary}.parquet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(table), path, use_dictionary=dictionary, **settings)
+        return path
+
+    def add(self, name: str, path: Path, writer: str) -> None:
+        """Registers a file."""
+        if writer == "pyiceberg":
+            self.world.load(name).iceberg.add_files([f"file://{path}"])
+        else:
+            self.world.sql(
+                f"CALL local.system.add_files(table => 'local.{name}', source_table => '`parquet`.`{path.parent}`')"
+            )
+
+    def forget_mapping(self, name: str) -> None:
+        self.world.sql(f"ALTER TABLE local.{name} UNSET TBLPROPERTIES ('{NAME_MAPPING}')")
+
+
+@pytest.fixture
+def tables(world: Any) -> Tables:
+    return Tables(world)
+
+
+def copied(world: Any, table: str, how: str, *columns: str) -> dict[str, list[Any]]:
+    """The columns of a table, by id, as a pipeline copies them."""
+    source = world.source(table)
+    if how != "batch":
+        source = source.incremental(poll=1, start="earliest")
+    if how == "changes":
+        source = source.changes(keys=["id"])
+    name = f"{table}_{how}"
+    world.run((source.select("id", *columns) >> world.sink(name)).named(name.replace(".", "_")))
+    rows = world.load(name).iceberg.scan().to_arrow().sort_by("id")
+    return {key: list(map(plain, rows[key].to_pylist())) for key in columns}
+
+
+def plain(value: Any) -> Any:
+    aware = isinstance(value, datetime.datetime) and value.tzinfo is not None
+    return value.astimezone(datetime.UTC).replace(tzinfo=None) if aware else value
+
+
+def expected(columns: Mapping[str, Column]) -> dict[str, list[Any]]:
+    return {key: (one.read or list(map(plain, one.values.to_pylist()))) * 10 for key, one in columns.items()}
+
+
+def refused(act: Callable[[], Any], path: Path, column: str) -> str:
+    """The error of an act, which names the file and the column."""
+    with pytest.raises(HeliosError) as raised:
+        act()
+    found = str(raised.value)
+    assert str(path) in found, found
+    assert re.search(rf"the column {column}\b", found), found
+    return found
+
+
+WAYS = ("batch", "stream", "changes")
+
+
+@pytest.mark.parametrize(
+    ("writer", "dictionary", "nested"),
+    [
+        ("pyiceberg", True, False),
+        ("pyiceberg", False, False),
+        ("spark", False, False),
+        ("spark", True, True),
+        ("spark", False, True),
+    ],
+)
+@pytest.mark.cases(landing=("pyiceberg-True-False", "spark-False-True"))
+def test_types_that_are_read_right(world: Any, tables: Tables, writer: str, dictionary: bool, nested: bool) -> None:
+    more = {} if dictionary else PLAIN if nested else PLAIN | UNSIGNED
+    groups: dict[str, tuple[Mapping[str, Column], dict[str, Any]]] = {
+        "a.s": (RIGHT | more | (BY_SPARK if writer == "spark" else {}), {}),
+        "a.decimals": (SHORT_DECIMALS, {"store_decimal_as_integer": True}),
+    }
+    if writer == "spark" and not dictionary and not nested:
+        groups["a.bytes"] = BYTES, {}
+    if writer == "spark":
+        groups["a.int96"] = INT96, {"use_deprecated_int96_timestamps": True}
+    for name, (columns, settings) in groups.items():
+        tables.create(name, columns, nested=nested)
+        tables.add(name, tables.write(name, columns, dictionary=dictionary, nested=nested, **settings), writer)
+        for how in WAYS:
+            also = ("l",) * nested
+            found = copied(world, name, how, *columns, *also)
+            assert found == expected(columns) | ({"l": [[1]] * 20} if nested else {}), how
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.cases(landing="True")
+def test_types_that_are_not_read_right(world: Any, tables: Tables, dictionary: bool) -> None:
+    wrong = WRONG | (PLAIN | UNSIGNED | BYTES if dictionary else {})
+    for name, one in wrong.items():
+        tables.create(f"a.{name}", {name: one})
+        path = tables.write(f"a.{name}", {name: one}, dictionary=dictionary)
+        tables.add(f"a.{name}", path, "pyiceberg" if "uint" in name or "millis" in name else "spark")
+        for how in WAYS:
+            refused(lambda how=how, name=name: copied(world, f"a.{name}", how, name), path, name)
+            assert not world.catalog.exists(f"a.{name}_{how}") or not world.rows(f"a.{name}_{how}")
+    assert copied(world, "a.nanos", "batch") == {}
+    assert world.ids("a.nanos_batch") == list(range(20))
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_decimals_in_bytes_of_any_length(world: Any, tables: Tables, dictionary: bool) -> None:
+    jvm, path = world.spark._jvm, world.folder / "files" / "x.parquet"
+    parse = jvm.org.apache.parquet.schema.MessageTypeParser.parseMessageType
+    schema = parse("message m { required int32 id; optional binary c (DECIMAL(9,2)); }")  # pyarrow writes none
+    builder = jvm.org.apache.parquet.hadoop.example.ExampleParquetWriter.builder(
+        jvm.org.apache.hadoop.fs.Path(str(path))
+    )
+    writer = builder.withType(schema).withDictionaryEncoding(dictionary).build()
+    for i, value in enumerate([b"\x30\x39", b"\x01"] * 10):
+        row = jvm.org.apache.parquet.example.data.simple.SimpleGroup(schema)
+        row.add("id", i)
+        row.add("c", jvm.org.apache.parquet.io.api.Binary.fromConstantByteArray(value))
+        writer.write(row)
+    writer.close()
+    tables.create("a.s", {"c": column(MONEY, pa.decimal128(9, 2), "decimal(9,2)")})
+    tables.add("a.s", path, "spark")
+    for how in WAYS:
+        refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+
+
+def test_small_unsigned_ints_beside_a_nested_column(world: Any, tables: Tables) -> None:
+    columns = {"uint8": UNSIGNED["uint8"]}
+    tables.create("a.s", columns, nested=True)
+    path = tables.write("a.s", columns, dictionary=False, nested=True)
+    tables.add("a.s", path, "pyiceberg")
+    refused(lambda: copied(world, "a.s", "batch", "uint8", "l"), path, "uint8")
+
+
+NULLS = {"c": column([5, None], pa.int32(), "int NOT NULL")}
+
+
+def with_nulls(tables: Tables, *, mapped: bool = True) -> Path:
+    """A table `a.s` with nulls in a required column."""
+    tables.create("a.s", NULLS)
+    tables.world.sql("INSERT INTO local.a.s VALUES (20, 7)")
+    path = tables.write("a.s", NULLS, dictionary=True)
+    tables.add("a.s", path, "spark")
+    if not mapped:
+        tables.forget_mapping("a.s")
+    return path
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.cases(short="True", landing="False")
+@pytest.mark.usefixtures("native_workers")
+def test_nulls_in_a_required_column(world: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch, mapped: bool) -> None:
+    path = with_nulls(tables, mapped=mapped)
+    for how in WAYS:
+        message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        assert "has 10 nulls in the column c" in message
+    monkeypatch.setattr(engine, "SMALL", 1 << 40)
+    if not mapped:  # a batch's files are looked up by Spark alone
+        for how in WAYS[1:]:
+            refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        return
+    refused(lambda: copied(world, "a.s", "batch", "c"), path, "c")
+    fix = re.search(r"ALTER TABLE \S+ ALTER COLUMN c DROP NOT NULL", message)
+    assert fix is not None
+    world.sql(fix[0])
+    for how in WAYS:
+        assert copied(world, "a.s", how, "c") == {"c": [5, None] * 10 + [7]}
+
+
+@pytest.mark.parametrize(("lacks", "has"), [("counts", "10 nulls"), ("column", "no values")])
+def test_a_footer_tells_what_the_manifests_do_not(world: Any, tables: Tables, lacks: str, has: str) -> None:
+    tables.create("a.s", NULLS)
+    world.sql("ALTER TABLE local.a.s SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none')")
+    path = tables.write("a.s", NULLS if lacks == "counts" else {}, dictionary=True)
+    tables.add("a.s", path, "spark")
+    for how in WAYS:
+        message = refused(lambda how=how: copied(world, "a.s", how, "c"), path, "c")
+        assert f"has {has} in the column c" in message
+
+
+@pytest.mark.parametrize("name", ["nanos", "nulls"])
+@pytest.mark.cases(landing="nanos")
+def test_a_target_is_not_stored_again_by_what_was_misread(world: Any, tables: Tables, name: str) -> None:
+    if name == "nulls":
+        path, changed = with_nulls(tables), "c"
+    else:
+        changed = "nanos"
+        tables.create("a.s", {name: WRONG[name]})
+        path = tables.write("a.s", {name: WRONG[name]}, dictionary=True)
+        tables.add("a.s", path, "spark")
+    rows = Memory.source([{"id": 1}], schema="id bigint")
+    kind = "INT" if name == "nulls" else "TIMESTAMP_NTZ"
+    value = {changed: "1" if name == "nulls" else f"CAST(NULL AS {kind})"}
+    upsert = (rows >> with_columns(**value) >> world.sink("a.s").upsert("id")).named("upsert")
+    query = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN DELETE"
+    merge = (rows >> world.sink("a.s").merge_sql(query)).named("merge")
+    delete = (rows >> world.sink("a.s").delete("id")).named("delete")
+    for act in (upsert, merge, delete):
+        refused(lambda act=act: world.run(act), path, changed)
+    refused(lambda: compact(world.spark, world.plan(upsert).write.table), path, changed)
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.cases(landing="copy-on-write")
+def test_a_target_keeps_what_is_read_right(world: Any, tables: Tables, mode: str) -> None:
+    columns = {key: one for key, one in RIGHT.items() if key != "uuid"}  # whose text Spark does not write back
+    tables.create("a.s", columns)
+    modes = ", ".join(f"'write.{do}.mode' = '{mode}'" for do in ("merge", "delete"))
+    world.sql(f"ALTER TABLE local.a.s SET TBLPROPERTIES ({modes})")
+    tables.add("a.s", tables.write("a.s", columns, dictionary=True), "pyiceberg")
+    rows = Memory.source([{"id": 1, "int8": 77}], schema="id bigint, int8 int")
+    upsert = rows >> world.sink("a.s").upsert("id")
+    world.run(upsert.named("upsert"))
+    gone = Memory.source([{"id": 19}], schema="id bigint") >> world.sink("a.s").delete("id")
+    world.run(gone.named("delete"))
+    compact(world.spark, world.plan(upsert.named("upsert")).write.table)
+    found = world.load("a.s").iceberg.scan().to_arrow().sort_by("id")
+    assert found["id"].to_pylist() == list(range(19))
+    wanted = expected(columns)
+    assert found["int8"][1].as_py() == 77
+    for key in columns:
+        kept = [plain(value) for i, value in enumerate(found[key].to_pylist()) if i != 1]
+        assert kept == [value for i, value in enumerate(wanted[key][:19]) if i != 1], key
+
+
+@pytest.mark.parametrize("name", ["large_string", "micros", "nanos", "decimal_of_another_scale", "uint8", "millis"])
+@pytest.mark.cases(landing="nanos")
+@pytest.mark.usefixtures("native_workers")
+def test_the_engine_reads_right_or_names_file_and_column(
+    world: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    one = (RIGHT | WRONG | UNSIGNED | PLAIN)[name]
+    tables.create("a.s", {name: one})
+    numbered = pa.schema(
+        pa.field(key, kind, metadata={"PARQUET:field_id": str(i)})
+        for i, (key, kind) in enumerate([("id", pa.int64()), (name, one.values.type)], 1)
+    )
+    path = world.folder / "files" / "x.parquet"
+    path.parent.mkdir()
+    values = pa.chunked_array([one.values] * 10)
+    pq.write_table(
+        pa.table([pa.array(range(20)), values], schema=numbered), path, use_dictionary=name in UNSIGNED | PLAIN
+    )
+    tables.add("a.s", path, "spark")
+    tables.forget_mapping("a.s")
+    did: list[str] = []
+    monkeypatch.setattr(native, "run", lambda *args, real=native.run: did.append(args[1]) or real(*args))
+    if name in RIGHT:
+        assert copied(world, "a.s", "batch", name) == expected({name: one})
+        assert (did, told(world)) == (["write"], [])
+    else:
+        refused(lambda: copied(world, "a.s", "batch", name), path, name)
+        assert not list((world.folder / ".helios").rglob("a/s_batch/**/*.parquet"))
+
+
+def test_a_column_that_pyiceberg_has_made_required(world: Any, tables: Tables) -> None:
+    tables.create("a.s", {"c": column([5, None], pa.int32(), "int")})
+    path = tables.write("a.s", NULLS, dictionary=False)
+    tables.add("a.s", path, "pyiceberg")
+    with world.load("a.s").iceberg.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("c", IntegerType(), required=True)
+    refused(lambda: copied(world, "a.s", "batch", "c"), path, "c")
+
+
+def test_a_folder_of_partitions_gives_a_required_column(world: Any, tables: Tables) -> None:
+    world.sql("CREATE TABLE local.a.s (id bigint, c int NOT NULL) USING iceberg PARTITIONED BY (c)")
+    folder = world.folder / "parts"
+    pq.write_to_dataset(pa.table({"id": [1, 2], "c": pa.array([7, 8], pa.int32())}), folder, partition_cols=["c"])
+    tables.add("a.s", folder / "any", "spark")
+    assert copied(world, "a.s", "batch", "c") == {"c": [7, 8]}
+
+
+def test_nothing_is_looked_up_again_for_an_ordinary_table(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint NOT NULL, v int) USING iceberg")
+    world.sql("INSERT INTO local.a.s VALUES (1, 1), (2, NULL)")
+    for name in ("_footers", "plan_tasks"):
+        monkeypatch.setattr(foreign_files, name, lambda *_: pytest.fail("a look"))
+    for how in WAYS:
+        assert copied(world, "a.s", how, "v") == {"v": [1, None]}
+    rows = Memory.source([{"id": 1, "v": 3}], schema="id bigint, v int")
+    upsert = (rows >> world.sink("a.s").upsert("id")).named("upsert")
+    world.run(upsert)
+    compact(world.spark, world.plan(upsert).write.table)
+    assert world.rows("a.s", "id", "v") == {(1, 3): 1, (2, None): 1}
