@@ -176,7 +176,7 @@ class MirrorSink(ManyTables):
             there = self._tables[name].table if name in self._tables else None
             there = there or tables.load_table(self.context.spark, self._name(name))
             if there is not None:
-                SchemaAligner(self.context.spark, self.context.plan.write, self._name(name), there).check(columns)
+                SchemaAligner(self.context.spark, self.context.plan, self._name(name), there).check(columns)
         except CheckFailed as error:
             if self._declared.evolution.mode != "full":
                 raise
