@@ -131,5 +131,5 @@ def test_the_examples_of_the_page_compile(problems: Callable[..., list[str]]) ->
     for text in blocks("docs/cdc.md"):
         exec(text, found)
     pipelines = [value for value in found.values() if isinstance(value, Pipeline)]
-    assert len(pipelines) == 5
+    assert len(pipelines) == 6
     assert problems(*pipelines) == []
