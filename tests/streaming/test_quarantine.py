@@ -502,9 +502,8 @@ def test_notes_that_are_lost_behind_the_commit_stop_the_next_replay(
     # What the error says, by hand.
     world.sql("DELETE FROM local.a.bad WHERE payload = '{\"id\":2}'")
     world.sql("ALTER TABLE local.a.t UNSET TBLPROPERTIES ('helios.ledger.local.a.t.replay')")
-    world.run(pipeline(1))
     assert replay(world, pipeline(9)).taken == 0
-    assert world.ids("a.t") == [1, 2]
+    assert (world.ids("a.t"), held(world)) == ([1, 2], Counter())
 
 
 def duplicates(df: Any) -> Any:
