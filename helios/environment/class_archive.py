@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -22,7 +23,8 @@ from helios.environment import recipe as recipes
 from helios.environment.coordinates import coordinates
 from helios.environment.java import Java, environment
 
-TRAINING_SECONDS = 240
+TRAINING_SECONDS = 600
+"""The most seconds that it may take: half a minute, or some minutes on a machine with other work."""
 FORMAT = 3
 """Of the archive and its recipe; higher than before where an older one would do no more."""
 
@@ -79,20 +81,35 @@ def _train(archive: Path, java: Java) -> None:
     version, _ = jars.installed_spark()
     recipes.make(_note(archive), archive.with_suffix(".jars"), java, version)
     with tempfile.TemporaryDirectory(prefix="helios-training-") as folder:
+        for left in archive.parent.glob(f".{archive.name}.*.tmp"):  # of a process that was killed
+            left.unlink(missing_ok=True)
         draft = archive.with_name(f".{archive.name}.{os.getpid()}.tmp")
         try:
-            subprocess.run(
-                [sys.executable, "-m", "helios.spark.run.training", str(draft)],
-                cwd=folder,
-                env={**os.environ, **environment(java)},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=TRAINING_SECONDS,
-            )
+            _run([sys.executable, "-m", "helios.spark.run.training", str(draft)], folder, environment(java))
             os.replace(draft, archive)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def _run(command: list[str], folder: str, variables: Mapping[str, str]) -> None:
+    """Runs a command to its end, or ends it with all that it has started: its JVM would go on, and write its draft.
+
+    Raises:
+        OSError: It does not start.
+        subprocess.SubprocessError: It failed, or took too long.
+    """
+    env = {**os.environ, **variables}
+    out, err = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(
+        command, cwd=folder, env=env, text=True, stdout=out, stderr=err, start_new_session=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=TRAINING_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, stderr=said)
 
 
 def _reason(error: BaseException) -> str:

@@ -105,7 +105,7 @@ def test_jars_offline_says_what_is_missing(cli: Run, folder: Path, monkeypatch: 
 def test_jars_lists_what_the_cache_has(cli: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import zipfile
 
-    from helios.environment import class_archive, java
+    from helios.environment import class_archive
     from helios.environment.coordinates import coordinates, parse
     from helios.environment.jars import cache_folder, installed_spark
 
@@ -113,7 +113,8 @@ def test_jars_lists_what_the_cache_has(cli: Run, folder: Path, monkeypatch: pyte
     version, _ = installed_spark()
     cache = cache_folder(version)
     cache.mkdir(parents=True)
-    class_archive.path(java.find_java(), version).touch()  # what is there is not made
+    # It starts Spark, which tests/integration/test_jars.py does.
+    monkeypatch.setattr(class_archive, "ensure", lambda *_: None)
     names = [parse(text).file_name for text in coordinates(version, ("iceberg", "sqlite"))]
     for name in names:
         with zipfile.ZipFile(cache / name, "w") as jar:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from helios.environment import class_archive, gateway, recipe
 from helios.environment.jars import installed_spark
 from helios.environment.java import Java, find_java
 from helios.environment.recipe import ML_PROVIDER, PROVIDERS, Recipe
+from tests.suite.waiting import until
 
 
 @pytest.fixture
@@ -151,3 +154,16 @@ def test_spark_that_was_installed_anew_at_its_path_gets_another_archive(
     for _ in range(2):
         class_archive.ensure(find_java(), "4.1.3")
     assert len(made) == 2
+
+
+def test_a_training_that_takes_too_long_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = tmp_path / "pid"
+    script = (
+        "import subprocess, sys, time; child = subprocess.Popen(['sleep', '60']); "
+        f"open({str(pid)!r}, 'w').write(str(child.pid)); time.sleep(60)"
+    )
+    monkeypatch.setattr(class_archive, "TRAINING_SECONDS", 3)
+    with pytest.raises(subprocess.TimeoutExpired):
+        class_archive._run([sys.executable, "-c", script], str(tmp_path), {})
+    state = Path(f"/proc/{pid.read_text()}/stat")
+    until(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z")
