@@ -335,6 +335,8 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     assert "too: what both have read is there twice" in notes(second, copy)
     world.run(second, beside=["local.a.t"])
     assert "too: what both have read is there twice" in notes(second)
+    keyed = (world.source("a.s").incremental() >> world.sink("a.t").upsert("id")).named("second")
+    assert "local.a.s, too: rows of equal keys replace each other" in notes(keyed)
     whole = world.source("a.s") >> world.sink("a.t").overwrite("id >= 0")
     assert "local.a.t follows local.a.s into this table" in notes(whole.named("repair"))
     once = (world.source("a.s") >> world.sink("a.once")).named("once")
@@ -569,3 +571,21 @@ def test_a_full_refresh_under_a_new_name_forgets_the_former_record(world: Any) -
     world.run(upserts(world, "a.s", "new"))
     assert world.ids("a.t") == [1, 7]
     assert "helios.ledger.old" not in world.load("a.t").iceberg.properties
+
+
+def test_a_former_name_does_not_come_back_by_the_stamps_of_its_commits(world: Any) -> None:
+    def pipeline(**name: Any) -> Pipeline:
+        checked = world.source("a.s").incremental(poll=1) >> expect({"small": "id < 50"}, on_fail="quarantine")
+        made: Pipeline = checked >> world.sink("a.t").quarantine("a.bad")
+        return made.named(**name) if name else made
+
+    world.fill("a.s", [1, 60])
+    world.run(pipeline())
+    world.run(pipeline(name="later", was="local.a.t"))
+    world.fill("a.s", [2, 70])
+    world.run(pipeline(name="later"))
+    for how in ({}, {"new_checkpoint": True}):
+        with pytest.raises(CheckpointError, match="that pipeline later has written") as refused:
+            world.run(pipeline(), **how)
+        assert '.named("local.a.t", was="later")' in str(refused.value.fix)
+    assert (world.ids("a.t"), world.rows("a.bad", "pipeline").total()) == ([1, 2], 2)

@@ -252,6 +252,26 @@ def test_what_rolled_back_batches_have_set_aside_is_not_replayed_beside_a_repair
     assert world.ids("a.t") == [1, 2, 3, 4, 100, 200, 300, 400, 500]
 
 
+def test_they_are_given_up_by_a_pipeline_that_was_renamed_and_go_with_a_full_refresh(world: Any) -> None:
+    def named(most: int = 10) -> Pipeline:
+        return small(world, most).named("later", was="local.a.t")
+
+    for ids in ([1, 100], [2, 200]):
+        world.fill("a.s", ids)
+        world.run(small(world))
+    first = world.load("a.t").snapshots()[0]
+    world.run(named())
+    world.sql(f"CALL local.system.rollback_to_snapshot('a.t', {first.id})")
+    world.run(named(), new_checkpoint=True)
+    rows = Counter({("later (rolled back)", '{"id":200}'): 1, ("later", '{"id":100}'): 1})
+    assert world.rows("a.bad", "pipeline", "payload") == rows
+    replay(world, named(1000))
+    assert world.ids("a.t") == [1, 100]
+    world.run(named(), full_refresh=True)
+    assert world.rows("a.bad", "pipeline", "payload") == Counter({("later", f'{{"id":{id}}}'): 1 for id in (100, 200)})
+    assert world.ids("a.t") == [1, 2]
+
+
 def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_target_has_rows(world: Any) -> None:
     replayed_and_rolled_back(world, "a.bad")
     with pytest.raises(LedgerError, match="rolled back") as refused:

@@ -25,13 +25,12 @@ from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.validators import COMPACTION
-from helios.spark.jvm.classes import listed
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger
+from helios.spark.sinks.ledger import Ledger, known_records
 from helios.spark.sinks.records import names_of, newest_record
-from helios.table.ledger import Record, parse, records
+from helios.table.ledger import Record, parse
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch, same_source
 from helios.table.refs import LEDGER, REPLAY
@@ -237,9 +236,7 @@ def refuse_rows_of_others(context: SinkContext, table: JavaTable) -> None:
 
 
 def _others(table: JavaTable, plan: Plan) -> dict[str, Record]:
-    properties = table.properties()
-    keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
-    return other_records(records({key: properties.get(key) or "" for key in keys}, table.name()), plan)
+    return other_records(known_records(table), plan)
 
 
 ANYBODY = ""

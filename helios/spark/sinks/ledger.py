@@ -25,13 +25,13 @@ from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.iceberg.validators import COMPACTION, AncestryValidator
-from helios.spark.jvm.classes import classes
+from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
 from helios.spark.jvm.types.updates import JavaSnapshotUpdate
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict, counted
 from helios.spark.sinks.rollbacks import RollbackGuard
-from helios.table.ledger import Record, parse
+from helios.table.ledger import Record, parse, records
 from helios.table.positions import Batch, same_sources
 from helios.table.refs import ATTEMPT, LEDGER
 
@@ -106,6 +106,8 @@ class Ledger:
         update.commit()
 
     def _newest_stamp(self) -> Record | None:
+        if any(self.pipeline in record.formerly for record in known_records(self.table).values()):
+            return None  # the stamps are those of a pipeline that goes by another name now
         for snapshot in History(self.table, self.head()):
             summary = snapshot.summary()
             batch = summary.get("helios.batch")
@@ -386,3 +388,10 @@ class Ledger:
             f"in {self.table.name()} now.",
             fix="run again: the batch is looked up before it is written.",
         ) from error
+
+
+def known_records(table: JavaTable) -> dict[str, Record]:
+    """The records of a table, by pipeline, as `records` reads them."""
+    properties = table.properties()
+    keys = (str(key) for key in listed(properties.keySet()) if str(key).startswith(LEDGER))
+    return records({key: properties.get(key) or "" for key in keys}, table.name())

@@ -8,7 +8,7 @@ from helios.plan.nodes import WritePlan
 from helios.spark.iceberg.ancestry import is_ancestor, presence_of
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.ledger import Ledger
-from helios.spark.sinks.records import newest_record
+from helios.spark.sinks.records import names_of, newest_record
 from helios.spark.sinks.rollbacks import landing_of
 from helios.table.ancestry import Presence
 from helios.table.positions import Position, position_in
@@ -36,7 +36,9 @@ def lost_batches(table: JavaTable, write: WritePlan) -> Lost | None:
     """
     branch = write.sink.branch_name
     head = Ledger(table, write.pipelines[0], "", "", branch).head()
-    landing = landing_of(newest_record(table, write.pipelines, branch))
+    record = newest_record(table, write.pipelines, branch)
+    landing = landing_of(record)
+    names = names_of(table, write.pipelines, record)
     if landing is None or presence_of(table, head, landing) is not Presence.GONE:
         return None
     held: list[Position] = []
@@ -44,7 +46,7 @@ def lost_batches(table: JavaTable, write: WritePlan) -> Lost | None:
     for snapshot in table.snapshots():
         stamps = snapshot.summary()
         position = position_in(stamps.get("helios.position"))
-        if position is None or stamps.get("helios.pipeline") not in write.pipelines:
+        if position is None or stamps.get("helios.pipeline") not in names:
             continue
         if head is not None and is_ancestor(table, head, int(snapshot.snapshotId())):
             held.append(position)

@@ -28,7 +28,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
-from helios.spark.sinks.quarantined import give_up, literal, of_batch
+from helios.spark.sinks.quarantined import ROLLED_BACK, give_up, literal, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
@@ -187,9 +187,9 @@ class QuarantineSink:
         own = self._spark.table(self._name.sql).where(self._own_rows()).select("position").distinct().collect()
         return [text for (text,) in own if holds(position_in(text))]
 
-    def _own_rows(self) -> str:
-        """The SQL condition for the pipeline's rows."""
-        names = ", ".join(literal(name) for name in (self._plan.pipeline, self._plan.was) if name)
+    def _own_rows(self, end: str = "") -> str:
+        """The SQL condition for the pipeline's rows; with an end of its name for those that are known by it."""
+        names = ", ".join(literal(name + end) for name in (self._plan.pipeline, self._plan.was) if name)
         return f"pipeline IN ({names})"
 
     def _of(self, record: Record) -> str:
@@ -202,7 +202,7 @@ class QuarantineSink:
         """Deletes all rows of the pipeline, for a full refresh under a new checkpoint."""
         table = tables.load_table(self._spark, self._name)
         if table is not None:
-            self._delete(self._own_rows())
+            self._delete(f"{self._own_rows()} OR {self._own_rows(ROLLED_BACK)}")
             forget_replay(table, self._plan.write.pipelines)
             claim = Record(checkpoint=checkpoint, steps=self._plan.fingerprint)
             Ledger(table, self._plan.pipeline, checkpoint, "").claim(claim, forget=self._plan.was)

@@ -41,9 +41,10 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
     """
     if tables.load_table(spark, quarantine) is None:
         return
-    former = f"pipeline = {literal(was)}"
+    former = f"pipeline IN ({literal(was)}, {literal(was + ROLLED_BACK)})"
     if not spark.table(quarantine.sql).where(former).isEmpty():
-        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {literal(pipeline)} WHERE {former}")
+        named = f"concat({literal(pipeline)}, substr(pipeline, {len(was) + 1}))"
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {named} WHERE {former}")
 
 
 def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
