@@ -337,8 +337,8 @@ class Transaction:
             return plan
 
         def narrowed(node: JavaLogicalPlan) -> JavaLogicalPlan | None:
-            read = _kind(node) == "DataSourceV2Relation" and _kind(cast("JavaRelation", node).table())
-            if read != "RowLevelOperationTable":
+            is_read = _kind(node) == "DataSourceV2Relation"
+            if not is_read or _kind(cast("JavaRelation", node).table()) != "RowLevelOperationTable":
                 return None
             return _plan(narrow(DataFrame(self._run(node), self.spark)))
 

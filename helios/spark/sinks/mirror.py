@@ -240,17 +240,10 @@ class MirrorSink(ManyTables):
         what = ", and ".join([why, *like]) + ": it may be a table that was renamed"
         stays = f"{self._name(name).text} begins with these changes"
         stays += f", and {self._name(alike[0]).text} stays as it is" if alike else ""
+        refused = f"{what}, whose other rows {self._name(name).text} would lack"
         # Of a family of tables alike, a new one is one more.
-        if self._declared.schema_change == "keep" or (len(alike) > 1 and not misses):
-            self.context.observer.noted(f"{what}; {stays}")
-            return
-        raise InputError(
-            f"{what}, whose other rows {self._name(name).text} would lack; nothing was written.",
-            where=self._declared.origin,
-            fix=f'write {self._declared.label()}.on_schema_change("keep"), also if it is a table of its own: {stays}; '
-            "or, for tables that equal the database's, have Debezium take a new snapshot under another topic.prefix, "
-            "and mirror it into another namespace.",
-        )
+        one_more = len(alike) > 1 and not misses
+        self._keep(f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}", always=one_more)
 
     def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
         """Whether a table has inserted a key that another one has."""
@@ -272,13 +265,28 @@ class MirrorSink(ManyTables):
         """
         here = self._name(name).text
         what, stays, values = told(change, table, here)
-        if self._declared.schema_change == "keep":
-            self.context.observer.noted(f"{what}; {stays}")
+        refused = f"{what}. Its log has changed rows alone: in {here} {values}"
+        self._keep(f"{what}; {stays}", refused, f": {stays}")
+
+    def _keep(self, kept: str, refused: str, means: str, *, always: bool = False) -> None:
+        """Goes on as `.on_schema_change("keep")` says, and tells it.
+
+        Args:
+            kept: What is told where it goes on.
+            refused: What is said where it does not.
+            means: What "keep" would mean, behind the call.
+            always: Whether it goes on whatever is declared.
+
+        Raises:
+            InputError: `.on_schema_change` says "fail".
+        """
+        if always or self._declared.schema_change == "keep":
+            self.context.observer.noted(kept)
             return
         raise InputError(
-            f"{what}. Its log has changed rows alone: in {here} {values}; nothing was written.",
+            f"{refused}; nothing was written.",
             where=self._declared.origin,
-            fix=f'write {self._declared.label()}.on_schema_change("keep"): {stays}; or, for tables that equal the '
+            fix=f'write {self._declared.label()}.on_schema_change("keep"){means}; or, for tables that equal the '
             "database's, have Debezium take a new snapshot under another topic.prefix, and mirror it into another "
             "namespace.",
         )

@@ -28,7 +28,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
-from helios.spark.sinks.quarantined import ROLLED_BACK, give_up, literal, of_batch
+from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, literal, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
@@ -180,7 +180,7 @@ class QuarantineSink:
     def _read_like(self, batch: Batch) -> str | None:
         """The SQL condition for the pipeline's rows of a batch that read the same; None where there are none."""
         texts = self._positions(lambda position: same_position(position, batch))
-        return f"{self._own_rows()} AND position IN ({', '.join(map(literal, texts))})" if texts else None
+        return f"{self._own_rows()} AND {at_any(texts)}" if texts else None
 
     def _positions(self, holds: Callable[[Position | None], bool]) -> list[str]:
         """The positions of the pipeline's rows for which something holds, as the table has them."""
@@ -228,9 +228,10 @@ class QuarantineSink:
         if table is None or not self._plan.streaming:
             return
         record = newest_record(table, self._plan.write.pipelines)
-        here = to is not None and record is not None and record.checkpoint == to.checkpoint
-        if to is not None and record is not None and here and record.position is not None and record.batch > to.batch:
-            self._delete(self._of(record))
+        if record is not None and record.position is not None and to is not None:
+            lacking = record.checkpoint == to.checkpoint and record.batch > to.batch
+            if lacking:
+                self._delete(self._of(record))
         lost = lost_batches(target, self._plan.write) if target is not None else None
         if lost is not None:
             texts = self._positions(lambda position: position in lost.positions)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
@@ -18,14 +17,16 @@ ROLLED_BACK = " (rolled back)"
 
 def of_batch(record: Record) -> str:
     """The SQL condition for the rows of the batch of a record, of whichever pipeline."""
-    return f"batch = {record.batch} AND {at_position(record.position)}"
+    return f"batch = {record.batch} AND position = {literal(json.dumps(record.position))}"
 
 
-def at_position(position: Mapping[str, Any] | None) -> str:
-    return f"position = {literal(json.dumps(position))}"
+def at_any(positions: Sequence[str]) -> str:
+    """The SQL condition for the rows of some positions, as the table has them."""
+    return f"position IN ({', '.join(map(literal, positions))})"
 
 
 def literal(value: str) -> str:
+    """A text as Spark SQL writes it."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -42,9 +43,7 @@ def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: 
     if tables.load_table(spark, quarantine) is None:
         return
     former = f"pipeline IN ({literal(was)}, {literal(was + ROLLED_BACK)})"
-    if not spark.table(quarantine.sql).where(former).isEmpty():
-        named = f"concat({literal(pipeline)}, substr(pipeline, {len(was) + 1}))"
-        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {named} WHERE {former}")
+    _rename(spark, quarantine, f"concat({literal(pipeline)}, substr(pipeline, {len(was) + 1}))", former)
 
 
 def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Sequence[str], since: int) -> None:
@@ -57,10 +56,13 @@ def give_up(spark: SparkSession, quarantine: TableName, rows: str, positions: Se
         positions: What the batches read, as the table has it.
         since: When the first of the batches landed, in milliseconds since 1970: one that was rejected whole came later.
     """
-    theirs = f"position IN ({', '.join(map(literal, positions))})" if positions else "false"
+    theirs = at_any(positions) if positions else "false"
     # What a replay has set aside again has no batch.
     later = f"(batch IS NOT NULL AND at > timestamp_millis({since}))"
-    marked = f"{rows} AND ({theirs} OR {later})"
-    if not spark.table(quarantine.sql).where(marked).isEmpty():
-        named = f"concat(pipeline, {literal(ROLLED_BACK)})"
-        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {named} WHERE {marked}")
+    _rename(spark, quarantine, f"concat(pipeline, {literal(ROLLED_BACK)})", f"{rows} AND ({theirs} OR {later})")
+
+
+def _rename(spark: SparkSession, quarantine: TableName, pipeline: str, rows: str) -> None:
+    """Writes another pipeline to rows; commits nothing where there are none."""
+    if not spark.table(quarantine.sql).where(rows).isEmpty():
+        spark.sql(f"UPDATE {quarantine.sql} SET pipeline = {pipeline} WHERE {rows}")

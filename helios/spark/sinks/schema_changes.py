@@ -209,10 +209,9 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
     if new.newest is None or changes.found[SourceTable(*new.source)].snapshot:
         return []
     alive = {
-        (table.prefix, table.db, table.schema, table.table)
+        table
         for table, seen in changes.found.items()
-        if table is not None
-        and any(version.last is not None and version.last > new.newest.since for version in seen.versions)
+        if any(version.last is not None and version.last > new.newest.since for version in seen.versions)
     }
     return [
         other
@@ -221,5 +220,5 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
         and one.newest is not None
         and (one.keys, one.source[:2], list(one.newest.columns.items()))
         == (new.keys, new.source[:2], list(new.newest.columns.items()))
-        and one.source not in alive
+        and SourceTable(*one.source) not in alive
     ]
