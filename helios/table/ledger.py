@@ -45,6 +45,7 @@ class Record:
             and in records of earlier versions.
         beside: Pipelines beside which this one was told to write.
         formerly: What the pipeline was called before: its older snapshots name it so.
+        quarantines: The tables in which it may have set rows aside, by their full names.
     """
 
     checkpoint: str
@@ -60,6 +61,7 @@ class Record:
     upserts: Mapping[str, Any] | None = None
     beside: Sequence[str] = ()
     formerly: Sequence[str] = ()
+    quarantines: Sequence[str] = ()
 
     def renamed(self, was: str) -> Record:
         """The record under another name of the pipeline.
@@ -82,7 +84,7 @@ class Record:
 
     def as_json(self) -> str:
         given = asdict(self)
-        for name in ("aside", "beside", "formerly"):
+        for name in ("aside", "beside", "formerly", "quarantines"):
             if not given[name]:
                 del given[name]
         for name in ("appended", "branch", "start", "upserts"):

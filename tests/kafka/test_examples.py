@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helios.script import load_script
-from tests.kafka.changes import Database
+from tests.kafka.changes import ID, NAME, Database
 from tests.kafka.conftest import Topics
 
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("documents")]
@@ -58,9 +58,11 @@ def test_a_database_is_mirrored_with_its_new_tables(world: Any, topics: Topics) 
     mirrored()
     database.send("public.customers", {"id": 1}, {"op": "u", "after": {"id": 1, "name": "new"}})
     database.send("public.customers", {"id": 2}, {"op": "d", "before": {"id": 2, "name": "n2"}}, None)
-    database.send("public.orders", {"id": 7}, {"op": "c", "after": {"id": 7, "name": "first"}})
+    # Columns of its own: a new table that is like another one may be that one, renamed.
+    first = {"op": "c", "after": {"id": 7, "item": "first"}, "fields": (ID, {**NAME, "field": "item"})}
+    database.send("public.orders", {"id": 7}, first)
     for _ in range(2):  # the second run has nothing to do
         mirrored()
     assert sorted(world.rows("shop.customers", "id", "name").elements()) == [(0, "n0"), (1, "new")]
-    assert sorted(world.rows("shop.orders", "id", "name").elements()) == [(7, "first")]
+    assert sorted(world.rows("shop.orders", "id", "item").elements()) == [(7, "first")]
     assert len(world.load("shop.helios_mirror").snapshots()) == 2

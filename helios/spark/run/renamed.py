@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from helios.catalog.names import TableName
 from helios.plan.nodes import Plan
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
@@ -49,7 +51,7 @@ def retarget(context: SinkContext, identity: Identity) -> Identity:
     return identity
 
 
-def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str) -> None:
+def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str, former: Sequence[TableName] = ()) -> None:
     """Renames what tables keep under a pipeline's former name: replays, a batch that waits, rejected rows.
 
     Args:
@@ -57,10 +59,12 @@ def take_along(spark: SparkSession, plan: Plan, table: JavaTable, was: str) -> N
         plan: The pipeline.
         table: Its target.
         was: Its former name.
+        former: Quarantines that earlier scripts named.
     """
-    rejected = plan.write.quarantine
-    for one in (table, load_table(spark, rejected) if rejected is not None else None):
+    today = plan.write.quarantine
+    rejected = [*([today] if today is not None else []), *former]
+    for one in (table, *(load_table(spark, name) for name in rejected)):
         rename_replay(one, was, plan.pipeline)
     rename_audit(table, was, plan.pipeline)
-    if rejected is not None:
-        rename_rows(spark, rejected, was, plan.pipeline)
+    for name in rejected:
+        rename_rows(spark, name, was, plan.pipeline)

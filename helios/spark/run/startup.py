@@ -12,12 +12,13 @@ from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
-from helios.plan.other_pipelines import declared_notes, upsert_terms
+from helios.plan.other_pipelines import declared_notes
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.claims import first_claim, write_claim
 from helios.spark.run.full_refresh import empty, first_start
 from helios.spark.run.identity import (
     called_as_its_table,
@@ -34,7 +35,8 @@ from helios.spark.run.other_writers import (
     refuse_two_records,
     refuse_upserts_of_others,
 )
-from helios.spark.run.renamed import move_checkpoint, retarget, take_along
+from helios.spark.run.quarantines import former_names, quarantines
+from helios.spark.run.renamed import move_checkpoint, retarget
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
@@ -48,8 +50,7 @@ from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import RollbackGuard, forget_lost_replay
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink, create, has_written, shape
-from helios.table.ledger import Record, parse
-from helios.table.refs import LEDGER
+from helios.table.ledger import Record
 
 
 @dataclass(frozen=True)
@@ -271,7 +272,8 @@ class StartupValidator:
             self._reset(lease, identity, old, table)
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
-        context = replace(self.context, lease=lease, checkpoint_id=identity.id)
+        former = former_names(plan, old)
+        context = replace(self.context, lease=lease, checkpoint_id=identity.id, former=former)
         last = max(self.checkpoint.batches("offsets"), default=-1)
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
@@ -280,7 +282,7 @@ class StartupValidator:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
             return Started(lease=lease, sink=self._placed(context, last), planned=last)
-        claim = self._claim(identity, old)
+        claim = first_claim(plan, identity, old, self.beside)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Judged by the record as the target has it: what was rolled back is no longer there.
             kept = AppendLedger(context, table, self.branch).carried(self._last_record(table) or old)
@@ -289,7 +291,7 @@ class StartupValidator:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})
             shape(self.spark, plan, table)
         ledger = context.ledger(table, self.branch, plan.write.table)
-        self._record(ledger, identity, claim)
+        write_claim(self.spark, plan, ledger, identity, claim, old=old)
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
@@ -313,27 +315,15 @@ class StartupValidator:
         ledger.refuse_rollback(old)
         return old
 
-    def _claim(self, identity: Identity, old: Record | None) -> Record:
-        """The record before the first batch of a checkpoint.
-
-        It keeps the old position, as a batch pipeline recognizes identical inputs by it, and the old snapshot, behind
-        which the target must not be rolled back.
-        """
-        claim = old or Record(checkpoint="", steps=self.plan.fingerprint)
-        claim = claim.renamed(self.plan.was) if old is not None and self.plan.was is not None else claim
-        beside = tuple(dict.fromkeys((*claim.beside, *self.beside)))
-        terms = upsert_terms(self.plan)
-        return replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=terms, beside=beside)
-
     def _reset(self, lease: Lease, identity: Identity, old: Record | None, table: JavaTable | None) -> None:
         """Resets checkpoint, quarantine and target for --new-checkpoint or --full-refresh; otherwise does nothing."""
-        quarantine = QuarantineSink.of(replace(self.context, lease=lease))
+        context = replace(self.context, lease=lease)
         if self.new_checkpoint:
-            if quarantine is not None:
+            if (quarantine := QuarantineSink.of(context)) is not None:
                 quarantine.refuse_without_replay()
             self._reset_checkpoint(old, table)
-            if quarantine is not None:
-                quarantine.rewind(old, table)
+            for each in quarantines(context, old):
+                each.rewind(old, table)
         elif self.full_refresh:
             record = self._last_record(table) if table is not None else None
             start = first_start(self.spark, self.plan, record, self.checkpoint)
@@ -341,37 +331,18 @@ class StartupValidator:
             if table is not None:
                 refuse_rows_of_others(self.context, table)
                 steps = self.plan.fingerprint
-                claim = replace(self._claim(identity, record), position=None, appended=None, steps=steps, start=start)
+                claim = first_claim(self.plan, identity, record, self.beside)
+                claim = replace(claim, position=None, appended=None, steps=steps, start=start)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty(ledger, claim, self.plan.write.pipelines)
-            if quarantine is not None:
-                quarantine.empty(identity.id)
+            for each in quarantines(context, record):
+                each.empty(identity.id)
             self.checkpoint.clear()
             if start is not None:
                 self.checkpoint.write_start(start)
 
     def _last_record(self, table: JavaTable) -> Record | None:
         return newest_record(table, self.plan.write.pipelines, self.branch)
-
-    def _record(self, ledger: Ledger, identity: Identity, claim: Record) -> None:
-        """Makes the target's record name this checkpoint, before the first batch."""
-        was = self.plan.was
-        begins = identity.pipeline == was or not identity.target_uuid
-        if was is not None and begins:
-            take_along(self.spark, self.plan, ledger.table, was)
-        if was is not None and identity.pipeline == was:
-            # By its property: where that has moved already, the stamps of snapshots tell of older batches.
-            text = ledger.table.properties().get(LEDGER + was)
-            moved = parse(text, LEDGER + was, ledger.table.name()) if text is not None else ledger.load()
-            moved = moved or Ledger(ledger.table, was, identity.id, "", self.branch).load()
-            beside = tuple(dict.fromkeys((*(moved or claim).beside, *claim.beside)))
-            ledger.claim(replace((moved or claim).renamed(was), beside=beside), forget=was)
-        elif begins or self.beside:
-            record = ledger.load()
-            if record is None or record.checkpoint != identity.id:
-                ledger.claim(claim, forget=was)
-            elif not set(claim.beside) <= set(record.beside):
-                ledger.claim(replace(record, beside=claim.beside))
 
     def _reset_checkpoint(self, old: Record | None, table: JavaTable | None) -> None:
         """Clears the checkpoint, and stores the position of the target's record as its start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,6 +42,7 @@ class SinkContext:
             if that was not asked for.
         combines: Why the steps make other rows of two ranges together than of each; None where they go row by row.
         replays: Whether quarantined rows are replayed, under a name of their own.
+        former: Quarantines that earlier scripts named, and that may have rows of the pipeline.
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class SinkContext:
     again: Repeat | None = None
     combines: Combines = lambda: "nobody has looked at them"
     replays: bool = False
+    former: Sequence[TableName] = ()
 
     def verify(self) -> None:
         """Raises if the lease was lost."""

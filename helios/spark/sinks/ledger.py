@@ -334,6 +334,7 @@ class Ledger:
             upserts=self._upserts,
             beside=self._last.beside if self._last is not None else (),
             formerly=self._last.formerly if self._last is not None else (),
+            quarantines=self._last.quarantines if self._last is not None else (),
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

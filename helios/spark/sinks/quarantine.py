@@ -237,6 +237,16 @@ class QuarantineSink:
             texts = self._positions(lambda position: position in lost.positions)
             give_up(self._spark, self._name, self._own_rows(), texts, lost.since)
 
+    def withdraw(self, batch: Batch) -> None:
+        """Deletes the rows of a batch that the target lacks, and that is done again with another quarantine."""
+        table = tables.load_table(self._spark, self._name)
+        record = newest_record(table, self._plan.write.pipelines) if table is not None else None
+        if table is None or record is None or record.checkpoint != self._id or record.batch != batch.number:
+            return
+        # First: a batch whose rows are gone must not be found, should the script name this table again.
+        Ledger(table, self._plan.pipeline, self._id, "").claim(replace(record, steps=""), forget=self._plan.was)
+        self._delete(self._of(record))
+
     def _delete(self, condition: str) -> None:
         # Deleting is idempotent and needs no record.
         self._spark.sql(f"DELETE FROM {self._name.sql} WHERE {condition}")

@@ -98,6 +98,8 @@ class TableSink:
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         rejects = False
+        for former in self.context.former if batch.replayed and self.context.plan.streaming else ():
+            QuarantineSink(self.context, former).withdraw(batch)
         if self._quarantine is not None:
             rows = split_invalid(rows, self.context.plan.write.mode)
             # Before the batch itself: a committed batch is not staged again.

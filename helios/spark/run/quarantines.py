@@ -1,0 +1,47 @@
+"""The quarantines of a pipeline: the one that the script names, and former ones, which may keep rows of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helios.catalog.names import TableName
+from helios.model.values import Identifier
+from helios.plan.nodes import Plan
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.quarantine import QuarantineSink
+from helios.table.ledger import Record
+
+
+def noted(plan: Plan, record: Record) -> Record:
+    """The record of a pipeline, with the quarantine that its script names."""
+    name = plan.write.quarantine
+    if name is None or name.text in record.quarantines:
+        return record
+    return replace(record, quarantines=(*record.quarantines, name.text))
+
+
+def former_names(plan: Plan, record: Record | None) -> list[TableName]:
+    """The quarantines of former scripts, as far as this one names their catalogs.
+
+    Args:
+        plan: The pipeline.
+        record: Its record in its target; None without one.
+    """
+    today = plan.write.quarantine
+    named = [plan.write.table, *([today] if today is not None else []), *(r.table for r in plan.reads if r.table)]
+    catalogs = {table.catalog.name: table.catalog for table in named}
+    known = record.quarantines if record is not None else ()
+    parts = [Identifier.parse(name).parts for name in known if today is None or name != today.text]
+    return [TableName(catalogs[first], tuple(rest[:-1]), rest[-1]) for first, *rest in parts if first in catalogs]
+
+
+def quarantines(context: SinkContext, record: Record | None) -> list[QuarantineSink]:
+    """The quarantine that the script names, if it does, and those of former scripts.
+
+    Args:
+        context: What the sinks of the run share.
+        record: The pipeline's record in its target; None without one.
+    """
+    today = QuarantineSink.of(context)
+    former = [QuarantineSink(context, name) for name in former_names(context.plan, record)]
+    return [*([today] if today is not None else []), *former]
