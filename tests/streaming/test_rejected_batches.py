@@ -280,6 +280,14 @@ def test_a_quarantine_that_is_rolled_back_behind_a_replay_is_refused_before_the_
     assert world.ids("a.t") == [1, 100]
 
 
+def test_a_quarantine_that_is_gone_is_not_told_as_one_without_rows(world: Any) -> None:
+    world.fill("a.s", [1, 100])
+    world.run(small(world))
+    world.sql("DROP TABLE local.a.bad")
+    with pytest.raises(LedgerError, match=r"local\.a\.bad is gone, and the rows that local\.a\.t has set aside in it"):
+        replay(world, small(world, 1000))
+
+
 def test_a_full_refresh_after_a_rollback_behind_a_replay(world: Any) -> None:
     replayed_and_rolled_back(world, "a.t")
     world.run(small(world), full_refresh=True)

@@ -33,7 +33,7 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
-from helios.spark.sinks.quarantine import COEXIST, NAMES
+from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
@@ -169,6 +169,8 @@ class Replay:
         plan = self.plan
         table = tables.load_table(self.spark, self.quarantine)
         if table is None:
+            context = SinkContext(plan=plan, spark=self.spark, checkpoint=checkpoint)
+            QuarantineSink(context, self.quarantine).refuse_gone()
             raise NotFound(
                 f"there is no table {self.quarantine.text} yet: {plan.pipeline} has set no rows aside.",
                 where=plan.declared.sink.origin,

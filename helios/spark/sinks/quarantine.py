@@ -261,16 +261,17 @@ class QuarantineSink:
         """
         table = tables.load_table(self._spark, self._name)
         if table is None:
-            self._refuse_gone()
+            self.refuse_gone()
             return
         ledger = self._ledger_of(table)
         record = ledger.load()
         if record is None or record.checkpoint == ledger.checkpoint:
             ledger.refuse_rollback(record)
 
-    def _refuse_gone(self) -> None:
+    def refuse_gone(self) -> None:
         """Raises if rows were set aside into the table, which is not there."""
-        if Landings(self._checkpoint, self._id, self._name.text).last() is not None:
+        known = self._checkpoint.identity() is not None
+        if known and Landings(self._checkpoint, self._id, self._name.text).last() is not None:
             raise LedgerError(
                 f"{self._name.text} is gone, and the rows that {self._plan.pipeline} has set aside in it; nothing was "
                 "written.",
@@ -303,7 +304,7 @@ class QuarantineSink:
             claim = Record(checkpoint=self._id, steps=self._plan.fingerprint)
             table = tables.load_table(self._spark, self._name)
             if table is None:
-                self._refuse_gone()
+                self.refuse_gone()
                 key = LEDGER + self._plan.pipeline
                 schema = self._spark.createDataFrame([], COLUMNS).schema
                 followed = METADATA_FILES if self._plan.streaming else {}
