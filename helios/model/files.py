@@ -82,6 +82,7 @@ class FilesSource(Source):
     missing: str = "fail"
     changed: str = "fail"
     extra: str = "fail"
+    adds_text: bool = False
     rescued: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     bad_row: str = "fail"

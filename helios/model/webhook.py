@@ -171,6 +171,7 @@ class WebhookSource(Source):
             format="json",
             declared_schema=declared,
             extra=self.extra,
+            adds_text=True,
             bad_row=self.bad_row,
             poll=self.poll,
             max_files=self.max_files,
@@ -204,7 +205,8 @@ class Webhook:
             schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
                 the body is one column, `body`, of JSON text.
             extra: What happens to fields that the schema does not have: "fail" refuses the delivery with 422, "ignore"
-                leaves them out, "add" makes them columns.
+                leaves them out, "add" makes them columns of text, which hold what is no text as JSON: what is
+                sent next may have another type.
 
         Raises:
             DeclarationError: The path is none, or `extra` is given without a schema.

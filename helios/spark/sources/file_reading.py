@@ -327,7 +327,7 @@ def _asked(
     folder = [Group((), keys)] if len(keys) else []
     for group in (*groups, *folder):
         if source.extra == "add" and not source.rescued:
-            grown = with_extras(wanted, group.own)
+            grown = with_extras(wanted, group.own, as_text=source.adds_text)
             assert isinstance(grown, StructType)
             wanted = grown
     if source.extra == "add" and not source.rescued:
