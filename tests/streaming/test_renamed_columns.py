@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from helios import Pipeline, rename
-from helios.errors import CheckFailed
+from helios import Pipeline, rename, select
+from helios.errors import CheckFailed, InputError
+from tests.suite.deaths import dies_before_commit
 from tests.suite.waiting import until
 
 pytestmark = pytest.mark.promise("evolve")
@@ -63,3 +66,85 @@ def test_a_run_that_is_going_on_stops(world: Any) -> None:
     until(lambda: run.state == "failed")
     assert "its source has renamed price" in str(run.error)
     assert world.load("a.t").iceberg.schema().column_names == ["id", "price"]
+
+
+ADDED_AGAIN = ("DROP COLUMN price", "ADD COLUMN price bigint")
+RENAMED_ONTO = ("DROP COLUMN price", "RENAME COLUMN cost TO price")
+SWAPPED = ("RENAME COLUMN price TO p", "RENAME COLUMN cost TO price", "RENAME COLUMN p TO cost")
+
+
+def replaced(world: Any, changes: tuple[str, ...], ids: Sequence[int] = (2, 3), **columns: str) -> Pipeline:
+    """An upsert whose source has other columns under the names since its first batch; it is refused."""
+    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").upsert("id")
+    world.fill("a.s", [1, 2], price="id * 10", cost="id * 100")
+    world.run(pipeline)
+    for change in changes:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.fill("a.s", ids, **columns)
+    before = world.rows("a.t", "id", "price", "cost")
+    refused(world, pipeline)
+    assert world.rows("a.t", "id", "price", "cost") == before
+    return pipeline
+
+
+def refused(world: Any, pipeline: Pipeline) -> list[str]:
+    """The statements that the error names."""
+    with pytest.raises(InputError, match=r"local\.a\.s is another column than before.*nothing was written") as error:
+        world.run(pipeline)
+    return re.findall(r"ALTER TABLE [^,:]*", str(error.value.fix))
+
+
+@pytest.mark.parametrize("fix", ["RENAME", "DROP"])
+@pytest.mark.cases(landing="RENAME")
+def test_a_column_that_was_added_again_stops_and_both_fixes_go_on(world: Any, fix: str) -> None:
+    pipeline = replaced(world, ADDED_AGAIN, price="id * 7", cost="0")
+    world.sql(next(one for one in refused(world, pipeline) if fix in one))
+    world.run(pipeline)
+    world.fill("a.s", [4], price="1", cost="1")
+    world.run(pipeline)
+    assert dict(world.rows("a.t", "id", "price").keys()) == {1: None, 2: 14, 3: 21, 4: 1}
+    if fix == "RENAME":
+        assert dict(world.rows("a.t", "id", "price_before").keys()) == {1: 10, 2: 20, 3: None, 4: None}
+
+
+def test_a_batch_that_dies_behind_the_new_column_goes_on(world: Any) -> None:
+    pipeline = replaced(world, ADDED_AGAIN, price="id * 7", cost="0")
+    world.sql(refused(world, pipeline)[0])
+    with dies_before_commit():
+        world.run(pipeline)
+    assert "price" in world.load("a.t").iceberg.schema().column_names
+    world.run(pipeline)
+    assert dict(world.rows("a.t", "id", "price").keys()) == {1: None, 2: 14, 3: 21}
+
+
+def test_swapped_columns_stop(world: Any) -> None:
+    pipeline = replaced(world, SWAPPED, price="id * 7", cost="id * 8")
+    world.sql(refused(world, pipeline)[0])
+    world.sql(refused(world, pipeline)[0])  # of a swap both columns are others
+    world.run(pipeline)
+    assert dict(world.rows("a.t", "id", "price").keys()) == {1: None, 2: 14, 3: 21}
+    assert dict(world.rows("a.t", "id", "cost").keys()) == {1: None, 2: 16, 3: 24}
+
+
+def test_a_column_that_takes_the_name_of_another_stops_and_a_full_refresh_goes_on(world: Any) -> None:
+    pipeline = replaced(world, RENAMED_ONTO, [3], price="id * 7")
+    world.run(pipeline, full_refresh=True)
+    assert dict(world.rows("a.t", "id", "price").keys()) == {1: 100, 2: 200, 3: 21}
+
+
+def test_what_the_target_does_not_take_stops_nothing(world: Any) -> None:
+    """Another column, a column that only the source has, and one of a target that begins behind the change."""
+    pipeline = world.source("a.s").incremental(poll=1) >> select("id") >> world.sink("a.t")
+    world.fill("a.s", [1], price="id * 10")
+    world.run(pipeline)
+    for change in ADDED_AGAIN:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.fill("a.s", [2], price="id * 10")
+    world.run(pipeline)
+    whole = world.source("a.s").incremental(poll=1) >> world.sink("a.whole")
+    world.run(whole)
+    world.fill("a.s", [3], price="id * 10")
+    world.run(whole)
+    world.run(pipeline)
+    assert world.ids("a.t") == [1, 2, 3]
+    assert dict(world.rows("a.whole", "id", "price").keys()) == {1: None, 2: 20, 3: 30}

@@ -21,11 +21,16 @@ from helios.plan.typing.types import SparkType, TypeProblem, parse_type
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class, java_message
 from helios.spark.jvm.sql import quoted
-from helios.spark.jvm.types.iceberg import JavaTable, JavaType
+from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable, JavaType
 from helios.spark.jvm.types.updates import JavaUpdateSchema
 
 RETRYABLE = ("CommitFailedException", "CommitStateUnknownException")
 """Failures after which the table is compared again: another writer was faster, or the commit may have landed."""
+
+
+def names_by_id(schema: JavaSchema) -> dict[int, str]:
+    """The columns and nested fields of a schema, by their ids."""
+    return {id: schema.findColumnName(id) for id in schema.idToName().keySet()}
 
 
 def fields_of(schema: StructType) -> Fields:

@@ -24,6 +24,7 @@ from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
 from helios.spark.run.left import left
 from helios.spark.run.other_writers import refuse_out_of_step
+from helios.spark.run.replaced_columns import refuse_replaced_columns
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
 from helios.spark.sources.file_columns import DamagedFile
@@ -58,6 +59,7 @@ def run_batch(job: Job, batch: Batch, emitted: DataFrame | None = None) -> Commi
             rows = job.rows(batch, emitted)
             if rows is None:
                 return None
+            refuse_replaced_columns(job, batch, rows.schema)
             with job.sink.stage(batch, rows) as staged:
                 return job.sink.commit(_confirmed(job, staged))
         except Exception as error:

@@ -18,7 +18,7 @@ from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
 from helios.spark.iceberg import schema as evolving
 from helios.spark.iceberg.tables import load_table, spark_schema
-from helios.spark.jvm.types.iceberg import JavaSchema, JavaTable
+from helios.spark.jvm.types.iceberg import JavaTable
 
 
 def columns_of(schema: StructType) -> Schema:
@@ -64,13 +64,10 @@ class SchemaAligner:
         return found.changes
 
     def _renamed_in_sources(self) -> tuple[tuple[str, str], ...]:
-        tables = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
-        return tuple(
-            pair
-            for table in tables
-            if table is not None
-            for pair in renamed_columns(map(_names, table.schemas().values()), _names(table.schema()))
-        )
+        found = [load_table(self._spark, read.table) for read in self._reads if read.table is not None]
+        tables, names = [table for table in found if table is not None], evolving.names_by_id
+        pairs = (renamed_columns(map(names, one.schemas().values()), names(one.schema())) for one in tables)
+        return tuple(pair for each in pairs for pair in each)
 
     def __call__(self, df: DataFrame, helpers: tuple[str, ...]) -> DataFrame:
         """Evolves the table, then aligns the rows: by name, missing columns null, types widened.
@@ -99,8 +96,3 @@ class SchemaAligner:
             )
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)
-
-
-def _names(schema: JavaSchema) -> dict[int, str]:
-    """The columns and nested fields of a schema, by their ids."""
-    return {id: schema.findColumnName(id) for id in schema.idToName().keySet()}

@@ -1,0 +1,90 @@
+"""Columns of a followed table that are others than before under their names: dropped and added again, or swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql.types import StructType
+
+from helios.errors import InputError
+from helios.plan.evolution.fields import shown
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.types import quoted
+from helios.spark.iceberg.schema import names_by_id
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.job import Job
+from helios.spark.sinks.table import TableSink
+from helios.spark.sources.snapshot import source_table
+from helios.table.positions import Batch
+
+
+def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
+    """Raises if the target has values of a column that the batch would go on with another one's.
+
+    Field ids tell the columns of a table apart, and the target knows those of its rows by their names alone.
+
+    Args:
+        job: The pipeline.
+        batch: The batch.
+        rows: The columns of its rows.
+
+    Raises:
+        InputError: It would; names the column and what to do.
+    """
+    if not isinstance(job.sink, TableSink):
+        return
+    for source, span in zip(job.followed.values(), batch.spans, strict=False):
+        since, until = span.entry.get("after"), span.entry.get("to")
+        if source.read_plan.table is None or since is None or until in (None, since):
+            continue
+        for name in _replaced(source_table(job.spark, source.read_plan), since, until):
+            path = _path(name, rows)
+            if path and _holds(job.sink, name):
+                raise _error(job, source.read_plan, name, path)
+
+
+def _path(name: str, rows: StructType) -> tuple[str, ...]:
+    """A name as the path to a column or a nested field; empty where rows have no such column."""
+    names = {field.name.lower() for field in rows.fields}
+    path = (name,) if name.lower() in names else tuple(name.split("."))
+    return path if path[0].lower() in names else ()
+
+
+def _replaced(table: JavaTable, since: int, until: int) -> Iterator[str]:
+    """The columns whose names two snapshots have, with another field id each."""
+    before, after = _columns_at(table, since), _columns_at(table, until)
+    yield from (name for name, id in before.items() if after.get(name, id) != id)
+
+
+def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
+    """The field ids of a snapshot's columns, by their names; empty where they are not known any more."""
+    found = table.snapshot(snapshot)
+    schema = table.schemas().get(found.schemaId()) if found is not None and found.schemaId() is not None else None
+    return {name: id for id, name in names_by_id(schema).items()} if schema is not None else {}
+
+
+def _holds(sink: TableSink, name: str) -> bool:
+    """Whether a target's column is still the one that the last batch has written."""
+    sink.table.refresh()
+    today = {known.lower(): id for id, known in names_by_id(sink.table.schema()).items()}
+    if name.lower() not in today:
+        return False
+    record = sink.last()
+    at = _columns_at(sink.table, record.snapshot) if record is not None and record.snapshot is not None else {}
+    written = {known.lower(): id for known, id in at.items()}
+    if written:
+        return written.get(name.lower()) == today[name.lower()]
+    named = {id for one in sink.table.schemas().values() for id, known in names_by_id(one).items() if known == name}
+    return len(named) < 2
+
+
+def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
+    target, column = job.plan.write.table, shown(path)
+    return InputError(
+        f"{column} of {read.name} is another column than before: it was dropped and added again, or another one has "
+        f"got its name. {target.text} has values of the former one; nothing was written.",
+        where=read.source.origin,
+        fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
+        f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
+        "next run adds the new column. `helios run --full-refresh` fills the target as the source is now.",
+    )
