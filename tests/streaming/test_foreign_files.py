@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import IntegerType, UUIDType
 
-from helios import Memory, with_columns
+from helios import Memory, select, where, with_columns
 from helios.errors import HeliosError
 from helios.plan.native import engine
 from helios.spark.iceberg import foreign_files
@@ -425,3 +425,63 @@ def test_nothing_is_looked_up_again_for_an_ordinary_table(world: Any, monkeypatc
     world.run(upsert)
     compact(world.spark, world.plan(upsert).write.table)
     assert world.rows("a.s", "id", "v") == {(1, 3): 1, (2, None): 1}
+
+
+WHERES = {
+    "millis": ("TIMESTAMP_NTZ '2000-01-01 00:00:00'", PLAIN["millis"]),
+    "millis_utc": ("TIMESTAMP '2000-01-01 00:00:00'", PLAIN["millis_utc"]),
+    "bytes_as_string": ("'a'", column([b"b", b""], pa.binary(), "string", ["b", ""])),
+}
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("named", WHERES)
+@pytest.mark.cases(landing="millis-stream")
+def test_a_predicate_finds_rows_whatever_the_bounds_of_a_file_count(
+    world: Any, tables: Tables, named: str, how: str
+) -> None:
+    value, one = WHERES[named]
+    tables.create("a.s", {named: one})
+    tables.add("a.s", tables.write("a.s", {named: one}, dictionary=False), "spark")
+    source = world.source("a.s") if how == "batch" else world.source("a.s").incremental(poll=1, start="earliest")
+    source = source.changes(keys=["id"]) if how == "changes" else source
+    world.run((source.where(f"{named} > {value}").select("id") >> world.sink("a.asked")).named("asked"))
+    world.run((source >> where(f"{named} > {value}") >> select("id") >> world.sink("a.kept")).named("kept"))
+    even = list(range(0, 20, 2))
+    assert (world.ids("a.asked"), world.ids("a.kept")) == (even, even)
+
+
+@pytest.mark.parametrize("how", ["batch", "stream"])
+@pytest.mark.parametrize(
+    ("name", "condition"), [("decimal_of_another_scale", "{} < 200"), ("long_as_int", "{} > 1000000")]
+)
+def test_a_predicate_hides_no_file_that_is_refused(
+    world: Any, tables: Tables, name: str, condition: str, how: str
+) -> None:
+    tables.create("a.s", {name: WRONG[name]})
+    path = tables.write("a.s", {name: WRONG[name]}, dictionary=False)
+    tables.add("a.s", path, "spark")
+    source = world.source("a.s") if how == "batch" else world.source("a.s").incremental(poll=1, start="earliest")
+    refused(lambda: world.run(source.where(condition.format(name)) >> world.sink("a.t")), path, name)
+
+
+def test_an_upsert_by_a_key_that_is_misread_is_refused(world: Any, tables: Tables) -> None:
+    one = WRONG["decimal_of_another_scale"]
+    tables.create("a.t", {"price": one})
+    path = tables.write("a.t", {"price": one}, dictionary=False)
+    tables.add("a.t", path, "spark")
+    rows = Memory.source([(100, Decimal("123.45"))], schema="id bigint, price decimal(9,2)")
+    refused(lambda: world.run(rows >> world.sink("a.t").upsert("price")), path, "price")
+    refused(lambda: world.run((rows >> select("price") >> world.sink("a.t").delete("price")).named("x")), path, "price")
+
+
+def test_what_is_replaced_by_the_bounds_of_milliseconds_is_refused(world: Any, tables: Tables) -> None:
+    one = PLAIN["millis"]
+    tables.create("a.t", {"at": one})
+    path = tables.write("a.t", {"at": one}, dictionary=False)
+    tables.add("a.t", path, "spark")
+    rows = Memory.source([(7, TIME)], schema="id bigint, at timestamp_ntz")
+    later = "TIMESTAMP_NTZ '2000-01-01 00:00:00'"
+    merge = f"MERGE INTO target USING batch ON target.id = batch.id AND target.at > {later} WHEN MATCHED THEN DELETE"
+    refused(lambda: world.run(rows >> world.sink("a.t").overwrite(f"at > {later}")), path, "at")
+    refused(lambda: world.run((rows >> world.sink("a.t").merge_sql(merge)).named("merged")), path, "at")

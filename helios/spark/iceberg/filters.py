@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
@@ -23,6 +23,7 @@ from helios.spark.jvm.types.java import JavaObject, ScalaOption
 from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, JavaSparkExpression
 
 FLOATING = (FloatType, DoubleType)
+NESTED = (ArrayType, MapType, StructType)
 UNNAMED = "__helios"
 """What stands for a table's name: of a table `s` with a struct `s`, `s.x` would be its column `x` else."""
 
@@ -101,7 +102,8 @@ def without_pushed(df: DataFrame, unordered: frozenset[str] = frozenset()) -> Da
 
     Args:
         df: The rows.
-        unordered: Columns whose partitions are not in the order of their values; those of numbers with NaN are known.
+        unordered: Columns whose partitions or bounds are not in the order of their values; those of numbers with NaN
+            are known.
     """
     columns = {field: _opaque(F.col(quoted(field.name)), field.dataType, field.name, unordered) for field in df.schema}
     if all(column is None for column in columns.values()):
@@ -118,7 +120,7 @@ def _opaque(column: Column, kind: DataType, name: str, unordered: frozenset[str]
     """A column of the same values that Iceberg has no form of; None where that of the column itself is right."""
     if isinstance(kind, FLOATING):
         return F.nanvl(column, column)
-    if name in unordered:
+    if name in unordered and not isinstance(kind, NESTED):
         return F.greatest(column, column)
     if not isinstance(kind, StructType):
         return None

@@ -22,7 +22,7 @@ from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaFileTeller, JavaFooterTeller, JavaScan
+from helios.spark.jvm.types.files import JavaFileScanTask, JavaFileTeller, JavaFooterTeller, JavaScan
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 
@@ -94,11 +94,13 @@ class Reading:
         name: What messages call the table.
         where: The line to blame.
         columns: The columns that are read; none for all.
+        by_bounds: Whether Iceberg finds the files by their bounds, which it takes for those of the table's types.
     """
 
     name: str
     where: Origin | None = None
     columns: Sequence[str] = ()
+    by_bounds: bool = False
 
 
 def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
@@ -149,26 +151,26 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
 
 
 def verify_state(
-    spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, within: JavaExpression | None = None
+    spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None, *, by_bounds: bool = False
 ) -> None:
     """Refuses files of a state that Spark finds itself, and stores again as something else than they hold.
 
-    They are looked up once more, and so only where the table has a name mapping.
+    They are looked up once more, and so only where the table has a name mapping; all of them, as bounds of another
+    type would hide a file.
 
     Args:
         spark: The session.
         table: The table.
         snapshot: The state; None for an empty one.
-        within: What a file must be able to meet to be read.
+        by_bounds: As for `Reading`.
 
     Raises:
         RunError: One of them would be.
     """
     if snapshot is None or not has_mapping(table):
         return
-    scan = with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId())
-    tasks = plan_tasks(spark, scan if within is None else scan.filter(within))
-    verify(spark, table, tasks, Reading(str(table.name())))
+    tasks = plan_tasks(spark, with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId()))
+    verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
 
 
 class _Files:
@@ -203,14 +205,15 @@ class _Files:
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
         """Looks at footers that have not been looked at."""
-        key = "\n".join((self._look.key, str(self._by_rows), *sorted(self._names)))
+        by_bounds = self._reading.by_bounds
+        key = "\n".join((self._look.key, str(self._by_rows), str(by_bounds), *sorted(self._names)))
         new = [location for location in files if (key, location) not in _SEEN]
         for location, leaves in _footers(self._spark, self._table, self._look, new):
             for leaf in leaves:
                 column = self._column(leaf.id)
                 if column is not None:
                     read = readers(column[1], leaf.physical, leaf.annotation)
-                    if not self._needed(leaf) <= read:
+                    if not self._needed(leaf) <= read or (by_bounds and "MILLIS" in leaf.annotation):
                         raise self._type(location, leaf, column)
             present = {leaf.id: leaf for leaf in leaves}
             for id in files[location]:

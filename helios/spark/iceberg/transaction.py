@@ -145,6 +145,7 @@ class Transaction:
 
     def overwrite(self, df: DataFrame, condition: str, options: Mapping[str, str]) -> None:
         """Replaces the files whose rows all meet a condition; Iceberg refuses a file where only some rows do."""
+        foreign_files.verify_state(self.spark, self.table, self._base, by_bounds=True)
         self._write("OverwriteByExpression", df, self._parser().parseExpression(condition), options=options)
 
     def has_former_partitioning(self) -> bool:
@@ -166,7 +167,7 @@ class Transaction:
 
     def delete(self, condition: str) -> None:
         """Deletes the rows that meet a condition over the table's columns."""
-        foreign_files.verify_state(self.spark, self.table, self._base)
+        foreign_files.verify_state(self.spark, self.table, self._base, by_bounds=True)
         delete = self._jvm.org.apache.spark.sql.catalyst.plans.logical.DeleteFromTable
         # The relation has no name: of one called `target`, a field of a struct `target` would be a column.
         scan_metrics.record_command(self._run(delete(self._relation(), self._parser().parseExpression(condition))))
@@ -185,7 +186,7 @@ class Transaction:
             plans["batch"] = batch._jdf.queryExecution().withCachedData()
         plan = self._replaced(self._parser().parsePlan(command), lambda node: self._named(node, plans))
         if scope is None:
-            foreign_files.verify_state(self.spark, self.table, self._base)
+            foreign_files.verify_state(self.spark, self.table, self._base, by_bounds=True)
             scan_metrics.record_command(self._run(plan))
             return
         target = self.read()
@@ -216,7 +217,7 @@ class Transaction:
     def _reach(self, scope: MergeScope, target: DataFrame) -> Reach:
         self.rows = scope.rows
         reach = reach_of(self.table, {field.name: field.dataType for field in target.schema.fields}, scope)
-        foreign_files.verify_state(self.spark, self.table, self._base, reach.within)
+        foreign_files.verify_state(self.spark, self.table, self._base)
         self._written.within, self._written.before_change = reach.within, self._without_merging
         return reach
 

@@ -14,7 +14,9 @@ from helios.model.source import CHANGE_COLUMNS, IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import overflow, partitions, scan_metrics
 from helios.spark.iceberg.filters import UNNAMED, without_pushed
+from helios.spark.iceberg.foreign_files import has_mapping
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.schema import names_by_id
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -105,6 +107,8 @@ def read_state(
     df = df.where(F.col(ROW_ID) >= since) if since is not None else df
     if then is None or then.schemaId() == table.schema().schemaId():
         rows = add_position(df, df.columns) if add_position else df.select("*")
+        if has_mapping(table):
+            return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
         return without_pushed(rows, overflow.unordered(table, [made] if made is not None else []))
     tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
     names = spark_schema(spark, table).names

@@ -160,8 +160,13 @@ class SnapshotReader:
         return scan.fromSnapshotExclusive(delta.after) if delta.after is not None else scan
 
     def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
-        """A scan of the files that may hold rows that meet the predicates."""
+        """A scan of the files that may hold rows that meet the predicates.
+
+        By the bounds of another writer's files, milliseconds or a decimal of another scale, it would leave out rows.
+        """
         scan, condition = self._scan(table, delta), self._condition(table)
+        if foreign_files.has_mapping(table):
+            return scan
         # A scan of an older state binds the filter to the schema of that time.
         made = table.snapshot(delta.snapshot) if delta.state else None
         older = made is not None and made.schemaId() != table.schema().schemaId()
