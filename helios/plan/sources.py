@@ -27,6 +27,7 @@ from helios.plan.context import Context, Surroundings
 from helios.plan.folders import nothing_at, parquet_columns
 from helios.plan.nodes import Place, Plan, ReadPlan
 from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
+from helios.plan.typing.types import quoted
 
 Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 """How a source is read, and the problems with that."""
@@ -106,13 +107,29 @@ def _files(source: FilesSource, around: Surroundings) -> Described:
         schema = parquet_columns(source.path)
     elif schema is not None and source.rescued:
         schema = Schema((*schema.columns, Column(source.rescued, "string")))
-    problems: list[HeliosError] = []
+    problems: list[HeliosError] = _required(source, schema)
     if schema is not None and source.metadata:
-        problems = [source.taken(name, "schema=") for name, _ in source.metadata if schema.get(name) is not None]
+        problems += [source.taken(name, "schema=") for name, _ in source.metadata if schema.get(name) is not None]
         schema = Schema((*schema.columns, *(Column(name, FILE_METADATA[what]) for name, what in source.metadata)))
     if source.extra == "add" and not source.rescued:
         schema = None  # what else the files have is known when they are read
     return ReadPlan(source=source, schema=schema), problems
+
+
+def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
+    """The problem of declared columns that must not be null: readers of files do not look."""
+    names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
+    if not names or source.declared_schema is None:
+        return []
+    where = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
+    return [
+        DeclarationError(
+            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and files are read without "
+            "looking at that.",
+            where=source.origin,
+            fix=f"leave NOT NULL out, and say what happens to rows without a value: {where}.",
+        )
+    ]
 
 
 def _same_files(source: FilesSource, entry: Mapping[str, Any]) -> bool:

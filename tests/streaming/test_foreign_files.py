@@ -485,3 +485,15 @@ def test_what_is_replaced_by_the_bounds_of_milliseconds_is_refused(world: Any, t
     merge = f"MERGE INTO target USING batch ON target.id = batch.id AND target.at > {later} WHEN MATCHED THEN DELETE"
     refused(lambda: world.run(rows >> world.sink("a.t").overwrite(f"at > {later}")), path, "at")
     refused(lambda: world.run((rows >> world.sink("a.t").merge_sql(merge)).named("merged")), path, "at")
+
+
+@pytest.mark.parametrize("bounds", [{}, {"max_files": 1}, {"max_rows": 1}], ids=["whole", "files", "rows"])
+def test_a_file_that_is_registered_twice_counts_twice(world: Any, tables: Tables, bounds: dict[str, int]) -> None:
+    world.fill("a.one", [1, 2])
+    tables.create("a.s", {})
+    catalog = world.load("a.s").iceberg
+    path = world.load("a.one").iceberg.inspect.files()["file_path"][0].as_py()
+    catalog.add_files([path])
+    catalog.add_files([path], check_duplicate_files=False)
+    world.run(world.source("a.s").incremental(poll=1, **bounds) >> world.sink("a.t"))
+    assert world.ids("a.t") == [1, 1, 2, 2]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helios import Pipeline, rename, select
+from helios import Pipeline, aggregate, rename, select
 from helios.errors import CheckFailed, InputError
 from tests.suite.deaths import dies_before_commit
 from tests.suite.waiting import until
@@ -148,3 +148,32 @@ def test_what_the_target_does_not_take_stops_nothing(world: Any) -> None:
     world.run(pipeline)
     assert world.ids("a.t") == [1, 2, 3]
     assert dict(world.rows("a.whole", "id", "price").keys()) == {1: None, 2: 20, 3: 30}
+
+
+def test_it_is_known_by_its_name_behind_a_rename(world: Any) -> None:
+    pipeline = world.source("a.s").incremental(poll=1) >> rename({"price": "paid"}) >> world.sink("a.t")
+    world.fill("a.s", [1], price="id * 10")
+    world.run(pipeline)
+    for change in ADDED_AGAIN:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.fill("a.s", [2], price="id * 7")
+    world.sql(refused(world, pipeline)[0])
+    world.run(pipeline)
+    assert dict(world.rows("a.t", "paid", "paid_before").keys()) == {None: 10, 14: None}
+
+
+@pytest.mark.parametrize("kind", ["view", "state"])
+def test_what_is_computed_from_the_former_column_is_not_gone_on_with(world: Any, kind: str) -> None:
+    source = world.source("a.s").incremental(poll=1)
+    source = source.changes(keys="id") if kind == "view" else source
+    pipeline = source >> aggregate("part", total="sum(price)") >> world.sink("a.t").upsert("part")
+    world.fill("a.s", [1, 2], price="id * 10", part="id % 2")
+    world.run(pipeline)
+    for change in ADDED_AGAIN:
+        world.sql(f"ALTER TABLE local.a.s {change}")
+    world.fill("a.s", [3], price="5", part="id % 2")
+    with pytest.raises(InputError, match=r"another column than before.*--full-refresh"):
+        world.run(pipeline)
+    assert world.rows("a.t", "part", "total") == Counter({(1, 10): 1, (0, 20): 1})
+    world.run(pipeline, full_refresh=True)
+    assert world.rows("a.t", "part", "total") == Counter({(1, 5): 1, (0, None): 1})

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql.types import StructType
 
 from helios.errors import InputError
+from helios.model.steps import Rename
 from helios.plan.evolution.fields import shown
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.types import quoted
@@ -15,6 +16,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.snapshot import source_table
+from helios.table.offsets import IcebergOffset
 from helios.table.positions import Batch
 
 
@@ -34,13 +36,25 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
     if not isinstance(job.sink, TableSink):
         return
     for source, span in zip(job.followed.values(), batch.spans, strict=False):
-        since, until = span.entry.get("after"), span.entry.get("to")
-        if source.read_plan.table is None or since is None or until in (None, since):
+        since, until = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
+        if source.read_plan.table is None or since is None or until is None or (since.state and since.files == 0):
             continue
-        for name in _replaced(source_table(job.spark, source.read_plan), since, until):
-            path = _path(name, rows)
-            if path and _holds(job.sink, name):
+        if since.snapshot is None or until.snapshot in (None, since.snapshot):
+            continue
+        for name in _replaced(source_table(job.spark, source.read_plan), since.snapshot, until.snapshot):
+            if job.stateful or job.plan.view is not None:
+                raise _state_error(job, source.read_plan, name)
+            path = _path(_renamed(job, name), rows)
+            if path and _holds(job.sink, ".".join(path)):
                 raise _error(job, source.read_plan, name, path)
+
+
+def _renamed(job: Job, name: str) -> str:
+    """The name that a source's column has behind the `rename` steps."""
+    for step in job.plan.declared.stream.steps:
+        if isinstance(step, Rename):
+            name = next((after for before, after in step.names if before.lower() == name.lower()), name)
+    return name
 
 
 def _path(name: str, rows: StructType) -> tuple[str, ...]:
@@ -70,7 +84,9 @@ def _holds(sink: TableSink, name: str) -> bool:
     if name.lower() not in today:
         return False
     record = sink.last()
-    at = _columns_at(sink.table, record.snapshot) if record is not None and record.snapshot is not None else {}
+    if record is None or record.snapshot is None:
+        return False
+    at = _columns_at(sink.table, record.snapshot)
     written = {known.lower(): id for known, id in at.items()}
     if written:
         return written.get(name.lower()) == today[name.lower()]
@@ -80,11 +96,21 @@ def _holds(sink: TableSink, name: str) -> bool:
 
 def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
     target, column = job.plan.write.table, shown(path)
+    known = f"{name} of {read.name}"
     return InputError(
-        f"{column} of {read.name} is another column than before: it was dropped and added again, or another one has "
-        f"got its name. {target.text} has values of the former one; nothing was written.",
+        f"{known} is another column than before: it was dropped and added again, or another one has got its name. "
+        f"{target.text} has values of the former one; nothing was written.",
         where=read.source.origin,
         fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
         "next run adds the new column. `helios run --full-refresh` fills the target as the source is now.",
+    )
+
+
+def _state_error(job: Job, read: ReadPlan, name: str) -> InputError:
+    return InputError(
+        f"{name} of {read.name} is another column than before: it was dropped and added again, or another one has got "
+        f"its name. What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
+        where=read.source.origin,
+        fix="compute it anew with `helios run --full-refresh`.",
     )

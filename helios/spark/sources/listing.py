@@ -28,7 +28,7 @@ from helios.plan.folders import local
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.types.hadoop import JavaPath
+from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.java import ScalaSeq
 from helios.spark.jvm.types.spark import JavaStatusWriter, ScalaText
 from helios.spark.jvm.version import spark_version
@@ -52,6 +52,11 @@ UNDECODED = re.compile("[\udc80-\udcff]")
 
 SINK_LOG = "_spark_metadata"
 """The log of Spark's file sink: of such a folder only the files that it names were written whole."""
+
+TABLE_LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
+"""Folders in which tables of others keep their logs."""
+_NO_TABLES: set[str] = set()
+"""Paths without one: a followed folder is listed at each look."""
 
 
 def found_at(spark: SparkSession, path: str, source: FilesSource) -> Listed | None:
@@ -102,10 +107,30 @@ def found_under(spark: SparkSession, path: str) -> Listed | None:
     _refuse_names(path, globbing)
     if globbing:
         roots = _paths(spark, [path], globbing=True)
-    elif system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
+    else:
+        _refuse_other_tables(system, root, path)
+    if not globbing and system.exists(classes().org.apache.hadoop.fs.Path(root, SINK_LOG)):
         return _parsed(spark, _of_sink(spark, root))
     listed = _parsed(spark, _index(spark, roots))
     return {path: stat for path, stat in listed.items() if is_data(path.rpartition("/")[2])}
+
+
+def _refuse_other_tables(system: JavaFileSystem, root: JavaPath, path: str) -> None:
+    """Refuses the folder of a table whose log says which of its files count, and which rows of them.
+
+    Raises:
+        InputError: It is one.
+    """
+    if path in _NO_TABLES:
+        return
+    for log, kind in TABLE_LOGS.items():
+        if system.exists(classes().org.apache.hadoop.fs.Path(root, log)):
+            raise InputError(
+                f"{path} is a table of {kind}: its folder also has files that are not part of it any more.",
+                fix=f"read it with {kind}'s own reader, whose rows Memory.source takes, or have it written as a table "
+                "of Iceberg.",
+            )
+    _NO_TABLES.add(path)
 
 
 def _refuse_names(path: str, globbing: bool) -> None:

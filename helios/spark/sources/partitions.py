@@ -61,6 +61,11 @@ def columns(path: str, files: Iterable[str]) -> StructType:
     values: dict[str, tuple[str, set[str]]] = {}
     for folder in dict.fromkeys(file.rsplit("/", 1)[0] + "/" for file in files):
         found = pairs(path, folder)
+        if re.search(r"/[^/=]+=/", "/" + _below(_plain(path), _plain(folder))):
+            raise InputError(
+                f"{folder} gives no value: for some writers that is an empty text, and for others null.",
+                fix=f"rename the folder: null is {NULL}, and an empty text only the files themselves can have.",
+            )
         names = [name.lower() for name, _ in found]
         if len(names) > len(set(names)):
             raise InputError(

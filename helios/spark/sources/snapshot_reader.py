@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -107,10 +108,13 @@ class SnapshotReader:
         for delta, first, last in parts:
             found = plan_tasks(self.spark, self._filtered_scan(table, delta))
             if first or last is not None:
-                part = {file.location for file in self.files(table, delta)[first:last]}
-                total += len(part)
+                # Others may have registered a file twice, whose rows count twice.
+                part = Counter(file.location for file in self.files(table, delta)[first:last])
+                total += part.total()
                 for task in found:
-                    if str(task.file().location()) in part:
+                    location = str(task.file().location())
+                    if part[location]:
+                        part[location] -= 1
                         chosen.add(task)
             else:
                 total += delta.files
