@@ -166,15 +166,7 @@ class Replay:
     # one replay
 
     def _replay(self, lease: Lease, checkpoint: Checkpoint) -> Replayed:
-        plan = self.plan
-        table = tables.load_table(self.spark, self.quarantine)
-        if table is None:
-            context = SinkContext(plan=plan, spark=self.spark, checkpoint=checkpoint)
-            QuarantineSink(context, self.quarantine).refuse_gone()
-            raise NotFound(
-                f"there is no table {self.quarantine.text} yet: {plan.pipeline} has set no rows aside.",
-                where=plan.declared.sink.origin,
-            )
+        plan, table = self.plan, self._table(checkpoint)
         notes = Notes(self.spark, checkpoint)
         standing = Standing(plan, self.spark, checkpoint, table)
         standing.refuse_rolled_back()
@@ -217,6 +209,17 @@ class Replay:
         )
         notes.clear()
         return done
+
+    def _table(self, checkpoint: Checkpoint) -> JavaTable:
+        table = tables.load_table(self.spark, self.quarantine)
+        if table is None:
+            context = SinkContext(plan=self.plan, spark=self.spark, checkpoint=checkpoint)
+            QuarantineSink(context, self.quarantine).refuse_gone()
+            raise NotFound(
+                f"there is no table {self.quarantine.text} yet: {self.plan.pipeline} has set no rows aside.",
+                where=self.plan.declared.sink.origin,
+            )
+        return table
 
     def _found(self, sink: Sink, state: State) -> Commit | None:
         outcome = sink.find(state.batch)

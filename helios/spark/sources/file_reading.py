@@ -327,7 +327,8 @@ def _asked(
     folder = [Group((), keys)] if len(keys) else []
     for group in (*groups, *folder):
         if source.extra == "add" and not source.rescued:
-            grown = with_extras(wanted, group.own, as_text=source.adds_text)
+            own = StructType([StructField(name, StringType()) for name in group.own.names])
+            grown = with_extras(wanted, own if source.adds_text else group.own)
             assert isinstance(grown, StructType)
             wanted = grown
     if source.extra == "add" and not source.rescued:

@@ -8,7 +8,7 @@ would change is a bad row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial, reduce
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -370,31 +370,23 @@ def missing(own: StructType, wanted: StructType) -> list[str]:
     return [field.name for field in wanted.fields if field.name.lower() not in known]
 
 
-def with_extras(wanted: DataType, own: DataType, *, as_text: bool = False) -> DataType:
-    """A wanted type with the fields that a file has beside it; types are the wanted ones where both have a field.
-
-    Args:
-        wanted: The type.
-        own: The file's.
-        as_text: Whether the fields beside it are text, whatever the file has.
-    """
-    grown = partial(with_extras, as_text=as_text)
+def with_extras(wanted: DataType, own: DataType) -> DataType:
+    """A wanted type with the fields that a file has beside it; types are the wanted ones where both have a field."""
     if isinstance(own, StructType) and isinstance(wanted, StructType):
         theirs = by_name(own)
         fields = []
         for field in wanted.fields:
             match = theirs.pop(field.name.lower(), None)
-            kind = grown(field.dataType, match.dataType) if match is not None else field.dataType
+            kind = with_extras(field.dataType, match.dataType) if match is not None else field.dataType
             fields.append(StructField(field.name, kind))
-        more = theirs.values()
-        return StructType([*fields, *(StructField(f.name, StringType()) if as_text else f for f in more)])
+        return StructType([*fields, *theirs.values()])
     if isinstance(own, ArrayType) and isinstance(wanted, ArrayType):
-        return ArrayType(grown(wanted.elementType, own.elementType))
+        return ArrayType(with_extras(wanted.elementType, own.elementType))
     if isinstance(own, MapType) and isinstance(wanted, MapType):
-        return MapType(wanted.keyType, grown(wanted.valueType, own.valueType))
+        return MapType(wanted.keyType, with_extras(wanted.valueType, own.valueType))
     if isinstance(own, StructType) and isinstance(wanted, MapType):
         values = (field.dataType for field in own.fields)
-        return MapType(wanted.keyType, reduce(grown, values, wanted.valueType))
+        return MapType(wanted.keyType, reduce(with_extras, values, wanted.valueType))
     return wanted
 
 
