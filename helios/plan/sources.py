@@ -27,7 +27,7 @@ from helios.plan.context import Context, Surroundings
 from helios.plan.folders import nothing_at, parquet_columns
 from helios.plan.nodes import Place, Plan, ReadPlan
 from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
-from helios.plan.typing.types import quoted
+from helios.plan.typing.types import SparkType, quoted
 
 Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 """How a source is read, and the problems with that."""
@@ -85,7 +85,32 @@ class SourceRow(NamedTuple):
 
 
 def _declared(source: Source) -> Schema | None:
-    return from_ddl(source.declared_schema, source.origin) if source.declared_schema is not None else None
+    """The declared columns of a source; None where it declares none.
+
+    Raises:
+        DeclarationError: They are no columns, or text of a bounded length, which no reader of Spark bounds.
+    """
+    if source.declared_schema is None:
+        return None
+    schema = from_ddl(source.declared_schema, source.origin)
+    for column in schema.columns:
+        bounded = _bounded(column.kind)
+        if bounded is not None:
+            has = "is" if bounded == column.kind else "holds"
+            raise DeclarationError(
+                f"{source.label()}: {column.name} {has} {bounded}, and sources have text of any length.",
+                where=source.origin,
+                fix="declare string; a length is a condition of an expect, such as "
+                f'expect({{"it fits": "length({quoted(column.name)}) <= {bounded.numbers[0]}"}}).',
+            )
+    return schema
+
+
+def _bounded(kind: SparkType) -> SparkType | None:
+    """A type that is, or has in it, text of a bounded length; None without one."""
+    if kind.name in ("char", "varchar"):
+        return kind
+    return next((found for part in kind.parts if (found := _bounded(part)) is not None), None)
 
 
 def _files_at(source: FilesSource, context: Context) -> Place | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helios import Catalog, Files, Iceberg
+from helios import Catalog, Files, Iceberg, Memory
 from helios.errors import CheckFailed
 
 
@@ -44,3 +46,22 @@ def test_a_missing_folder_is_told_with_the_one_beside_it(tmp_path: Path) -> None
         (Files.source(str(tmp_path / "ordes"), "csv", schema="id int").incremental() >> sink).check()
     with pytest.raises(CheckFailed, match=r"there is nothing at .*\*\.json\. Fix: "):
         (Files.source(str(tmp_path / "*.json"), schema="id int") >> sink).check()
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        (
+            Files.source("in/", "csv", schema="id int, c varchar(3)"),
+            r"c is varchar\(3\).*declare string.*length\(c\) <= 3",
+        ),
+        (Files.source("in/", "json", schema="c array<char(2)>"), r"c holds char\(2\)"),
+        (Memory.source([{"c": "abcd"}], schema="c varchar(3)"), r"c is varchar\(3\)"),
+        (Files.source("in/", "csv", schema="id int NOT NULL"), r"id must not be null.*expect\(\{\"id is there\""),
+    ],
+)
+def test_what_a_schema_declares_and_no_reader_looks_at(
+    source: Any, what: str, problems: Callable[..., list[str]]
+) -> None:
+    [found] = problems(source >> Iceberg.sink("a.t"))
+    assert re.search(what, found), found
