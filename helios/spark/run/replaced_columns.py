@@ -15,7 +15,7 @@ from helios.spark.iceberg.schema import names_by_id
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
-from helios.spark.sources.snapshot import source_table
+from helios.spark.sources.iceberg import IcebergReader
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import Batch
 
@@ -37,11 +37,12 @@ def refuse_replaced_columns(job: Job, batch: Batch, rows: StructType) -> None:
         return
     for source, span in zip(job.followed.values(), batch.spans, strict=False):
         since, until = IcebergOffset.of(span.start), IcebergOffset.of(span.end)
-        if source.read_plan.table is None or since is None or until is None or (since.state and since.files == 0):
+        if not isinstance(source, IcebergReader) or since is None or until is None:
             continue
-        if since.snapshot is None or until.snapshot in (None, since.snapshot):
+        begins = since.state and since.files == 0
+        if begins or since.snapshot is None or until.snapshot in (None, since.snapshot):
             continue
-        for name in _replaced(source_table(job.spark, source.read_plan), since.snapshot, until.snapshot):
+        for name in _replaced(source.looked_at, since.snapshot, until.snapshot):
             if job.stateful or job.plan.view is not None:
                 raise _state_error(job, source.read_plan, name)
             path = _path(_renamed(job, name), rows)

@@ -60,6 +60,7 @@ class IcebergReader(SpanSource):
         )
         self._starting_offset = IcebergOffset()
         self._stream_table: JavaTable | None = None
+        self._looked_at: JavaTable | None = None
 
     @property
     def _source(self) -> IcebergSource:
@@ -78,7 +79,13 @@ class IcebergReader(SpanSource):
         return self.context.plan.path is ReadPath.STREAM
 
     def _table(self) -> JavaTable:
-        return source_table(self._spark, self.read_plan)
+        self._looked_at = source_table(self._spark, self.read_plan)
+        return self._looked_at
+
+    @property
+    def looked_at(self) -> JavaTable:
+        """The table as it was last looked at, which knows all snapshots that a batch reads."""
+        return self._looked_at or self._table()
 
     # the starting offset
 
