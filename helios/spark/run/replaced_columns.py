@@ -97,10 +97,8 @@ def _holds(sink: TableSink, name: str) -> bool:
 
 def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputError:
     target, column = job.plan.write.table, shown(path)
-    known = f"{name} of {read.name}"
     return InputError(
-        f"{known} is another column than before: it was dropped and added again, or another one has got its name. "
-        f"{target.text} has values of the former one; nothing was written.",
+        f"{_told(read, name)} {target.text} has values of the former one; nothing was written.",
         where=read.source.origin,
         fix=f"keep them under another name, with ALTER TABLE {target.text} RENAME COLUMN {column} TO "
         f"{quoted(path[-1] + '_before')}, or take them out, with ALTER TABLE {target.text} DROP COLUMN {column}: the "
@@ -110,8 +108,12 @@ def _error(job: Job, read: ReadPlan, name: str, path: tuple[str, ...]) -> InputE
 
 def _state_error(job: Job, read: ReadPlan, name: str) -> InputError:
     return InputError(
-        f"{name} of {read.name} is another column than before: it was dropped and added again, or another one has got "
-        f"its name. What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
+        f"{_told(read, name)} What {job.plan.pipeline} has computed so far is of the former one; nothing was written.",
         where=read.source.origin,
         fix="compute it anew with `helios run --full-refresh`.",
     )
+
+
+def _told(read: ReadPlan, name: str) -> str:
+    how = "it was dropped and added again, or another one has got its name."
+    return f"{name} of {read.name} is another column than before: {how}"

@@ -282,11 +282,11 @@ class IcebergReader(SpanSource):
 
     @override
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
-        read, pushed = self.read_plan, self.context.plan.pushed(self.index)
+        read = self.read_plan
         if span is None:
-            return readers.read_at(spark, read, readers.pin(spark, read), pushed, positioned=positioned)
+            return readers.read_at(spark, read, readers.pin(spark, read), positioned=positioned)
         if span.end is not None and SNAPSHOT in span.end:
-            return readers.read_at(spark, read, span.end[SNAPSHOT], pushed, positioned=positioned)
+            return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
         return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
 
     @override

@@ -76,7 +76,6 @@ def read_at(
     spark: SparkSession,
     read: ReadPlan,
     snapshot: int | None,
-    predicates: Sequence[str] = (),
     *,
     positioned: bool = False,
 ) -> DataFrame:
@@ -86,7 +85,6 @@ def read_at(
         spark: The session.
         read: The source.
         snapshot: The pin.
-        predicates: Conditions on its rows, by which Spark skips files.
         positioned: Whether each row carries its position in the hidden column `POSITION`.
 
     Raises:
@@ -102,7 +100,7 @@ def read_at(
         if snapshot is not None:
             count_state(spark, read, snapshot)  # first: it rejects an expired snapshot with a fix
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
-            return narrowed(read_state(spark, read, snapshot, add_position, predicates=predicates), read)
+            return narrowed(read_state(spark, read, snapshot, add_position), read)
         return narrowed(read_state(spark, read, None), read)
     stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
@@ -161,7 +159,7 @@ def _rows(
     if span.state is not None and not span.skipped and (span.taken is None or span.to != span.state):
         count_state(spark, read, span.state)
         add_position = _positions(_state_sequences(spark, read, span.state)) if positioned else None
-        parts.append(read_state(spark, read, span.state, add_position, span.since, predicates=reader.predicates))
+        parts.append(read_state(spark, read, span.state, add_position, span.since))
         span = replace(span, state=None, since=None)
     tasks, seen = reader.tasks(table, span)
     scan_metrics.record(seen)

@@ -76,8 +76,6 @@ def read_state(
     snapshot: int | None,
     add_position: AddPosition | None = None,
     since: int | None = None,
-    *,
-    predicates: Sequence[str] = (),
 ) -> DataFrame:
     """The rows of an Iceberg table at a snapshot (none at None), in the table's current columns.
 
@@ -90,7 +88,6 @@ def read_state(
         snapshot: The snapshot.
         add_position: Adds the hidden position to the rows.
         since: The first row id that is read.
-        predicates: Conditions on the rows, by which Spark skips files.
 
     Raises:
         RunError: A file holds something else than the table says.
@@ -99,7 +96,7 @@ def read_state(
     if snapshot is None:
         return reader(spark, read).table(read.table.sql).alias(UNNAMED).limit(0)
     table = source_table(spark, read)
-    verify_state(spark, read, table, snapshot, predicates)
+    verify_state(spark, read, table, snapshot)
     made = table.snapshot(snapshot)
     schema = made.schemaId() if made is not None else None
     then = table.schemas().get(schema) if schema is not None else None

@@ -49,17 +49,15 @@ def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTa
     foreign_files.verify(spark, table, tasks, foreign_files.Reading(read.name, source.origin, columns))
 
 
-def verify_state(
-    spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int, predicates: Sequence[str] = ()
-) -> None:
-    """Does so with the files of a state that may meet predicates, where Spark finds them itself.
+def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int) -> None:
+    """Does so with the files of a state, where Spark finds them itself.
 
     Raises:
         RunError: One of them holds something else than the table says.
     """
     if foreign_files.has_mapping(table):
         whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
-        SnapshotReader(spark=spark, read=read, predicates=predicates).tasks(table, whole)
+        SnapshotReader(spark=spark, read=read).tasks(table, whole)
 
 
 @dataclass(kw_only=True)
