@@ -136,6 +136,22 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
     return f"{base.rstrip('/')}/_helios/checkpoints/{file_name(pipeline, also='@')}" if base else ""
 
 
+def keys_folder(catalog: Catalog, checkpoint: str) -> str | None:
+    """Where a pipeline keeps what its upserts remember of keys; None where only the server knows the warehouse.
+
+    Args:
+        catalog: The catalog of its table.
+        checkpoint: The id of its checkpoint.
+
+    Examples:
+        >>> from helios import Catalog
+        >>> keys_folder(Catalog.local(path="/data"), "0a1b")
+        'file:///data/warehouse/_helios/keys/0a1b'
+    """
+    base = hadoop_uri(warehouse(catalog) or "")
+    return f"{base.rstrip('/')}/_helios/keys/{checkpoint}" if base else None
+
+
 def hadoop_uri(uri: str) -> str:
     """A URI with the scheme of Hadoop's file system.
 

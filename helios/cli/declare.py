@@ -79,7 +79,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
       helios check pipeline.py
     """
     from helios.plan import compile_pipelines
-    from helios.plan.other_pipelines import with_notes
+    from helios.plan.notes import with_notes
     from helios.plan.sources import absent
 
     loaded = options.load(target, profile, values, offline=offline)
@@ -119,7 +119,7 @@ def plan(target: Target, offline: bool, values: dict[str, str], profile: str | N
     from helios.environment.memory import shown
     from helios.plan import compile_pipelines
     from helios.plan.backlog import looked_ahead
-    from helios.plan.other_pipelines import with_notes
+    from helios.plan.notes import with_notes
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)

@@ -62,7 +62,7 @@ class WriteModes:
             history: Keeps all versions, with the columns `valid_from` (the order) and `valid_to` (null for the current
                 one); needs `order_by`.
             store_order: Whether the columns of `order_by` are stored, so that late rows are compared in the table;
-                otherwise the order of every key is remembered in the checkpoint.
+                otherwise the order of every key is remembered beside the deletes.
 
         Columns that serve only `delete_when` are not stored, unless the table has them; nor are `_change_ordinal` and
         the other columns of a change read. A pipeline that has written a table without the column goes on so.

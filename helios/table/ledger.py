@@ -41,11 +41,12 @@ class Record:
         branch: The branch that it writes; None for main, and in records of earlier versions.
         start: Where the followed sources were first read from, as the checkpoint keeps it, where that depends on when
             it was; None elsewhere.
-        upserts: What decides which row of a key wins, as `helios.plan.other_pipelines` says it; None without upserts,
+        upserts: What decides which row of a key wins, as `helios.plan.other_upserts` says it; None without upserts,
             and in records of earlier versions.
         beside: Pipelines beside which this one was told to write.
         formerly: What the pipeline was called before: its older snapshots name it so.
         quarantines: The tables in which it may have set rows aside, by their full names.
+        keys: The folder of what its upserts remember of keys, which others read; None where it is in the checkpoint.
     """
 
     checkpoint: str
@@ -62,6 +63,7 @@ class Record:
     beside: Sequence[str] = ()
     formerly: Sequence[str] = ()
     quarantines: Sequence[str] = ()
+    keys: str | None = None
 
     def renamed(self, was: str) -> Record:
         """The record under another name of the pipeline.
@@ -87,7 +89,7 @@ class Record:
         for name in ("aside", "beside", "formerly", "quarantines"):
             if not given[name]:
                 del given[name]
-        for name in ("appended", "branch", "start", "upserts"):
+        for name in ("appended", "branch", "start", "upserts", "keys"):
             if given[name] is None:
                 del given[name]
         return json.dumps({"v": VERSION, **given}, separators=(",", ":"))

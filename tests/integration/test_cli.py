@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from helios import Catalog
+from tests.suite import jvm
 from tests.suite.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.sampled(1)
@@ -201,7 +202,7 @@ def test_a_signal_to_every_process_stops_a_followed_run_after_its_batch(
 def test_a_java_that_is_killed_is_named_and_the_next_run_goes_on(folder: Path) -> None:
     (folder / "follow.py").write_text(FOLLOW)
     (folder / "helper.py").write_text("def loud(name):\n    return name.upper()\n")
-    with following(folder, "follow.py", "--log-format", "json") as process:
+    with following(folder, "follow.py", "--log-format", "json", **{jvm.OF_ALL_JAVA: jvm.QUICK}) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if json.loads(line)["kind"] == "batch":

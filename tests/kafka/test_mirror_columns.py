@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helios import Cdc
-from helios.errors import InputError
+from helios.errors import InputError, RunError
 from tests.kafka.changes import ID, NAME, Database
 from tests.kafka.conftest import Topics
 from tests.kafka.test_mirror import AT, created, mirror
@@ -181,3 +181,93 @@ def test_a_table_that_was_renamed_before_the_first_run_stops_it(world: Any, data
     assert "public.moved" in told
     world.run(pipeline)
     assert (world.ids("shop.orders"), world.ids("shop.renamed"), world.ids("shop.moved")) == ([1], [2], [2])
+
+
+def changed(database: Database, row: dict[str, Any], *fields: dict[str, Any], op: str = "u", **how: Any) -> None:
+    database.send("public.orders", {"id": row["id"]}, {"op": op, "after": row, "fields": [ID, *fields], **how})
+
+
+def field(column: str, kind: str = "string", **more: Any) -> dict[str, Any]:
+    return {"type": kind, "optional": True, "field": column, **more}
+
+
+def test_the_placeholder_of_an_hstore_is_no_value(world: Any, database: Database) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    shown, hidden = field("h", name="io.debezium.data.Json"), "__debezium_unavailable_value"
+    changed(database, {"id": 1, "h": '{"a":"x"}'}, shown, op="c")
+    changed(database, {"id": 1, "h": f'{{"{hidden}":"{hidden}"}}'}, shown)
+    with pytest.raises(RunError, match="was not in the log"):
+        world.run(pipeline)
+
+
+@pytest.mark.parametrize("later", [("b_old", "b"), ("c", "b")], ids=["renamed", "dropped"])
+def test_a_column_that_is_made_again_behind_a_new_one_stops_the_run(
+    world: Any, database: Database, later: tuple[str, str]
+) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    for id in (1, 2):
+        changed(database, {"id": id, "b": id * 10}, field("b", "int64"), op="c")
+    world.run(pipeline)
+    changed(database, {"id": 1, later[0]: 10, later[1]: 111}, *(field(name, "int64") for name in later))
+    with pytest.raises(InputError, match="has the column b in another place: renamed, or made again"):
+        world.run(pipeline)
+    assert world.rows("shop.orders", "id", "b") == Counter({(1, 10): 1, (2, 20): 1})
+
+
+def test_a_kept_column_is_null_in_changed_rows_whatever_comes_with_them(world: Any, database: Database) -> None:
+    kept = Cdc.debezium(database.source()) >> mirror(world).on_schema_change("keep")
+    for id in (1, 2):
+        changed(database, {"id": id, "name": f"a{id}"}, NAME, op="c")
+    world.run(kept)
+    changed(database, {"id": 1, "title": "b"}, TITLE)
+    world.run(kept)
+    changed(database, {"id": 3, "title": "c"}, TITLE, op="c")
+    world.run(kept)
+    wanted = {(1, None, "b"): 1, (2, "a2", None): 1, (3, None, "c"): 1}
+    assert world.rows("shop.orders", "id", "name", "title") == Counter(wanted)
+
+
+@pytest.mark.parametrize("how", ["DROP COLUMN name", "RENAME COLUMN name TO called"], ids=["dropped", "renamed"])
+def test_a_column_that_somebody_takes_from_a_table_of_the_mirror_stops_the_run(
+    world: Any, database: Database, how: str
+) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    for id in (1, 2):
+        changed(database, {"id": id, "name": f"a{id}"}, NAME, op="c")
+    world.run(pipeline)
+    world.sql(f"ALTER TABLE local.shop.orders {how}")
+    changed(database, {"id": 2, "name": "b"}, NAME)
+    with pytest.raises(InputError, match=r"local\.shop\.orders has no column name any more, which .*orders") as refused:
+        world.run(pipeline)
+    if "RENAME" in how:  # the fix, as it is written
+        assert str(refused.value.fix).startswith("rename it back: ALTER TABLE ... RENAME COLUMN")
+        world.sql("ALTER TABLE local.shop.orders RENAME COLUMN called TO name")
+        world.run(pipeline)
+        assert world.rows("shop.orders", "id", "name") == Counter({(1, "a1"): 1, (2, "b"): 1})
+
+
+def test_columns_that_iceberg_keeps_for_itself_are_bad_records_before_anything_is_written(
+    world: Any, database: Database
+) -> None:
+    changed(database, {"id": 1, "_pos": 7}, field("_pos", "int64"), op="c")
+    database.send("public.other", {"id": 1}, created(1, "a"))
+    with pytest.raises(InputError, match="has the column _pos, a name that Iceberg or Helios keeps for itself"):
+        world.run(Cdc.debezium(database.source()) >> mirror(world))
+    aside = Cdc.debezium(database.source().on_bad_row("quarantine")) >> mirror(world).quarantine("bad.rows")
+    world.run(aside)
+    assert world.ids("shop.other") == [1]
+    assert sum(world.rows("bad.rows", "reason").values()) == 1
+
+
+def test_a_restored_server_goes_on_from_its_snapshot(world: Any, database: Database) -> None:
+    pipeline = Cdc.debezium(database.source()) >> mirror(world)
+    for id in (1, 2):
+        changed(database, {"id": id, "name": f"a{id}"}, NAME, op="c", lsn=100_000 + id)
+    world.run(pipeline)
+    for id in (1, 2):
+        changed(database, {"id": id, "name": f"b{id}"}, NAME, op="r", lsn=500, snapshot="true")
+    world.run(pipeline)
+    assert world.rows("shop.orders", "id", "name") == Counter({(1, "b1"): 1, (2, "b2"): 1})
+    changed(database, {"id": 1, "title": "new"}, TITLE, lsn=600)
+    with pytest.raises(InputError, match="no longer has the column name"):
+        world.run(pipeline)

@@ -58,7 +58,6 @@ def test_create(lake: Any) -> None:
 
 @pytest.mark.promise("kills", "append")
 @pytest.mark.cases(short="local-local")
-@pytest.mark.cases(landing="rest-s3")
 def test_append(lake: Any, tmp_path: Path) -> None:
     lake.feed("killed.source", ids(1, 2, 3), IDS)
     done = lake.command(tmp_path, KILLED, KILLED="yes")
@@ -91,7 +90,6 @@ def test_replay(lake: Any) -> None:
 
 
 @pytest.mark.promise("start")
-@pytest.mark.cases(landing="rest-s3")
 def test_incremental(lake: Any) -> None:
     pipeline = lake.source("followed.source").incremental(poll=1) >> lake.sink("followed.target")
     lake.feed("followed.source", ids(1, 2), IDS)
@@ -146,7 +144,6 @@ def test_time_travel(lake: Any) -> None:
 
 
 @pytest.mark.promise("upsert")
-@pytest.mark.cases(landing="rest-s3")
 def test_upsert(lake: Any) -> None:
     schema = pa.schema([("id", pa.int64()), ("v", pa.string()), ("n", pa.int64()), ("gone", pa.bool_())])
 
@@ -165,7 +162,6 @@ def test_upsert(lake: Any) -> None:
 
 
 @pytest.mark.promise("evolve")
-@pytest.mark.cases(landing="rest-s3")
 def test_evolution(lake: Any) -> None:
     pipeline = lake.source("grown.source").incremental(poll=1) >> lake.sink("grown.target").evolve_schema("full")
     lake.feed("grown.source", [{"id": 1}], pa.schema([("id", pa.int32())]))
@@ -181,7 +177,6 @@ def test_evolution(lake: Any) -> None:
 
 
 @pytest.mark.promise("changes")
-@pytest.mark.cases(landing="rest-s3")
 def test_changes(lake: Any) -> None:
     lake.feed("changed.source", ids(1, 2), IDS)
     table = f"{lake.catalog.name}.changed.source"

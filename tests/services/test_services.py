@@ -152,7 +152,6 @@ def test_what_is_not_installed_says_how_to_install_it(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.promise("s3")
-@pytest.mark.landing
 def test_minio_keeps_its_objects_over_a_kill(minio: Minio) -> None:
     client = minio.client()
     client.put_object(Bucket=minio.bucket("kept"), Key="a", Body=b"x")
@@ -243,7 +242,6 @@ def test_a_branch_of_nessie_has_tables_of_its_own(nessie: Nessie) -> None:
 
 
 @pytest.mark.promise("cluster")
-@pytest.mark.landing
 def test_a_killed_worker_leaves_the_cluster_and_comes_back(cluster: Cluster) -> None:
     def has(workers: int) -> None:
         until = time.monotonic() + PATIENCE
@@ -272,7 +270,6 @@ def test_kafka_answers_and_keeps_its_cluster_through_a_restart(tmp_path: Path) -
 
 
 @pytest.mark.promise("cdc")
-@pytest.mark.landing
 def test_postgres_keeps_its_rows_through_a_kill() -> None:
     with named_skip(), Postgres() as server:
         server.sql("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2);")

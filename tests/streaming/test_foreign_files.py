@@ -231,7 +231,6 @@ def test_types_that_are_read_right(world: Any, tables: Tables, writer: str, dict
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
-@pytest.mark.cases(landing="True")
 def test_types_that_are_not_read_right(world: Any, tables: Tables, dictionary: bool) -> None:
     wrong = WRONG | (PLAIN | UNSIGNED | BYTES if dictionary else {})
     for name, one in wrong.items():

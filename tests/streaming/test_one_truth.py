@@ -10,7 +10,7 @@ import pytest
 
 from helios import Files, Pipeline, where
 from helios.errors import CheckpointError, HeliosError, InputError
-from helios.plan.other_pipelines import with_notes
+from helios.plan.notes import with_notes
 
 pytestmark = pytest.mark.promise("identity")
 
@@ -27,6 +27,17 @@ def test_upserts_that_start_together_do_not_bring_back_deleted_keys(world: Any) 
     world.fill("a.one", [1], seq="10", op="'d'")
     world.fill("a.two", [1, 10], seq="5", op="'u'")
     both = [upsert(world, "a.one", "a"), upsert(world, "a.two", "b")]
+    assert world.runner(both, once=True).run()
+    world.fill("a.two", [1], seq="5", op="'u'")
+    assert world.runner(both, once=True).run()
+    assert world.ids("a.t") == [0, 10]
+
+
+def test_upserts_by_other_orders_that_start_together_are_refused(world: Any) -> None:
+    world.fill("a.one", [0, 1], seq="1", op="'u'")
+    world.fill("a.two", [1, 10], seq="5", op="'u'")
+    sink = world.sink("a.t").upsert("id", order_by="seq + 0")
+    both = [upsert(world, "a.one", "a"), (world.source("a.two").incremental(poll=1) >> sink).named("b")]
     runner = world.runner(both, once=True)
     assert not runner.run()
     told = [str(one["error"]) for one in runner.status()]

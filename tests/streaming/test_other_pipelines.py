@@ -12,7 +12,7 @@ import pytest
 
 from helios import Memory, Pipeline, dedupe, expect, join, union, watermark, where
 from helios.errors import CheckpointError, HeliosError, InputError
-from helios.plan.other_pipelines import with_notes
+from helios.plan.notes import with_notes
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.replay.replay import Replay
 from helios.spark.sinks.rollbacks import RollbackGuard
@@ -249,25 +249,29 @@ def feeds(world: Any) -> None:
 @pytest.mark.usefixtures("feeds")
 def test_a_second_pipeline_does_not_bring_back_what_the_first_one_deleted(world: Any) -> None:
     world.run(upserts(world, "a.s", "first"))
-    second = upserts(world, "a.more", "second")
-    told = r"first upserts into local\.a\.t, too, and first remembers deleted keys for itself alone"
+    second = upserts(world, "a.more", "second", order_by="n + 0")
+    told = r"first upserts into local\.a\.t, too, by other keys or another order, and first remembers deleted keys:"
     with pytest.raises(InputError, match=told) as refused:
         world.run(second)
     assert world.ids("a.t") == [1]
-    # The first fix of the error, as it is written.
+    # The first two fixes of the error, as they are written.
     fix = str(refused.value.fix)
-    assert "source >> union(other) >> sink, filled with --full-refresh" in fix
-    both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))
-    united = (both >> world.sink("a.t").upsert("id", order_by="n", delete_when="gone")).named("first")
-    world.run(united, full_refresh=True)
+    assert fix.startswith("give both the same keys and the same order_by column")
+    world.run(upserts(world, "a.more", "second"))
     assert world.ids("a.t") == [1, 3]
+    assert "source >> union(other) >> sink" in fix
+    both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))
+    united = (both >> world.sink("a.u").upsert("id", order_by="n", delete_when="gone")).named("first")
+    world.run(united)
+    assert world.ids("a.u") == [1, 3]
 
 
 @pytest.mark.usefixtures("feeds")
 def test_upserts_that_stand_beside_each_other_ask_once(world: Any) -> None:
-    first, second = upserts(world, "a.s", "first"), upserts(world, "a.more", "second", delete_when=None)
+    unordered = {"delete_when": None, "order_by": None}
+    first, second = upserts(world, "a.s", "first"), upserts(world, "a.more", "second", **unordered)
     world.run(first)
-    with pytest.raises(InputError, match="first remembers deleted keys for itself alone") as refused:
+    with pytest.raises(InputError, match="first remembers deleted keys") as refused:
         world.run(second)
     assert "run once with `helios run --beside first`" in str(refused.value.fix)
     world.run(second, beside=["first"])
@@ -304,9 +308,8 @@ def test_what_the_table_stores_is_compared_there(world: Any, how: dict[str, Any]
 
 @pytest.mark.usefixtures("feeds")
 def test_a_pipeline_that_begins_to_delete_asks_then(world: Any) -> None:
-    first, second = (
-        upserts(world, s, name, delete_when=None) for s, name in (("a.one", "first"), ("a.more", "second"))
-    )
+    first = upserts(world, "a.one", "first", delete_when=None, order_by=None)
+    second = upserts(world, "a.more", "second", delete_when=None)
     world.fill("a.one", [1], n="CAST(1 AS int)", gone="false")
     world.run(first)
     world.run(second)
@@ -350,8 +353,8 @@ def test_plan_and_check_tell_of_the_rows_of_others(world: Any, copy: Pipeline) -
     )
     for source in ("a.one", "a.more"):
         world.fill(source, [2, 3], n="CAST(4 AS int)", gone="false")
-    both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two")]
-    assert "two upserts into local.a.t, too, and two remembers deleted keys for itself alone" in notes(*both)
+    both = [upserts(world, "a.one", "one"), upserts(world, "a.more", "two", order_by="n + 0")]
+    assert "two upserts into local.a.t, too, by other keys or another order, and two remembers" in notes(*both)
 
 
 # a source that was renamed
@@ -524,10 +527,11 @@ def test_was_with_a_new_checkpoint_takes_replays_and_rejected_rows_along(world: 
 
 @pytest.mark.usefixtures("feeds")
 def test_where_both_have_written_one_pipeline_of_both_has_a_table_of_its_own(world: Any) -> None:
-    first, second = (upserts(world, s, name, delete_when=None) for s, name in (("a.s", "first"), ("a.more", "second")))
+    first = upserts(world, "a.s", "first", delete_when=None)
+    second = upserts(world, "a.more", "second", delete_when=None, order_by=None)
     world.run(first)
     world.run(second)
-    with pytest.raises(InputError, match="remembers deleted keys for itself alone") as refused:
+    with pytest.raises(InputError, match="remembers deleted keys") as refused:
         world.run(upserts(world, "a.s", "first"))
     assert "source >> union(other) >> sink, under a new name, into a new table" in str(refused.value.fix)
     both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))

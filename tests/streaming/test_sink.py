@@ -291,7 +291,7 @@ def test_another_order_is_not_compared_with_the_remembered_one(world: Any, chang
     }[changed]
     before = world.rows("a.t", "id", "v")
     with pytest.raises(
-        CheckpointError, match=r"remembers of the keys of local\.a\.t is by id, newest by n \(integer\)"
+        CheckpointError, match=r"remembered of the keys of local\.a\.t is by id, newest by n \(integer\)"
     ):
         world.run(again)
     assert world.rows("a.t", "id", "v") == before

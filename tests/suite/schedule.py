@@ -10,25 +10,26 @@ from xdist.workermanage import WorkerController
 from tests.conformance.cases import CASES
 
 LONG_FIRST = (
-    "tests/cluster/",
-    "tests/outage/",
     "tests/streaming/test_kills.py",
     "tests/streaming/test_life.py",
     "tests/streaming/test_webhook_kills.py",
+    "tests/conformance/test_kills.py",
+    "tests/integration/",
+    "tests/compat/",
+    "tests/streaming/",
+    "tests/conformance/",
+    "tests/cluster/",
+    "tests/outage/",
     "tests/kafka/test_kills.py",
     "tests/kafka/",
-    "tests/conformance/test_kills.py",
     "tests/served/",
     "tests/services/",
     "tests/matrix/",
-    "tests/integration/",
-    "tests/compat/",
-    "tests/conformance/",
-    "tests/streaming/",
     "tests/suite/",
     "tests/unit/",
 )
-"""Where long tests are; within each, what has more tests comes first. The short ones then fill the end."""
+"""Where long tests are; within each, what has more tests comes first. Those of servers, which may still be built beside
+the first tests, come later, and the short ones fill the end."""
 
 _MODE = re.compile(rf"(?:^|-)({'|'.join(sorted(CASES, key=len, reverse=True))})(?:-|$)")
 

@@ -14,7 +14,7 @@
   helios/files/N.columns.json         the columns of its files (see kept_columns.py)
   helios/landed/                      the last batch in each target (see landings.py)
   helios/again.json                   a batch that is appended again (see repeat.py)
-  helios/keys/                        the state of upserts (see upsert_state.py)
+  helios/keys/                        the state of upserts, where it is not in the warehouse (see upsert_state.py)
 """
 
 from __future__ import annotations

@@ -30,11 +30,13 @@ class NewestSchema:
         columns: Their types.
         since: The position of the log from which on changes have these columns.
         kept: Columns that the table of the mirror has, and that of the database has no more.
+        exact: Whether the types tell all that says how values are written; those of earlier versions do not.
     """
 
     columns: Mapping[str, str]
     since: Place
     kept: tuple[str, ...] = ()
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def _shown(table: Mirrored) -> dict[str, object]:
             "columns": dict(newest.columns),
             "since": list(newest.since),
             "kept": list(newest.kept),
+            "exact": newest.exact,
         }
     return shown
 
@@ -121,6 +124,7 @@ def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
         newest = None
         if (said := one.get("newest")) is not None:
             file, position = said["since"]
-            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]))
+            exact = bool(said.get("exact", False))
+            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), exact)
         tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
     return tables

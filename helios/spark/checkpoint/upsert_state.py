@@ -1,55 +1,63 @@
 """The state of an upsert beside its target: deleted keys, and the order of keys where the target does not store it.
 
-<checkpoint>/helios/keys/<target>/
-  terms.json   the key columns and the order
-  delta/N      the keys of batch N: key columns, order, whether deleted, and when
-  base/N       all deltas up to N, folded into one row per key, without expired deletes
-  replayed/R   the keys of a replay of quarantined rows; it counts once the target has that replay
-  settled/R    says that it has
+<warehouse>/_helios/keys/<id>/     the id is that of the checkpoint
+  terms.json     the key columns and the order
+  delta/N        the keys of batch N: key columns, order, whether deleted, and when; a batch without any has none
+  base/N         all deltas up to N, folded into one row per key, without expired deletes
+  replayed/R     the keys of a replay of quarantined rows; it counts once the target has that replay
+  settled/R      says that it has
+  replaced.json  what newer folders have replaced, and since when
 
 Batch N reads the state that the batches before it left, and writes its own delta before its commit: when it is run
-again, it reads the same state and replaces its own delta.
+again, it reads the same state and replaces its own delta. Other pipelines that upsert into the table read the state,
+too, up to the batch that the table has (see helios.spark.sinks.shared_keys).
+
+The state is the folder helios/keys/<target> of the checkpoint, which nobody else reads, where only the server knows the
+warehouse, of routed and mirrored tables, and of pipelines that earlier versions began.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from helios.catalog.names import file_name
 from helios.errors import CheckpointError, Origin
-from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.checkpoint.files import KEYS, Checkpoint
+from helios.spark.checkpoint.small_files import SmallFiles, small_files
 from helios.spark.jvm.sql import quoted
 
 ORDER, DELETED = "__helios_order", "__helios_deleted"
 FOLD_AFTER = 10
 """Deltas that are folded into a base when there are more of them."""
+KEPT_SECONDS = 3600.0
+"""How long folders stay that were folded: a batch of another pipeline may be reading them."""
 
 
 class UpsertState:
-    """The state of the upserts into one target.
+    """The state of the upserts of one pipeline into one target.
 
     Args:
-        checkpoint: The pipeline's checkpoint, in which it is kept.
-        target: The table's name.
+        files: The files around it.
+        folder: Its folder there.
         tombstones: Seconds for which a delete is remembered.
         has_replay: Whether the target has a replay: by the UUID of its quarantine, and its number there.
 
     Attributes:
-        files: The checkpoint's files.
-        folder: The folder of this state within the checkpoint.
+        saved: The folder that the last `save` has written; None where there was nothing to remember.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, target: str, tombstones: float, has_replay: Callable[[str, int], bool]
+        self, files: SmallFiles, folder: str, tombstones: float, has_replay: Callable[[str, int], bool]
     ) -> None:
-        self.files = checkpoint.files
-        self.folder = f"helios/keys/{file_name(target)}"
+        self.files = files
+        self.folder = folder
+        self.saved: str | None = None
         self._tombstones = tombstones
         self._has_replay = has_replay
 
@@ -69,13 +77,19 @@ class UpsertState:
             return
         if known is not None and self.remembers:
             raise CheckpointError(
-                f"what the checkpoint remembers of the keys of {target} is by {_shown(json.loads(known))}; the sink "
+                f"what is remembered of the keys of {target} is by {_shown(json.loads(known))}; the sink "
                 f"now says {_shown(terms)}, with which it cannot be compared.",
                 where=where,
                 fix="put the keys and the order back, or fill the target anew with `helios run --full-refresh`; to go "
                 f"on without what is remembered, so that late rows win once, delete {self.path('')}.",
             )
         self.files.write(f"{self.folder}/terms.json", text)
+
+    @property
+    def terms(self) -> Mapping[str, object] | None:
+        """The key columns and the order that it goes by; None before its first batch."""
+        text = self.files.read(f"{self.folder}/terms.json")
+        return dict(json.loads(text)) if text is not None else None
 
     @property
     def remembers(self) -> bool:
@@ -106,11 +120,38 @@ class UpsertState:
         if len(deltas) > FOLD_AFTER:
             self._fold(spark, base, deltas, replayed, keys)
             base, deltas, replayed = deltas[-1], [], []
-        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + replayed
-        return self._newest(self._read(spark, paths), keys) if paths else None
+        paths = _paths(base, deltas, replayed)
+        return newest(self._read(spark, paths), keys) if paths else None
+
+    def read(self, spark: SparkSession, last: int, keys: tuple[str, ...]) -> DataFrame | None:
+        """The state up to a batch, for another pipeline: nothing is folded, and expired deletes are left out.
+
+        Args:
+            spark: The session.
+            last: The batch.
+            keys: The key columns, as for `load`.
+        """
+        paths = self._all(last)
+        return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
+
+    def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
+        """Begins with what another state says of the batches up to one: this pipeline's, of its former checkpoint."""
+        terms, paths = former.files.read(f"{former.folder}/terms.json"), former._all(last)
+        if terms is None or not paths:
+            return
+        rows = former._read(spark, paths)
+        rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
+        self.files.write(f"{self.folder}/terms.json", terms)
+
+    def replaces(self, former: UpsertState) -> None:
+        """Deletes a former state, which the record does not name any more, once nobody reads it."""
+        if former.files.root == self.files.root:
+            self._note_replaced([former.folder])
+        else:
+            former.files.delete(former.folder)
 
     def save(self, rows: DataFrame, batch: int, keys: tuple[str, ...]) -> None:
-        """Writes the delta of a batch.
+        """Writes the delta of a batch; none for one without rows.
 
         Args:
             rows: The key columns, the order, and whether the key was deleted.
@@ -121,7 +162,25 @@ class UpsertState:
 
     def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
         kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
-        kept.write.mode("overwrite").parquet(self.path(name))
+        self.saved = None if kept.isEmpty() else self.path(name)
+        if self.saved is None:
+            self.files.delete(f"{self.folder}/{name}")  # of a try of this batch by other steps
+        else:
+            kept.write.mode("overwrite").parquet(self.saved)
+            self._note_replaced([], but=f"{self.folder}/{name}")
+
+    def _all(self, last: int) -> list[str]:
+        """The folders that say what is known after a batch, for who only reads them."""
+        base = max(self.numbers("base", last + 1), default=None)
+        deltas = [n for n in self.numbers("delta", last + 1) if base is None or n > base]
+        names = sorted(self.files.names(f"{self.folder}/replayed"))
+        return _paths(base, deltas, [f"replayed/{name}" for name in names if self._is_replayed(name)])
+
+    def _is_replayed(self, name: str) -> bool:
+        """Whether a replay is written, and the target has it."""
+        quarantine, _, number = name.rpartition("-")
+        settled = self.files.read(f"{self.folder}/settled/{name}") is not None
+        return self._is_written(f"replayed/{name}") and (settled or self._has_replay(quarantine, int(number)))
 
     def _replayed(self) -> list[str]:
         """The replays that the target has; what is left of others is deleted."""
@@ -129,12 +188,10 @@ class UpsertState:
         settled = self.files.names(f"{self.folder}/settled") if names else ()
         found = []
         for name in names:
-            quarantine, _, number = name.rpartition("-")
-            known = name in settled
-            if not self._is_written(f"replayed/{name}") or not (known or self._has_replay(quarantine, int(number))):
+            if not self._is_replayed(name):
                 self.files.delete(f"{self.folder}/replayed/{name}")
                 continue
-            if not known:  # the next replay takes the place of its record
+            if name not in settled:  # the next replay takes the place of its record
                 self.files.write(f"{self.folder}/settled/{name}", "")
             found.append(f"replayed/{name}")
         return found
@@ -143,18 +200,32 @@ class UpsertState:
         self, spark: SparkSession, base: int | None, deltas: list[int], replayed: list[str], keys: tuple[str, ...]
     ) -> None:
         """Folds a base, the deltas after it and replays into a new base."""
-        paths = [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + replayed
-        newest = self._newest(self._read(spark, paths), keys)
-        expired = F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
-        newest.where(~expired).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
-        for path in (*paths, *(path.replace("replayed/", "settled/") for path in replayed)):
-            self.files.delete(f"{self.folder}/{path}")
+        paths = _paths(base, deltas, replayed)
+        rows = newest(self._read(spark, paths), keys)
+        rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
+        settled = [path.replace("replayed/", "settled/") for path in replayed]
+        self._note_replaced([f"{self.folder}/{path}" for path in (*paths, *settled)])
 
-    def _newest(self, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-        # Of two rows of one order the later batch's is the newer.
-        order = [F.col(ORDER).desc_nulls_last(), F.col("at").desc()]
-        rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
-        return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
+    def _note_replaced(self, folders: Sequence[str], but: str = "") -> None:
+        """Notes folders that are not needed any more, and deletes those that nobody can be reading.
+
+        Args:
+            folders: The folders, within those around the state.
+            but: A folder that is written anew: a replay takes the number of one that the table has lost.
+        """
+        name, now = f"{self.folder}/replaced.json", time.time()
+        text = self.files.read(name)
+        known: dict[str, float] = json.loads(text or "{}")
+        noted = {one: since for one, since in {**dict.fromkeys(folders, now), **known}.items() if one != but}
+        gone = [one for one, since in noted.items() if since <= now - KEPT_SECONDS]
+        for one in gone:
+            self.files.delete(one)
+        left = {one: since for one, since in noted.items() if one not in gone}
+        if left != known:
+            self.files.write(name, json.dumps(left))
+
+    def _expired(self) -> Column:
+        return F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
         parts = [spark.read.parquet(self.path(path)) for path in paths]
@@ -176,6 +247,32 @@ class UpsertState:
     def path(self, name: str) -> str:
         """The full path of a folder of this state."""
         return f"{self.files.root}/{self.folder}/{name}"
+
+
+def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | None) -> tuple[SmallFiles, str]:
+    """The files around a state, and its folder there.
+
+    Args:
+        spark: The session.
+        checkpoint: The checkpoint of its pipeline.
+        target: The table's name.
+        keys: The folder, as the record of the pipeline says; None where it is in the checkpoint.
+    """
+    if keys is None:
+        return checkpoint.files, f"{KEYS}/{file_name(target)}"
+    around, _, folder = keys.rpartition("/")
+    return small_files(spark, around), folder
+
+
+def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Of each key the row of the newest order; of one order that of the later batch."""
+    order = [F.col(ORDER).desc_nulls_last(), F.col("at").desc()]
+    rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
+    return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
+
+
+def _paths(base: int | None, deltas: Sequence[int], replayed: Sequence[str]) -> list[str]:
+    return [f"base/{base}"] * (base is not None) + [f"delta/{n}" for n in deltas] + list(replayed)
 
 
 def _shown(terms: Mapping[str, object]) -> str:

@@ -42,7 +42,6 @@ ALWAYS = {
     "write.spark.accept-any-schema": "false",
 }
 
-
 MERGES_MANIFESTS = "commit.manifest-merge.enabled"
 ADVISORY_SIZE = "write.spark.advisory-partition-size-bytes"
 """Bytes that one task writes of what a command shuffles, as far as Spark may choose."""
@@ -62,6 +61,7 @@ class Transaction:
 
     Attributes:
         rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
+        conflict: Why a snapshot that came since is a conflict that Iceberg does not see; empty where it is none.
         properties: What writers follow: those of the table, and those that take their place.
     """
 
@@ -80,6 +80,7 @@ class Transaction:
         self.table = table
         self.branch = branch
         self.rows: int | None = None
+        self.conflict: Callable[[JavaSnapshot], str] = lambda snapshot: ""
         self._jvm = classes()
         self._version = spark_version(spark)
         self._prepare = prepare
@@ -396,5 +397,4 @@ def _kind(node: JavaObject) -> str:
 
 
 def _plan(df: DataFrame) -> JavaLogicalPlan:
-    plan: JavaLogicalPlan = df._jdf.queryExecution().analyzed()
-    return plan
+    return cast("JavaLogicalPlan", df._jdf.queryExecution().analyzed())

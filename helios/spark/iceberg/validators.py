@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaIterable
 
@@ -21,14 +23,23 @@ class AncestryValidator:
         checkpoint: The id of its checkpoint.
         head: The newest snapshot at the look-up.
         exclusive: Whether it also rejects other writers' changes of rows since.
+        conflict: Why one of their snapshots is a conflict that Iceberg does not see; empty where it is none.
     """
 
-    def __init__(self, pipeline: str, checkpoint: str, head: int | None, exclusive: bool) -> None:
+    def __init__(
+        self,
+        pipeline: str,
+        checkpoint: str,
+        head: int | None,
+        exclusive: bool,
+        conflict: Callable[[JavaSnapshot], str] = lambda snapshot: "",
+    ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
         self._passed = {head}  # a later try looks only at what came after an earlier one: calls to the JVM take time
         self._exclusive = exclusive
+        self._conflict = conflict
         self._why = ""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
@@ -48,6 +59,9 @@ class AncestryValidator:
                 return False
             if self._exclusive and str(snapshot.operation()) != COMPACTION:
                 self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
+                return False
+            if why := self._conflict(snapshot):
+                self._why = why
                 return False
         self._why = "the history no longer reaches back to where this batch was looked up"
         return self._head is None

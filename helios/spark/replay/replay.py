@@ -35,6 +35,7 @@ from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
 from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
 from helios.spark.sinks.route import RoutedSink
+from helios.spark.sinks.shared_keys import SharedKeys
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.protocol import current_rows, open_source
@@ -383,11 +384,16 @@ class Replay:
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""
         names = [name for name in (self.plan.pipeline, self.plan.was) if name]
-        records = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
-        # A batch that changed nothing in the table is only in Spark's log.
-        last = max([-1, *checkpoint.batches("commits"), *(r.batch for r in records if r is not None)])
+        found = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
+        records = [record for record in found if record is not None]
+        keys = next((record.keys for record in records), None)
+        sink.context = replace(sink.context, keys=keys)
+        sink.shared_keys = SharedKeys(sink.context, sink.name, sink.branch)
+        state = replace(sink.context, checkpoint=checkpoint).upsert_state(sink.name, sink.branch)
         for record in records:
-            if record is not None and record.aside:
-                sink.upsert_state.forget(record.batch)
-        sink.upsert_state = ReplayedUpsertState(checkpoint, sink, last)
+            if record.aside:
+                state.forget(record.batch)
+        # A batch that changed nothing in the table is only in Spark's log.
+        last = max([-1, *checkpoint.batches("commits"), *(record.batch for record in records)])
+        sink.upsert_state = ReplayedUpsertState(state, sink.ledger.checkpoint, last)
         return sink

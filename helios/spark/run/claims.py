@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import upsert_terms
+from helios.plan.other_upserts import upsert_terms
 from helios.spark.checkpoint.files import Identity
 from helios.spark.run.quarantines import former_names, noted
 from helios.spark.run.renamed import take_along
@@ -68,8 +68,8 @@ def write_claim(
 
 
 def _adding(claim: Record, record: Record) -> Record:
-    """A record with what a claim adds to it: accepted pipelines, and a quarantine."""
+    """A record with what a claim adds to it: accepted pipelines, a quarantine, and where its keys are."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))
-    added = len(beside) > len(record.beside) or len(quarantines) > len(record.quarantines)
-    return replace(record, beside=beside, quarantines=quarantines) if added else record
+    keys = record.keys or (claim.keys if record.checkpoint == claim.checkpoint else None)
+    return replace(record, beside=beside, quarantines=quarantines, keys=keys)

@@ -9,7 +9,7 @@ from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan, ReadPlan
-from helios.plan.other_pipelines import lost_checkpoint
+from helios.plan.notes import lost_checkpoint
 from helios.spark.checkpoint.upsert_state import UpsertState
 from helios.table.ledger import Record
 

@@ -8,18 +8,8 @@ from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.files.place import Place
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import (
-    Entry,
-    entries,
-    other_records,
-    refuse_other_upserts,
-    renaming_call,
-    shared_source,
-    source_of_both,
-    upsert_terms,
-    upserts_alongside,
-    upserts_of,
-)
+from helios.plan.other_pipelines import Entry, entries, other_records, renaming_call, shared_source, source_of_both
+from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
 from helios.plan.sources import row_of
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
@@ -159,14 +149,14 @@ def _same_place(entry: Entry, state: Entry) -> bool:
 
 
 def refuse_upserts_of_others(
-    plan: Plan, table: JavaTable | None, record: Record | None, beside: Collection[str], siblings: Iterable[Plan | None]
+    plan: Plan, table: JavaTable | None, own: Upserts | None, beside: Collection[str], siblings: Iterable[Plan | None]
 ) -> None:
     """Rejects upserts beside those of others, where one remembers what the other cannot know.
 
     Args:
         plan: The pipeline.
         table: The table; None before it is made.
-        record: Its record there.
+        own: Its upserts there until now; None before its first start.
         beside: Those beside which it may write.
         siblings: Those that the same run starts.
 
@@ -177,7 +167,7 @@ def refuse_upserts_of_others(
         return
     there = {name: upserts_of(one) for name, one in _others(table, plan).items()} if table is not None else {}
     there = upserts_alongside(plan, siblings, there, beside)
-    refuse_other_upserts(plan, upserts_of(record) if record is not None else None, there, beside)
+    refuse_other_upserts(plan, own, there, beside)
 
 
 def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> InputError:

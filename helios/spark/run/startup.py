@@ -12,7 +12,8 @@ from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
 from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
-from helios.plan.other_pipelines import declared_notes
+from helios.plan.notes import declared_notes
+from helios.plan.other_upserts import upserts_of
 from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
@@ -37,6 +38,7 @@ from helios.spark.run.other_writers import (
 )
 from helios.spark.run.quarantines import former_names, quarantines
 from helios.spark.run.renamed import move_checkpoint, retarget
+from helios.spark.run.upsert_keys import drop_former, keys_of, take_over, upsert_state
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.atomic_mirror import mirror_sink
@@ -155,7 +157,11 @@ class StartupValidator:
         alone = len(self.siblings) < 2 and not self.plan.write.mode.traits.upserts
         record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
-            refuse_upserts_of_others(self.plan, table, record, self.beside, self.siblings.values())
+            own = None
+            if record is not None:
+                keys = keys_of(self.context, "" if self.new_checkpoint else record.checkpoint, record)
+                own = upserts_of(record)._replace(shares=keys is not None)
+            refuse_upserts_of_others(self.plan, table, own, self.beside, self.siblings.values())
         for note in declared_notes(self.plan, record, (), self.siblings.values()):
             self.context.observer.noted(note)
 
@@ -189,7 +195,7 @@ class StartupValidator:
             written = has_written(self.plan, table)
             out = left_out(write.sink, columns, held, has_written=written)
             if written and moved:
-                refuse_lost_order(self.plan, out, self.context.upsert_state(write.table, self.branch))
+                refuse_lost_order(self.plan, out, upsert_state(self.context, self._last_record(table)))
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
 
     def _refuse_unresumable(self, table: JavaTable | None) -> None:
@@ -266,14 +272,15 @@ class StartupValidator:
                 self.checkpoint.create(existing)
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
+        replaced = self._last_record(table) if table is not None else None
         if table is not None:
             shape(self.spark, plan, table)
         if existing is None:
             self._reset(lease, identity, old, table)
             # Before the record names the checkpoint: a driver that dies in between resumes with the same id.
             self.checkpoint.create(identity)
-        former = former_names(plan, old)
-        context = replace(self.context, lease=lease, checkpoint_id=identity.id, former=former)
+        former, keys = former_names(plan, old), keys_of(self.context, identity.id, old)
+        context = replace(self.context, lease=lease, checkpoint_id=identity.id, former=former, keys=keys)
         last = max(self.checkpoint.batches("offsets"), default=-1)
         quarantine = QuarantineSink.of(context)
         if quarantine is not None and existing is not None:
@@ -282,7 +289,7 @@ class StartupValidator:
             if identity.pipeline != plan.pipeline:
                 self.checkpoint.create(replace(identity, pipeline=plan.pipeline))
             return Started(lease=lease, sink=self._placed(context, last), planned=last)
-        claim = first_claim(plan, identity, old, self.beside)
+        claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Judged by the record as the target has it: what was rolled back is no longer there.
             kept = AppendLedger(context, table, self.branch).carried(self._last_record(table) or old)
@@ -292,6 +299,7 @@ class StartupValidator:
             shape(self.spark, plan, table)
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
+        drop_former(context, replaced)
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
@@ -321,7 +329,7 @@ class StartupValidator:
         if self.new_checkpoint:
             if (quarantine := QuarantineSink.of(context)) is not None:
                 quarantine.refuse_without_replay()
-            self._reset_checkpoint(old, table)
+            self._reset_checkpoint(identity.id, old, table)
             for each in quarantines(context, old):
                 each.rewind(old, table)
         elif self.full_refresh:
@@ -332,7 +340,8 @@ class StartupValidator:
                 refuse_rows_of_others(self.context, table)
                 steps = self.plan.fingerprint
                 claim = first_claim(self.plan, identity, record, self.beside)
-                claim = replace(claim, position=None, appended=None, steps=steps, start=start)
+                keys = keys_of(self.context, identity.id, None)
+                claim = replace(claim, position=None, appended=None, steps=steps, start=start, keys=keys)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
                 empty(ledger, claim, self.plan.write.pipelines)
             for each in quarantines(context, record):
@@ -344,21 +353,22 @@ class StartupValidator:
     def _last_record(self, table: JavaTable) -> Record | None:
         return newest_record(table, self.plan.write.pipelines, self.branch)
 
-    def _reset_checkpoint(self, old: Record | None, table: JavaTable | None) -> None:
-        """Clears the checkpoint, and stores the position of the target's record as its start."""
+    def _reset_checkpoint(self, id: str, old: Record | None, table: JavaTable | None) -> None:
+        """Clears the checkpoint for another one's id, and stores the position of the target's record as its start."""
         entries = list(old.position["sources"]) if old and old.position else []
         start = old.start if old is not None and old.only_began else None
         head = Ledger(table, self.plan.pipeline, "", "", self.branch).head() if table is not None else None
         refuse_new_checkpoint(self.plan, self._follows, entries, holds_rows=head is not None and start is None)
         if table is not None:
             forget_lost_replay(table, self.plan.write.pipelines, head)
-        state = self.context.upsert_state(self.plan.write.table, self.branch)
+        state = upsert_state(self.context, old)
         if old is not None and old.aside:
             state.forget(old.batch)
         # Without a record the progress may be another program's.
         identity = self._identity(lenient=old is not None)
         if identity is None or old is None or identity.id == old.checkpoint:
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
+        take_over(self.context, id, old)
         self.checkpoint.rewind()
         if start is not None:
             self.checkpoint.write_start(start)

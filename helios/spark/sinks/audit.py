@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from helios.errors import RunError
 from helios.spark.iceberg import changed_files
+from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.filters import UNNAMED
 from helios.spark.iceberg.history import History
@@ -137,7 +138,8 @@ class AuditedSink(TableSink):
             made = staging.try_commit(spark, staged.write, batch, options, retries, recorded=False)
         if made is None or isinstance(made, Conflict) or made.again or made.snapshot is None:
             return made
-        if made.files or not staged.rejects:  # a batch that was rejected whole has no rows to look at
+        staged_one = self.table.snapshot(made.snapshot)
+        if made.files or (staged_one is not None and changes_files(staged_one)):  # else there are no rows to look at
             self._audit(spark, made.snapshot, batch.number)
         return made if self._publish(made.snapshot, batch) else Conflict(None, made.write_seconds)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from helios.catalog.names import TableName
 from helios.plan.checks.merge import inserts_only
 from helios.plan.nodes import Plan
-from helios.plan.other_pipelines import upsert_terms
+from helios.plan.other_upserts import upsert_terms
 from helios.plan.properties import SERIALIZABLE, presented
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.landings import Landings
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
-from helios.spark.checkpoint.upsert_state import UpsertState
+from helios.spark.checkpoint.upsert_state import UpsertState, place
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.observer import Observer, Silent
@@ -43,6 +43,7 @@ class SinkContext:
         combines: Why the steps make other rows of two ranges together than of each; None where they go row by row.
         replays: Whether quarantined rows are replayed, under a name of their own.
         former: Quarantines that earlier scripts named, and that may have rows of the pipeline.
+        keys: The folder of what its upserts remember of keys; None where it is in the checkpoint.
     """
 
     plan: Plan
@@ -55,6 +56,7 @@ class SinkContext:
     combines: Combines = lambda: "nobody has looked at them"
     replays: bool = False
     former: Sequence[TableName] = ()
+    keys: str | None = None
 
     def verify(self) -> None:
         """Raises if the lease was lost."""
@@ -140,17 +142,20 @@ class SinkContext:
     def upsert_state(self, name: TableName, branch: str | None) -> UpsertState:
         """The upsert state of a table, or of one branch of it."""
         target = f"{name.text}@{branch}" if branch else name.text
-        return UpsertState(self.checkpoint, target, self.plan.write.mode.tombstones, partial(self.has_replay, name))
+        files, folder = place(self.spark, self.checkpoint, target, self.keys)
+        has_replay = partial(self.has_replay, name, self.plan.write.pipelines)
+        return UpsertState(files, folder, self.plan.write.mode.tombstones, has_replay)
 
-    def has_replay(self, name: TableName, quarantine: str, number: int) -> bool:
-        """Whether a table has a replay of the pipeline's quarantine.
+    def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
+        """Whether a table has a replay of a pipeline's quarantine.
 
         Args:
             name: The table.
+            pipelines: The names of the pipeline.
             quarantine: The UUID of the quarantine.
             number: The number of the replay.
         """
         table = tables.load_table(self.spark, name)
-        found = [replay_of(table, one) for one in self.plan.write.pipelines] if table is not None else []
+        found = [replay_of(table, one) for one in pipelines] if table is not None else []
         known = (one[1] for one in found if one is not None and one[1].checkpoint == quarantine)
         return any(record.batch >= number and not record.aside for record in known)

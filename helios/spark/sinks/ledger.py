@@ -2,9 +2,8 @@
 
 Every batch is one Iceberg transaction that changes the data, stamps the snapshot's summary, and sets the pipeline's
 record in the table properties. The three are committed together or not at all, so the record alone proves whether a
-batch is committed: it survives expiry and compaction and keeps no data file alive. The transaction validates the
-ancestry, and Iceberg repeats the validation in its own retries (`SnapshotUpdate.validateWith`, as Flink's sink uses
-it): a delayed commit of a dead driver, arriving after its replacement committed, is rejected in every write mode.
+batch is committed: it survives expiry and compaction. The transaction validates the ancestry, and Iceberg repeats that
+in its own retries (`SnapshotUpdate.validateWith`): a delayed commit of a dead driver is rejected in every write mode.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Ledger:
         steps: The fingerprint of its steps.
         branch: The branch that it writes to; None for main.
         guard: Compares the target with its last batch; by default by the record alone.
-        upserts: What its upserts go by, as `helios.plan.other_pipelines` says it.
+        upserts: What its upserts go by, as `helios.plan.other_upserts` says it.
     """
 
     def __init__(
@@ -308,7 +307,8 @@ class Ledger:
         head = self._head.snapshotId() if self._head is not None else None
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
-            validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive)]
+            whose, unseen = (self.pipeline, self.checkpoint), lambda snapshot: str(made.conflict(snapshot))
+            validators = [AncestryValidator(*whose, head, options.exclusive, unseen)]
 
             def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
@@ -318,7 +318,8 @@ class Ledger:
 
             return prepared
 
-        return Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
+        made = Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
+        return made
 
     def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:
         """The record of a batch with its snapshot, whose sequence number is that of the commit that lands."""
@@ -335,6 +336,7 @@ class Ledger:
             beside=self._last.beside if self._last is not None else (),
             formerly=self._last.formerly if self._last is not None else (),
             quarantines=self._last.quarantines if self._last is not None else (),
+            keys=self._last.keys if self._last is not None else None,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:

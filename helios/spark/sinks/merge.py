@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from helios.errors import Origin, RunError
 from helios.model.modes import VALID_FROM, VALID_TO, Mode
 from helios.model.source import POSITION
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import quoted
@@ -277,20 +277,16 @@ def shown(row: dict[str, object]) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def drop_late(
-    df: DataFrame, upsert_state: UpsertState, batch: int, keys: tuple[str, ...], *, changes: bool = False
-) -> DataFrame:
+def drop_late(df: DataFrame, known: DataFrame | None, keys: tuple[str, ...], *, changes: bool = False) -> DataFrame:
     """Drops the rows that are older than the stored order of their key.
 
     Args:
         df: The rows.
-        upsert_state: The stored orders.
-        batch: The batch.
+        known: The stored orders; None where there are none.
         keys: The key columns.
         changes: Whether they are changes in the order of their log: one without a snapshot in its batch is in the
             stored epoch, and one that goes by its place in the partition of those before.
     """
-    known = upsert_state.load(df.sparkSession, batch, keys)
     if known is None:
         return df
     # Only the batch's keys are compared: the state may hold every key of the target.

@@ -25,6 +25,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.many_tables import ManyTables
+from helios.spark.sinks.mirrored_columns import ANOTHER, refuse_taken_away, reserved, with_kept
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
@@ -79,6 +80,8 @@ class MirrorSink(ManyTables):
         self._mirrored.verify(self._known())
         for name, table in self._sources().items():
             self._named(table, name)
+            newest = self._mirrored.load()[name].newest
+            refuse_taken_away(self.context.spark, self._name(name), table, newest, self._declared.origin)
         super().verify()
 
     # the tables
@@ -158,6 +161,8 @@ class MirrorSink(ManyTables):
             named[name] = table, Mirrored(_parts(table), keys)
         noted = {name: self._with_columns(name, *one, changes) for name, one in named.items()}
         each = {name: self._of(changes, name, table, one.keys) for name, (table, one) in named.items()}
+        spark = self.context.spark
+        each = {name: with_kept(spark, self._name(name), rows, noted[name].newest) for name, rows in each.items()}
         known_tables = self._mirrored.load()
         now = {**known_tables, **noted}
         for name in (name for name in noted if name not in known_tables):
@@ -173,6 +178,8 @@ class MirrorSink(ManyTables):
         """
         try:
             columns = changes.columns(table)
+            if (column := reserved(columns.names)) is not None:
+                return f"{table} has the column {column}, a name that Iceberg or Helios keeps for itself"
             there = self._tables[name].table if name in self._tables else None
             there = there or tables.load_table(self.context.spark, self._name(name))
             if there is not None:
@@ -287,8 +294,7 @@ class MirrorSink(ManyTables):
             f"{refused}; nothing was written.",
             where=self._declared.origin,
             fix=f'write {self._declared.label()}.on_schema_change("keep"){means}; or, for tables that equal the '
-            "database's, have Debezium take a new snapshot under another topic.prefix, and mirror it into another "
-            "namespace.",
+            f"database's, {ANOTHER}.",
         )
 
     def _sources(self) -> dict[str, SourceTable]:
@@ -338,11 +344,12 @@ class MirrorSink(ManyTables):
         columns = changes.columns(table)
         missing = [key for key in keys if key.lower() not in {column.lower() for column in columns.names}]
         if missing:
+            renamed = f"where it was renamed, {ANOTHER}; " if name in self._mirrored.load() else ""
             raise RunError(
                 f"{table} has the key ({', '.join(keys)}), and its rows have no column {missing[0]}; nothing was "
                 "written.",
                 where=self._declared.origin,
-                fix=f"set Debezium's message.key.columns to columns of the table; or {own}",
+                fix=f"{renamed}set Debezium's message.key.columns to columns of the table; or {own}",
             )
         return changes.rows(table, keys)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -38,6 +38,7 @@ from helios.spark.native.write import AddFiles, written
 from helios.spark.sinks import merge, native_upsert
 from helios.spark.sinks.alignment import SchemaAligner
 from helios.spark.sinks.protocol import Write
+from helios.spark.sinks.shared_keys import SharedKeys
 from helios.spark.steps.build import Built
 
 
@@ -53,6 +54,7 @@ class ModeBatch:
         where: The line of the sink.
         left_out: Columns that are not stored.
         upsert_state: The stored orders of the keys.
+        shared: Those that other pipelines store.
         fit: Aligns the table's schema and the rows; helper columns are kept.
         stored_columns: The names and the types of the table's columns.
     """
@@ -64,6 +66,7 @@ class ModeBatch:
     where: Origin | None
     left_out: tuple[str, ...]
     upsert_state: UpsertState
+    shared: SharedKeys
     fit: SchemaAligner
     stored_columns: frozenset[tuple[str, DataType]] = frozenset()
 
@@ -241,12 +244,18 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
         merged = [] if native is not None else [stack.enter_context(_merged(batch))]
 
         def write(pending: Transaction) -> None:
-            if native is None or merged or not native(pending):
+            if native is None or merged or _remembered_by_others(batch, pending) or not native(pending):
                 if not merged:  # later tries are Spark's, too
                     merged.append(stack.enter_context(_merged(batch)))
                 merged[0](pending)
 
         yield write
+
+
+def _remembered_by_others(batch: ModeBatch, pending: Transaction) -> bool:
+    """Whether other pipelines remember keys, which the columnar engine does not compare; what comes is a conflict."""
+    pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, None)
+    return batch.shared.load(pending.table, batch.mode.keys, None) is not None
 
 
 @contextmanager
@@ -277,31 +286,45 @@ def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: Mer
     # If the target stores the order, it is compared there; otherwise each key's order is kept in the state.
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
+    terms = merge.ordering_terms(rows, mode)
     if mode.order_by and (mode.delete_when or stored is None):
-        batch.upsert_state.verify_terms(merge.ordering_terms(rows, mode), batch.table, batch.where)
-        changes = mode.order_by == LOG
-        rows = merge.drop_late(rows, batch.upsert_state, batch.number, keys, changes=changes)
+        batch.upsert_state.verify_terms(terms, batch.table, batch.where)
+        known = batch.upsert_state.load(rows.sparkSession, batch.number, keys)
+        rows = merge.drop_late(rows, known, keys, changes=mode.order_by == LOG)
         touched = rows if stored is None else rows.where(DELETED)
         batch.upsert_state.save(touched, batch.number, keys)
     newer = f"(t.{quoted(stored)} IS NULL OR s.{ORDER} >= t.{quoted(stored)})" if stored is not None else "TRUE"
     # A column that the stream lacks keeps its value in an existing row.
     updated = [c for c in columns if c.lower() in given]
     text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
-    return lambda pending: pending.sql(text, rows, scope)
+
+    def write(pending: Transaction) -> None:
+        pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, scope.narrow)
+        known = batch.shared.load(pending.table, keys, terms)
+        pending.sql(text, merge.drop_late(rows, known, keys), scope)
+
+    return write
 
 
 def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: MergeScope) -> Write:
     mode = batch.mode
     columns = [c for c in rows.columns if c not in merge.HELPERS]
     remembered = None
+    # All deletes, not only the newest: a late row is ended by the first delete after it.
+    each, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
     if mode.delete_when:
-        # All deletes, not only the newest: a late row is ended by the first delete after it.
-        each = (*mode.keys, ORDER)
-        batch.upsert_state.verify_terms(merge.ordering_terms(rows, mode), batch.table, batch.where)
+        batch.upsert_state.verify_terms(terms, batch.table, batch.where)
         remembered = batch.upsert_state.load(rows.sparkSession, batch.number, each)
         batch.upsert_state.save(rows.where(DELETED), batch.number, each)
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
-    return lambda pending: pending.sql(text, merge.versions(rows, pending.read(), mode.keys, remembered), scope)
+
+    def write(pending: Transaction) -> None:
+        pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, scope.narrow)
+        known = [one for one in (remembered, batch.shared.load(pending.table, each, terms)) if one is not None]
+        deletes = reduce(DataFrame.unionByName, known) if known else None
+        pending.sql(text, merge.versions(rows, pending.read(), mode.keys, deletes), scope)
+
+    return write
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from helios.spark.checkpoint.mirrored import Mirrored, NewestSchema, Place
@@ -17,17 +17,20 @@ from helios.spark.sources.connect_types import Kind
 from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
 from helios.spark.sources.debezium_versions import Version
 
-TEXTS = tuple(f"string of io.debezium.data.{name}" for name in ("Enum", "Json", "Uuid", "Xml"))
+ENUM = "string of io.debezium.data.Enum"
+TEXTS = (ENUM, *(f"string of io.debezium.data.{name}" for name in ("Json", "Uuid", "Xml")))
+TIMES = ("string of millis", "string of micros", "string of nanos")
 
 SAME_VALUES = {
     *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
-    *(("timestamp_ntz of millis", "timestamp_ntz"), ("string of millis", "string")),
-    *((text, "string") for text in TEXTS),
-    ("string", TEXTS[0]),
+    *(("timestamp_ntz of millis", "timestamp_ntz"), ("string of millis", "string of micros")),
+    *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
+    ("string", ENUM),
 }
 """Types, and those that a column may have after them: its values stay, as a database refuses what does not fit."""
 
 DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+ALLOWED = re.compile(rf"({re.escape(ENUM)})\((.*)\)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,8 @@ class _Schema:
     first: Place
     last: Place
     filled: frozenset[str] = frozenset()
+    exact: Mapping[str, str] | None = None
+    taken: Place | None = None
 
     def has(self, column: str) -> bool:
         return column.lower() in self.types
@@ -80,12 +85,23 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         versions: The schemas of the batch.
         before: The newest schema of earlier batches.
     """
+    show = typed if before is None or before.exact else _as_before
     schemas = [
-        _Schema({name: _typed(kind) for name, kind in version.fields}, version.first, version.last, version.filled)
+        _Schema(
+            {name: show(kind) for name, kind in version.fields},
+            version.first,
+            version.last,
+            version.filled,
+            {name: typed(kind) for name, kind in version.fields},
+            version.taken,
+        )
         for version in versions
         if version.first is not None and version.last is not None
     ]
     if before is not None:
+        # A snapshot at an older position is that of a server that was restored: its log goes on from there.
+        older = [s.taken for s in schemas if s.taken is not None and s.taken < before.since]
+        before = replace(before, since=(min(older)[0], min(older)[1] - 1)) if older else before
         known = _Schema(before.columns, before.since, before.since)
         same = list(before.columns.items())
         # Another schema at older positions is sent again, and what became of it was told.
@@ -100,19 +116,41 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     former = [schema for schema in schemas if any(schema.has(name) for name in lost) and schema is not newest]
     gained = tuple(name for name in newest.columns if former and not any(schema.has(name) for schema in former))
     pairs = [(a, b) for a, b in permutations(schemas, 2) if a.first < b.last]
-    moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b) if name not in returned)
+    moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
     retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
     # The position from which on changes have it: older ones come after it only where they are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
     if before is not None and list(newest.columns.items()) == same and not (lost or returned):
         since = before.since
     kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
-    last = NewestSchema(dict(newest.columns), since, kept)
+    columns = newest.exact if newest.exact is not None else newest.columns
+    exact = newest.exact is not None or (before is not None and before.exact)
+    last = NewestSchema(dict(columns), since, kept, exact)
     return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
 
 
-def _typed(kind: Kind) -> str:
-    """A type with what else says how values are: the unit of a time, and the name of its schema."""
+def typed(kind: Kind) -> str:
+    """A type with what else says how values are written: a scale, the unit of a time, and the name of its schema.
+
+    Examples:
+        >>> from helios.spark.sources.connect_types import of_connect
+        >>> typed(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
+        'array<string of micros>'
+    """
+    name = kind.made.simpleString()
+    if kind.rule == "array":
+        return f"array<{typed(kind.inner[0][1])}>"
+    if kind.rule == "any scale":
+        return f"{name} of any scale"
+    if kind.rule == "decimal" and name == "string":
+        return f"{name} of scale {kind.scale}"
+    if kind.unit is None or (kind.unit == "micros" and name != "string"):
+        return name
+    return f"{name} of {kind.unit}({kind.allowed})" if kind.allowed else f"{name} of {kind.unit}"
+
+
+def _as_before(kind: Kind) -> str:
+    """A type as earlier versions have noted it."""
     name = kind.made.simpleString()
     return f"{name} of {kind.unit}" if kind.unit not in (None, "micros") else name
 
@@ -128,12 +166,18 @@ def _lost(schemas: Sequence[_Schema]) -> list[str]:
     return lost
 
 
-def _moved(a: _Schema, b: _Schema) -> list[str]:
+def _moved(a: _Schema, b: _Schema, returned: Sequence[str]) -> list[str]:
     """The columns of both that stand in another order. A binlog's database moves columns, and their values go along."""
     if a.last[0] or b.last[0]:
         return []
     both = [name for name in a.columns if b.has(name)], [name for name in b.columns if a.has(name)]
-    return [name for name, other in zip(*both, strict=True) if name.lower() != other.lower()]
+    moved = [name for name, other in zip(*both, strict=True) if name.lower() != other.lower()]
+    if moved or any(not b.has(name) for name in a.columns):  # a renamed column stays in its place
+        return moved
+    # PostgreSQL adds a column behind all others: one behind a new one is new, too, under the name of a former one.
+    news = [at for at, name in enumerate(b.columns) if not a.has(name) and name not in returned]
+    new = min(news, default=len(b.columns))
+    return [name for name in list(b.columns)[new:] if a.has(name)]
 
 
 def _retyped(a: _Schema, b: _Schema) -> list[tuple[str, str, str]]:
@@ -149,6 +193,12 @@ def _same_values(old: str, new: str) -> bool:
     decimals = DECIMAL.fullmatch(old), DECIMAL.fullmatch(new)
     if decimals[0] and decimals[1]:  # of one scale: fewer digits are refused where a value has more
         return decimals[0].group(2) == decimals[1].group(2)
+    enums = ALLOWED.fullmatch(old), ALLOWED.fullmatch(new)
+    if enums[0] and enums[1] and not set(enums[0].group(2).split(",")) <= set(enums[1].group(2).split(",")):
+        return False  # PostgreSQL drops no value: one was renamed
+    old, new = (ALLOWED.sub(r"\1", one) for one in (old, new))
+    if old.startswith("string of scale ") and new == "string":
+        return True
     return old == new or (old, new) in SAME_VALUES
 
 

@@ -27,6 +27,7 @@ from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
 from helios.spark.sinks.quarantine import QuarantineSink
+from helios.spark.sinks.shared_keys import STAMP, SharedKeys
 from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table import ledger
@@ -48,6 +49,7 @@ class TableSink:
         self.ledger = ledger_of(context, table, branch, name)
         self.fit = SchemaAligner(context.spark, context.plan, name, table)
         self.upsert_state = context.upsert_state(name, branch)
+        self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)
         asked = context.plan.write.sink.maintenance
         self._maintainer = (
@@ -112,6 +114,7 @@ class TableSink:
         plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
         before = has_written(plan, self.table)
+        self.upsert_state.saved = None
         return modes.ModeBatch(
             rows=rows,
             number=batch.number,
@@ -120,6 +123,7 @@ class TableSink:
             where=plan.declared.sink.origin,
             left_out=left_out(plan.write.sink, columns_of(rows.schema), columns_of(stored), has_written=before),
             upsert_state=self.upsert_state,
+            shared=self.shared_keys,
             fit=self.fit,
             stored_columns=frozenset((field.name, field.dataType) for field in stored.fields),
         )
@@ -161,7 +165,12 @@ class TableSink:
     def options(self, staged: Staged) -> CommitOptions:
         """How a batch is committed."""
         options = self.context.options()
-        return replace(options, counts_empty=options.counts_empty or staged.rejects)
+        counts_empty = options.counts_empty or staged.rejects
+        saved = self.upsert_state.saved if self.context.keys is not None else None
+        if saved is None:
+            return replace(options, counts_empty=counts_empty)
+        # Others count what is remembered once the record has the batch: also of one that changes no row.
+        return replace(options, counts_empty=True, stamps={**options.stamps, STAMP: saved})
 
     @contextmanager
     def failures_observed(self) -> Iterator[None]:

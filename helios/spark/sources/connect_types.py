@@ -51,10 +51,11 @@ PLACEHOLDER = "__debezium_unavailable_value"
 _BYTES = PLACEHOLDER.encode()
 PLACEHOLDERS = (
     PLACEHOLDER,
+    f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',
     base64.b64encode(_BYTES).decode(),
     str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)),
 )
-"""The same as text, as bytes, and of an array of uuid."""
+"""The same as text, of an hstore, as bytes, and of an array of uuid."""
 
 A_DAY = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
 """A day in the units of times."""
@@ -76,6 +77,7 @@ class Kind:
         unit: Of a time its unit, of a declared decimal how it is written, of others the name of their schema; None
             where that is not known.
         scale: Of a decimal in base64.
+        allowed: Of an enum its values, with commas.
         inner: Of an array or map its element, of a struct its fields by name.
     """
 
@@ -84,6 +86,7 @@ class Kind:
     made: DataType
     unit: str | None = None
     scale: int = 0
+    allowed: str = ""
     inner: tuple[tuple[str, Kind], ...] = ()
 
 
@@ -116,6 +119,11 @@ def _decimal(schema: Json) -> Kind:
     fits = 0 <= scale <= precision <= MOST_DIGITS
     made: DataType = DecimalType(precision, scale) if fits else StringType()
     return Kind("decimal", StringType(), made, scale=scale)
+
+
+def _enum(schema: Json) -> Kind:
+    allowed = (schema.get("parameters") or {}).get("allowed") or ""
+    return replace(PLAIN["string"], unit=schema["name"], allowed=allowed)
 
 
 def _any_scale(_: Json) -> Kind:
@@ -163,6 +171,7 @@ NAMED: Mapping[str, Callable[[Json], Kind]] = {
     "io.debezium.time.ZonedTimestamp": _always(Kind("zoned", StringType(), TimestampType())),
     "org.apache.kafka.connect.data.Decimal": _decimal,
     "io.debezium.data.VariableScaleDecimal": _any_scale,
+    "io.debezium.data.Enum": _enum,
 }
 """By the name of a schema; other names are those of their plain types."""
 
@@ -294,7 +303,8 @@ def _times(value: Column, kind: Kind) -> Column:
 
 
 def _zoned(value: Column, kind: Kind) -> Column:
-    return cast(value, StringType(), kind.made)[0]
+    at = cast(value, StringType(), kind.made)[0]
+    return F.when(F.year(F.to_utc_timestamp(at, "UTC")).between(1, 9999), at)
 
 
 def _decimals(value: Column, kind: Kind) -> Column:

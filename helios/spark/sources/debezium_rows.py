@@ -110,7 +110,8 @@ def kinds(changes: DataFrame, *by: str) -> list[Row]:
     begin = F.min(F.struct(record["timestamp"], record["partition"], record["offset"], op.alias("op")))
     first, last = F.min(at).alias("first"), F.max(at).alias("last")
     snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
-    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot)
+    taken = F.min(F.when(_of_whole_snapshot(), at)).alias("taken")
+    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken)
     return found.orderBy("newest").collect()
 
 
@@ -171,13 +172,19 @@ def _place() -> Column:
     return F.struct(file.cast("bigint").alias("file"), position.alias("position"))
 
 
+def _of_whole_snapshot() -> Column:
+    """Whether a record is a row of a snapshot, but for incremental ones."""
+    event = F.col(EVENT)
+    return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
+
+
 def _log() -> Column:
     event, record = F.col(EVENT), F.col(RECORD)
     source, place = event["source"], _place()
     # A snapshot is taken while the log goes on: not log positions order its rows among the changes, but Kafka does.
     # The sink gives each change the time of the last snapshot before it. An incremental
     # one goes by the log.
-    whole = (event["op"] == "r") & (F.coalesce(source["snapshot"], F.lit("true")) != "incremental")
+    whole = _of_whole_snapshot()
     binlog = source["connector"].isin(*BINLOGS)
     first = F.lit(-1).cast("bigint")  # before all changes of its epoch
     return F.struct(

@@ -23,6 +23,7 @@ class Version:
         first: The first change of a row that has it, in the order of the log; None where none says its position.
         last: The last one.
         filled: The columns that rows from before have a value in, where they are new: with a default, or required.
+        taken: Where in the log a snapshot that has it was taken, but for incremental ones; None without one.
     """
 
     fields: tuple[tuple[str, Kind], ...]
@@ -30,6 +31,7 @@ class Version:
     first: Place | None = None
     last: Place | None = None
     filled: frozenset[str] = frozenset()
+    taken: Place | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,13 @@ def _version(fields: tuple[tuple[str, Kind], ...], rows: list[Row]) -> Version:
     """A version, of the rows of `kinds` that say it."""
     texts = tuple(dict.fromkeys(row["schema"] for row in rows))
     firsts = [((int(row["first"][0]), int(row["first"][1])), row["schema"]) for row in rows if row["first"] is not None]
-    lasts = [(int(file), int(at)) for file, at in (row["last"] for row in rows if row["last"] is not None)]
     first, schema = min(firsts, default=(None, texts[0]))
-    return Version(fields, texts, first, max(lasts, default=None), _filled(schema))
+    last, taken = max(_places(rows, "last"), default=None), min(_places(rows, "taken"), default=None)
+    return Version(fields, texts, first, last, _filled(schema), taken)
+
+
+def _places(rows: list[Row], name: str) -> list[Place]:
+    return [(int(file), int(at)) for file, at in (row[name] for row in rows if row[name] is not None)]
 
 
 def _filled(schema: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from pyspark.sql import Row
 
 from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.sinks.schema_changes import compared, told
-from helios.spark.sources.connect_types import NAMED, PLAIN, of_connect
+from helios.spark.sources.connect_types import NAMED, PLAIN, Kind, of_connect
 from helios.spark.sources.debezium_tables import SourceTable
 from helios.spark.sources.debezium_versions import Version, columns_of, found_in
 from tests.kafka.changes import schema
@@ -120,7 +120,15 @@ def test_what_fills_a_new_column_is_read_from_the_schema() -> None:
     text = json.dumps(schema({**fields[0], "optional": False}, {**fields[1], "default": 0}, fields[2]))
     at = {"file": 0, "position": 7}
     row = Row(
-        schema=text, names=["a"], good=True, newest=1, first=Row(**at), last=Row(**at), begin=None, snapshot=False
+        schema=text,
+        names=["a"],
+        good=True,
+        newest=1,
+        first=Row(**at),
+        last=Row(**at),
+        begin=None,
+        snapshot=False,
+        taken=None,
     )
     [found] = found_in([Row(**{**row.asDict(), "begin": Row(timestamp=1, partition=0, offset=3, op="c")})]).versions
     assert (found.filled, found.first) == ({"a", "b"}, (0, 7))
@@ -138,3 +146,88 @@ def test_all_that_has_changed_is_told() -> None:
     )
     assert stays.startswith("a.t keeps it, null in new and changed rows, and a.t keeps the former values in rows")
     assert "keep those of a dropped one, and rows that do not change would keep the values from before" in values
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("decimal(50,10)", "decimal(50,2)", False),
+        ("decimal(50,10)", "text", True),
+        ("text", "any scale", False),
+        ("any scale", "text", True),
+        ("text", "time", False),
+        ("time", "text", True),
+        ("time", "time(3)", False),
+        ("time(3)", "time", True),
+        ("timestamp[]", "timestamp(3)[]", False),
+        ("text[]", "uuid[]", False),
+        ("uuid[]", "text[]", True),
+        ("enum(sad,ok)", "enum(sad,ok,glad)", True),
+        ("enum(sad,ok)", "enum(blue,ok)", False),
+        ("enum(sad,ok)", "text", True),
+    ],
+)
+def test_types_that_are_text_here_are_told_apart(old: str, new: str, same: bool) -> None:
+    one, other = (version(ID, ("v", KINDS[kind]), first=at, last=at) for kind, at in ((old, 1), (new, 5)))
+    assert bool(compared([one, other], None).retyped) is not same
+    known = compared([one], None).newest
+    assert bool(compared([other], known).retyped) is not same
+
+
+def _decimal(scale: int) -> Kind:
+    parameters = {"scale": str(scale), "connect.decimal.precision": "50"}
+    return of_connect({"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": parameters})
+
+
+def _named(name: str, kind: str = "string", **more: object) -> Kind:
+    return of_connect({"type": kind, "name": f"io.debezium.{name}", **more})
+
+
+def _array(name: str | None, kind: str) -> Kind:
+    return of_connect({"type": "array", "items": {"type": kind, "name": name and f"io.debezium.{name}"}})
+
+
+KINDS = {
+    "decimal(50,10)": _decimal(10),
+    "decimal(50,2)": _decimal(2),
+    "any scale": _named("data.VariableScaleDecimal", "struct", fields=[]),
+    "text": PLAIN["string"],
+    "time": _named("time.MicroTime", "int64"),
+    "time(3)": _named("time.Time", "int32"),
+    "timestamp[]": _array("time.MicroTimestamp", "int64"),
+    "timestamp(3)[]": _array("time.Timestamp", "int64"),
+    "text[]": _array(None, "string"),
+    "uuid[]": _array("data.Uuid", "string"),
+    **{
+        f"enum({values})": _named("data.Enum", parameters={"allowed": values})
+        for values in ("sad,ok", "sad,ok,glad", "blue,ok")
+    },
+}
+
+
+def test_a_schema_that_an_earlier_version_has_noted_is_compared_as_it_was_noted() -> None:
+    before = replace(newest(1, id="int", at="string", b="string"), exact=False)
+    fields = (ID, ("at", KINDS["time"]), ("b", KINDS["decimal(50,10)"]))
+    change = compared([version(*fields, first=5, last=5)], before)
+    assert not change.unsent
+    assert change.newest == newest(1, id="int", at="string of micros", b="string of scale 10")
+    assert compared([version(ID, ("at", KINDS["text"]), ("b", PLAIN["string"]), first=5, last=5)], before).newest
+
+
+def test_a_column_behind_a_new_one_was_made_anew() -> None:
+    """PostgreSQL adds columns behind all others: it was renamed, and added again."""
+    change = compared([version(ID, NAME, first=1, last=1), version(ID, TITLE, NAME, first=5, last=5)], None)
+    assert change.moved == ("name",)
+    assert not compared([version(ID, NAME, first=1, last=1), version(ID, NAME, TITLE, first=5, last=5)], None).unsent
+    binlog = [version(ID, NAME, first=1, last=1, file=3), version(ID, TITLE, NAME, first=5, last=5, file=3)]
+    assert not compared(binlog, None).unsent
+
+
+def test_the_log_of_a_server_that_was_restored_goes_on_from_its_snapshot() -> None:
+    before = newest(1000, id="int", name="string")
+    snapshot = replace(version(ID, NAME, first=50, last=50), taken=(0, 50))
+    restored = compared([snapshot], before)
+    assert not restored.unsent
+    assert compared([version(ID, TITLE, first=60, last=60)], restored.newest).lost == ("name",)
+    other = replace(version(ID, first=50, last=50), taken=(0, 50))
+    assert compared([other], before).lost == ("name",)

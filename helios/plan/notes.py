@@ -1,0 +1,182 @@
+"""What the records of a table tell of a run that would come, as `check` and `plan` say it; without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from helios.catalog.conf import pyiceberg_properties
+from helios.errors import CheckpointError, HeliosError, InputError, RunError
+from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import (
+    alongside,
+    entries,
+    other_records,
+    renaming_call,
+    shared_source,
+    source_of_both,
+    written_reads,
+)
+from helios.plan.other_upserts import refuse_other_upserts, sharing, upserts_alongside, upserts_of
+from helios.table.positions import SNAPSHOT
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from helios.table.ledger import Record
+
+
+def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError | None:
+    """The error of a pipeline whose record a table has, and whose checkpoint is gone; None where it may begin.
+
+    Args:
+        plan: The pipeline.
+        table: The name of the table.
+        record: The record.
+    """
+    if record.position is None and record.start is None:
+        return None
+    at = "where it began" if record.only_began else "at the target's position"
+    resumed = f"resume {at} with `helios run --new-checkpoint`"
+    if plan.write.sink.many_tables:
+        resumed = "run under a new name into new tables"
+    there = f"{plan.pipeline} began to write {table}" if record.only_began else f"{table} holds rows of {plan.pipeline}"
+    return CheckpointError(
+        f"{there}, but its checkpoint {plan.checkpoint} is lost.",
+        where=plan.declared.sink.origin,
+        fix=f"restore the checkpoint, or {resumed}.",
+    )
+
+
+def _has_checkpoint(plan: Plan) -> bool:
+    """Whether a pipeline has its checkpoint, as far as it can be looked at from here."""
+    from helios.table.readers import text_in
+
+    places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
+    properties = pyiceberg_properties(plan.write.table.catalog)
+    try:
+        return not places or any(text_in(one, properties, "helios/identity.json") is not None for one in places)
+    except RunError:
+        return True
+
+
+def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosError]]:
+    """The plan with what the records of its table tell, and the problems: whose rows are there, what a run would add.
+
+    Args:
+        plan: The pipeline.
+        plans: All of its script.
+    """
+    write = plan.write
+    if write.sink.many_tables or write.output is not None:
+        return plan, []
+    own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
+    siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}
+    there = {name: record for name, record in others.items() if name in held}
+    notes = (*_notes(plan, own, there, siblings), *declared_notes(plan, own, others, siblings.values()))
+    known = {name: upserts_of(record) for name, record in others.items()}
+    upserts = upserts_alongside(plan, siblings.values(), known, ())
+    before = upserts_of(own) if own is not None else None
+    notes = (*notes, *sharing(plan, before, upserts))
+    problems: list[HeliosError] = []
+    if plan.streaming and own is not None and (lost := lost_checkpoint(plan, write.table.text, own)) is not None:
+        problems += [lost] if not _has_checkpoint(plan) else []
+    try:
+        refuse_other_upserts(plan, before, upserts, ())
+    except InputError as refused:
+        problems.append(refused)
+    return replace(plan, write=replace(write, notes=notes)), problems
+
+
+def _recorded(plan: Plan) -> tuple[Record | None, dict[str, Record], Collection[str]]:
+    """The record of a pipeline in its target, those of others, and whose rows the branch that it writes may hold."""
+    from helios.table.ledger import records  # a plan of new tables reads no table
+
+    table = plan.write.table
+    known = records(table.catalog.load(table.within).iceberg.properties, table.text)
+    own = next((known[name] for name in plan.write.pipelines if name in known), None)
+    branch, others = plan.write.sink.branch_name, other_records(known, plan)
+    same = {name for name, record in others.items() if record.branch == branch}
+    if own is not None or len(same) == len(others):
+        return own, others, same
+    written = _writers(table.catalog.load(table.within).iceberg.metadata, branch)
+    held = {name for name, one in others.items() if None in written or not written.isdisjoint((name, *one.formerly))}
+    return own, others, same | held
+
+
+def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
+    """The pipelines whose commits a branch holds, and None where some have expired; one that is missing is main's."""
+    from helios.table.ledger import stamps_of
+    from helios.table.refs import MAIN, ancestors
+
+    ref = metadata.refs.get(branch or MAIN) or metadata.refs.get(MAIN)
+    if ref is None:
+        return set()
+    history = list(ancestors(metadata, ref.snapshot_id))
+    oldest = metadata.snapshot_by_id(history[-1]) if history else None
+    expired = oldest is None or oldest.parent_snapshot_id is not None
+    written: set[str | None] = {stamps_of(metadata, one).get("helios.pipeline", "") for one in history}
+    return written | ({None} if expired else set())
+
+
+def declared_notes(
+    plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
+) -> Iterator[str]:
+    """What a run tells of pipelines that it starts beside one, before either has a record in their table.
+
+    Args:
+        plan: The pipeline.
+        own: Its record.
+        others: The pipelines that have one.
+        siblings: Those of the run.
+    """
+    traits = plan.write.mode.traits
+    adds = traits.stores and (not traits.reruns or (traits.erases and plan.streaming))
+    for one in alongside(plan, siblings) if own is None and adds else ():
+        entry = source_of_both(plan, one) if one.pipeline not in others else None
+        if entry is not None and one.write.mode.traits.stores:
+            source = entry["source"]
+            yield f"{one.pipeline}, of the same script, writes rows of {source}, too: what both read is there twice"
+
+
+def _notes(plan: Plan, own: Record | None, others: Mapping[str, Record], siblings: Collection[str]) -> Iterator[str]:
+    traits = plan.write.mode.traits
+    for name, record in others.items():
+        source = shared_source(plan, record)
+        if source is None or not traits.stores:
+            continue
+        if traits.erases and not plan.streaming:
+            if any("place" in entry for entry in entries(record)):
+                yield (
+                    f"{name} follows {source} into this table: it appends what it has not read yet, and the rows of "
+                    "this run replace what it wrote. A run that would read further than it is refused"
+                )
+        elif own is not None or name in siblings:
+            what = "rows of equal keys replace each other" if traits.upserts else "what both have read is there twice"
+            yield f"{name} has written rows of {source}, too: {what}"
+        else:
+            yield (
+                f"{name} has written rows of {source}, which this pipeline would write once more: its first run is "
+                f"refused, unless it says what it was called, {renaming_call(plan, name) or '.named(new, was=old)'}, "
+                f"or is told to stand beside it, --beside {name}"
+            )
+    yield from _once_more(plan, own)
+
+
+def _once_more(plan: Plan, own: Record | None) -> Iterator[str]:
+    """The sources that a batch pipeline appends again, as they have grown since."""
+    if own is None or plan.streaming or plan.write.mode.traits.reruns:
+        return
+    from helios.table.appended import earlier_state
+
+    states = [read for read in written_reads(plan) if read.state is None and read.span is None]
+    now = [{"source": read.ledger_name, "uuid": read.uuid, SNAPSHOT: read.snapshot} for read in states if read.uuid]
+    found = earlier_state(own.position, {"sources": now})
+    if found is not None and SNAPSHOT in found[0]:
+        before, after = found
+        yield (
+            f"the table holds the rows of {after['source']} as of snapshot {before[SNAPSHOT]}, and the next run "
+            f"appends those of snapshot {after[SNAPSHOT]}: what is in both is there twice. To append only what is new, "
+            "follow it: .incremental()"
+        )

@@ -1,0 +1,187 @@
+"""What upserts of several pipelines into one table know of each other; without a JVM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from helios.catalog.conf import keys_folder
+from helios.errors import InputError
+from helios.model.modes import Mode
+from helios.model.topic_changes import LOG
+from helios.plan.nodes import Plan
+from helios.plan.other_pipelines import alongside
+
+if TYPE_CHECKING:
+    from helios.table.ledger import Record
+
+KEYS, NEWEST, REMEMBERS, VERSIONS = "keys", "newest", "remembers", "versions"
+ORDERS = "the newest order of each key"
+
+
+class Upserts(NamedTuple):
+    """What a pipeline upserts into a table.
+
+    Attributes:
+        terms: What decides which row of a key wins, as `upsert_terms` gives it; None without upserts.
+        branch: The branch that it writes.
+        beside: The pipelines beside which it was told to write.
+        formerly: What it was called before.
+        shares: Whether others can read what it remembers, and it reads what they do.
+    """
+
+    terms: Mapping[str, Any] | None
+    branch: str | None
+    beside: Sequence[str] = ()
+    formerly: Sequence[str] = ()
+    shares: bool = False
+
+
+def upserts_of(record: Record) -> Upserts:
+    """What a record tells of upserts."""
+    return Upserts(record.upserts, record.branch, record.beside, record.formerly, record.keys is not None)
+
+
+def upserts_alongside(
+    plan: Plan, plans: Iterable[Plan | None], known: Mapping[str, Upserts], beside: Collection[str]
+) -> dict[str, Upserts]:
+    """The upserts of others into the table, with those of pipelines of the same run that have no record yet.
+
+    Args:
+        plan: The pipeline.
+        plans: Those of the run.
+        known: The upserts of others, as their records tell.
+        beside: Those beside which the run may write; that is said to each of its pipelines.
+    """
+    begun = {}
+    for one in alongside(plan, plans):
+        was = known.get(one.was or "")
+        told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
+        names = (one.was,) if one.was else ()
+        shares = was.shares if was is not None else keys_folder(one.write.table.catalog, "") is not None
+        begun[one.pipeline] = Upserts(upsert_terms(one), one.write.sink.branch_name, told, names, shares)
+    return {**begun, **known}
+
+
+def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
+    """What decides which row of a key wins, as a record keeps it; None where nothing is upserted."""
+    ordered_by_log = any(read.source.carries_order for read in plan.reads)
+    return terms_of(plan.write.mode, ordered_by_log=ordered_by_log)
+
+
+def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] | None:
+    """As `upsert_terms`, of a mode.
+
+    Args:
+        mode: The mode.
+        ordered_by_log: Whether rows are changes in the order of their log, which no table stores.
+
+    Examples:
+        >>> from helios.model.modes import Upsert
+        >>> terms_of(Upsert(keys=("Id",), order_by="n", delete_when="gone"))
+        {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys'}
+    """
+    if not mode.traits.upserts:
+        return None
+    stored = mode.stores_order and re.fullmatch(r"`[^`]+`|\w+", mode.order_by or "") is not None and not ordered_by_log
+    remembers = None
+    if ordered_by_log or (mode.order_by is not None and (mode.delete_when is not None or not stored)):
+        remembers = "deleted keys" if stored or mode.history else ORDERS
+    versions = {VERSIONS: True} if mode.history else {}
+    return {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers, **versions}
+
+
+def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
+    """Whether two pipelines can compare what they remember: of equal keys, by an equal order that both or none store.
+
+    Args:
+        mine: What the upserts of one go by, as `terms_of` gives it.
+        theirs: That of the other; None without upserts.
+
+    Examples:
+        >>> mine = {"keys": ["id"], "newest": "n", "remembers": "deleted keys"}
+        >>> shares_keys(mine, {**mine, "remembers": None}), shares_keys(mine, {**mine, "newest": "m"})
+        (True, False)
+    """
+    if theirs is None or mine[NEWEST] in (None, LOG):  # the order of a log says nothing of another one
+        return False
+    kinds = {one.get(REMEMBERS) == ORDERS for one in (mine, theirs)}
+    return len(kinds) == 1 and all(mine.get(name) == theirs.get(name) for name in (KEYS, NEWEST, VERSIONS))
+
+
+def refuse_other_upserts(
+    plan: Plan, own: Upserts | None, others: Mapping[str, Upserts], beside: Collection[str]
+) -> None:
+    """Rejects upserts into a table that another pipeline upserts into, where one remembers what the other cannot know.
+
+    What an upsert remembers is shared by upserts of equal keys and order; it does not say anything to others.
+
+    Args:
+        plan: The pipeline.
+        own: Its own upserts until now; None before its first start.
+        others: The upserts of the others.
+        beside: More pipelines beside which it may write.
+
+    Raises:
+        InputError: There is such a pipeline, and it is none of these.
+    """
+    mine = upsert_terms(plan)
+    if mine is None:
+        return
+    shares = own.shares if own is not None else keys_folder(plan.write.table.catalog, "") is not None
+    accepted = {*beside, *(own.beside if own is not None else ())}
+    called = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
+    found = {
+        name: one.terms
+        for name, one in others.items()
+        if one.terms is not None
+        and one.branch == plan.write.sink.branch_name
+        and (mine[REMEMBERS] or one.terms.get(REMEMBERS))
+        and not (shares and one.shares and shares_keys(mine, one.terms))
+        and not accepted & {name, *one.formerly}
+        and not called & set(one.beside)  # it was told to stand beside this one
+    }
+    if not found:
+        return
+    other = min(found)
+    theirs = found[other].get(REMEMBERS)
+    who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
+    accepted_by = " ".join(f"--beside {one}" for one in sorted(found))
+    filled = "filled with --full-refresh" if own is None else "under a new name, into a new table"
+    comparable = shares_keys(mine, found[other])
+    how = "" if comparable else " by other keys or another order,"
+    where = " where the other does not find them" if comparable else ""
+    choices = [
+        f"write both as one pipeline, source >> union(other) >> sink, {filled}",
+        f"where the two never write the same key, run once with `helios run {accepted_by}`",
+    ]
+    if not comparable:
+        choices.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
+    elif keys_folder(plan.write.table.catalog, "") is not None:
+        old = other if shares else plan.pipeline
+        choices.insert(0, f"run {old} once with `helios run --new-checkpoint`, and it shares what it remembers")
+    raise InputError(
+        f"{other} upserts into {plan.write.table.text}, too,{how} and {who} remembers {what}{where}: a late row that "
+        f"{whose} writes would bring back a deleted key, or replace a newer row; nothing was written.",
+        where=plan.declared.sink.origin,
+        fix=f"{'; or '.join(choices)}.",
+    )
+
+
+def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
+    """What a plan says of upserts of others that share what they remember with a pipeline.
+
+    Args:
+        plan: The pipeline.
+        own: Its own upserts until now; None before its first start.
+        others: The upserts of the others.
+    """
+    mine = upsert_terms(plan)
+    if mine is None or (own is not None and not own.shares):
+        return []
+    return [
+        f"{name} upserts by the same keys and order: what one of them has deleted, the other one knows"
+        for name, one in sorted(others.items())
+        if one.shares and one.branch == plan.write.sink.branch_name and shares_keys(mine, one.terms)
+    ]

@@ -1,0 +1,70 @@
+"""Where a pipeline keeps what its upserts remember of keys, from one checkpoint to the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helios.catalog.conf import keys_folder
+from helios.spark.checkpoint.upsert_state import UpsertState
+from helios.spark.sinks.context import SinkContext
+from helios.table.ledger import Record
+
+
+def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
+    """The folder of the upserts under a checkpoint; None where it is in the checkpoint.
+
+    A pipeline that began it there, as earlier versions did, keeps it there until its next checkpoint.
+
+    Args:
+        context: The pipeline.
+        checkpoint: The id of its checkpoint.
+        record: Its record in the target; None without one.
+    """
+    write = context.plan.write
+    if write.output is not None or write.sink.many_tables or not write.mode.traits.upserts:
+        return None
+    same = record is not None and record.checkpoint == checkpoint
+    if record is not None and same and (record.keys is not None or upsert_state(context, record).remembers):
+        return record.keys
+    return keys_folder(context.plan.write.table.catalog, checkpoint)
+
+
+def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
+    """What a pipeline remembers of keys, as its record says."""
+    return _state(context, record.keys if record is not None else None)
+
+
+def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> None:
+    """Begins the state of a new checkpoint with that of the former one, which stays until the record names the new one.
+
+    Args:
+        context: The pipeline.
+        checkpoint: The id of the new checkpoint.
+        record: Its record in the target; None without one.
+    """
+    keys = keys_of(context, checkpoint, None)
+    if keys is None:
+        return
+    former = upsert_state(context, record)
+    if record is not None and not former.remembers:  # a record that was found by its stamps does not tell
+        former = _state(context, keys_of(context, record.checkpoint, None))
+    last = record.batch if record is not None else -1
+    _state(context, keys).take_over(context.spark, former, last)
+
+
+def drop_former(context: SinkContext, replaced: Record | None) -> None:
+    """Deletes what a former checkpoint remembered, once the record names another one.
+
+    Args:
+        context: The pipeline, under its new checkpoint.
+        replaced: Its record until now; None without one.
+    """
+    if context.keys is None or replaced is None or replaced.checkpoint == context.checkpoint_id:
+        return  # it goes on with what it has
+    former = upsert_state(context, replaced)
+    if former.remembers:
+        _state(context, context.keys).replaces(former)
+
+
+def _state(context: SinkContext, keys: str | None) -> UpsertState:
+    return replace(context, keys=keys).upsert_state(context.plan.write.table, context.plan.write.sink.branch_name)

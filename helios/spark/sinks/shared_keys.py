@@ -1,0 +1,119 @@
+"""What the upserts of other pipelines remember of the keys of a table.
+
+Each pipeline writes what it remembers into a folder that its record names (helios.spark.checkpoint.upsert_state), and
+stamps the snapshot of a batch that added to it. A batch of another pipeline reads the folders up to the batches that
+the table has when it begins, and conflicts with a later snapshot whose keys are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helios.catalog.names import TableName
+from helios.errors import RunError
+from helios.plan.other_pipelines import other_records
+from helios.plan.other_upserts import shares_keys, upsert_terms
+from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState, newest, place
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.sinks.ledger import known_records
+from helios.table.ledger import Record
+
+if TYPE_CHECKING:
+    from helios.spark.sinks.context import SinkContext
+
+STAMP = "helios.keys"
+"""The stamp of a snapshot whose batch remembers keys: their folder."""
+
+
+class SharedKeys:
+    """What the upserts of others into one branch of a table remember.
+
+    Args:
+        context: The pipeline.
+        name: The table.
+        branch: The branch; None for main.
+    """
+
+    def __init__(self, context: SinkContext, name: TableName, branch: str | None) -> None:
+        self._context = context
+        self._name = name
+        self._branch = branch
+        self._terms = upsert_terms(context.plan) if context.keys is not None else None
+
+    def load(self, table: JavaTable, keys: tuple[str, ...], terms: Mapping[str, object] | None) -> DataFrame | None:
+        """The state of each key, as of the batches that a table has; None where others remember nothing.
+
+        Args:
+            table: The table.
+            keys: The key columns; with `ORDER` among them every order of a key is kept.
+            terms: The key columns, the order and its type; None where it is not compared.
+
+        Raises:
+            RunError: Another pipeline has orders of another type.
+        """
+        columns = [*dict.fromkeys((*keys, ORDER, DELETED)), "at"]
+        parts = []
+        for name, record in self._others(table):
+            state = self._state(name, record)
+            rows = state.read(self._context.spark, _last(record), keys)
+            if rows is not None and terms is not None:
+                self._verify(name, state, terms)
+            if rows is not None:
+                parts.append(rows.select(*(F.col(quoted(column)).alias(column) for column in columns)))
+        return newest(reduce(DataFrame.unionByName, parts), keys) if parts else None
+
+    def conflict(self, snapshot: JavaSnapshot, narrow: Callable[[DataFrame], DataFrame] | None) -> str:
+        """Why a snapshot that came after the look-up is a conflict, which Iceberg does not see; empty where it is none.
+
+        Args:
+            snapshot: The snapshot.
+            narrow: Keeps the rows whose key is in the batch; None where any key counts.
+        """
+        summary = snapshot.summary()
+        folder = summary.get(STAMP)
+        if folder is None or self._context.keys is None or folder.startswith(f"{self._context.keys}/"):
+            return ""
+        try:
+            if narrow is not None and narrow(self._context.spark.read.parquet(folder)).isEmpty():
+                return ""
+        except (Py4JError, PySparkException):  # nothing is known of it
+            pass
+        return f"{summary.get('helios.pipeline')} has deleted keys of this batch, or has newer rows of them, since"
+
+    def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
+        if self._terms is None:
+            return
+        for name, record in other_records(known_records(table), self._context.plan).items():
+            own = record.keys in (None, self._context.keys)  # of a replay the pipeline's
+            if not own and record.branch == self._branch and shares_keys(self._terms, record.upserts):
+                yield name, record
+
+    def _verify(self, name: str, state: UpsertState, terms: Mapping[str, object]) -> None:
+        known = state.terms or terms
+        if known["type"] != terms["type"]:
+            plan = self._context.plan
+            raise RunError(
+                f"{name} remembers keys of {self._name.text} by {known['order']} of type {known['type']}, and "
+                f"{plan.pipeline} orders its rows by {terms['type']}: they cannot be compared; nothing was written.",
+                where=plan.declared.sink.origin,
+                fix="cast both to one type in a step before the sink.",
+            )
+
+    def _state(self, name: str, record: Record) -> UpsertState:
+        context = self._context
+        files, folder = place(context.spark, context.checkpoint, self._name.text, record.keys)
+        has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
+        return UpsertState(files, folder, context.plan.write.mode.tombstones, has_replay)
+
+
+def _last(record: Record) -> int:
+    """The last batch of a record that the table has."""
+    return record.batch - 1 if record.aside else record.batch
