@@ -136,20 +136,27 @@ def default_checkpoint(catalog: Catalog, pipeline: str) -> str:
     return f"{base.rstrip('/')}/_helios/checkpoints/{file_name(pipeline, also='@')}" if base else ""
 
 
-def keys_folder(catalog: Catalog, checkpoint: str) -> str | None:
-    """Where a pipeline keeps what its upserts remember of keys; None where only the server knows the warehouse.
+def keys_folder(catalog: Catalog, checkpoint: str | None, id: str) -> str | None:
+    """Where a pipeline keeps what its upserts remember of keys.
+
+    None where only the server knows the warehouse, and where the checkpoint is in another store: Hadoop has the driver
+    and the credentials of the checkpoint's.
 
     Args:
         catalog: The catalog of its table.
-        checkpoint: The id of its checkpoint.
+        checkpoint: Its checkpoint.
+        id: The id of that.
 
     Examples:
         >>> from helios import Catalog
-        >>> keys_folder(Catalog.local(path="/data"), "0a1b")
+        >>> keys_folder(Catalog.local(path="/data"), "/data/checkpoint", "0a1b")
         'file:///data/warehouse/_helios/keys/0a1b'
+        >>> keys_folder(Catalog.local(path="/data"), "s3a://bucket/checkpoint", "0a1b")
     """
-    base = hadoop_uri(warehouse(catalog) or "")
-    return f"{base.rstrip('/')}/_helios/keys/{checkpoint}" if base else None
+    base = hadoop_uri(warehouse(catalog) or "").rstrip("/")
+    one, other = (urlsplit(hadoop_uri(uri or "")) for uri in (base, checkpoint))
+    same = (one.scheme or "file", one.netloc) == (other.scheme or "file", other.netloc)
+    return f"{base}/_helios/keys/{id}" if base and same else None
 
 
 def hadoop_uri(uri: str) -> str:

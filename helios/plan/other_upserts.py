@@ -16,7 +16,7 @@ from helios.plan.other_pipelines import alongside
 if TYPE_CHECKING:
     from helios.table.ledger import Record
 
-KEYS, NEWEST, REMEMBERS, VERSIONS = "keys", "newest", "remembers", "versions"
+KEYS, NEWEST, REMEMBERS, VERSIONS, TOMBSTONES = "keys", "newest", "remembers", "versions", "tombstones"
 ORDERS = "the newest order of each key"
 
 
@@ -43,6 +43,11 @@ def upserts_of(record: Record) -> Upserts:
     return Upserts(record.upserts, record.branch, record.beside, record.formerly, record.keys is not None)
 
 
+def begins_sharing(plan: Plan) -> bool:
+    """Whether others can read what a pipeline remembers from its next checkpoint on."""
+    return keys_folder(plan.write.table.catalog, plan.checkpoint, "") is not None
+
+
 def upserts_alongside(
     plan: Plan, plans: Iterable[Plan | None], known: Mapping[str, Upserts], beside: Collection[str]
 ) -> dict[str, Upserts]:
@@ -59,7 +64,7 @@ def upserts_alongside(
         was = known.get(one.was or "")
         told = (*beside, *(was.beside if was is not None else ()))  # under a former name, too
         names = (one.was,) if one.was else ()
-        shares = was.shares if was is not None else keys_folder(one.write.table.catalog, "") is not None
+        shares = was.shares if was is not None else begins_sharing(one)
         begun[one.pipeline] = Upserts(upsert_terms(one), one.write.sink.branch_name, told, names, shares)
     return {**begun, **known}
 
@@ -79,8 +84,8 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 
     Examples:
         >>> from helios.model.modes import Upsert
-        >>> terms_of(Upsert(keys=("Id",), order_by="n", delete_when="gone"))
-        {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys'}
+        >>> terms_of(Upsert(keys=("Id",), order_by="n", delete_when="gone", tombstones=60.0))
+        {'keys': ['id'], 'newest': 'n', 'remembers': 'deleted keys', 'tombstones': 60.0}
     """
     if not mode.traits.upserts:
         return None
@@ -88,8 +93,9 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
     remembers = None
     if ordered_by_log or (mode.order_by is not None and (mode.delete_when is not None or not stored)):
         remembers = "deleted keys" if stored or mode.history else ORDERS
+    terms = {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers}
     versions = {VERSIONS: True} if mode.history else {}
-    return {KEYS: sorted(key.lower() for key in mode.keys), NEWEST: mode.order_by, REMEMBERS: remembers, **versions}
+    return {**terms, **versions, **({TOMBSTONES: mode.tombstones} if mode.delete_when is not None else {})}
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
@@ -129,7 +135,7 @@ def refuse_other_upserts(
     mine = upsert_terms(plan)
     if mine is None:
         return
-    shares = own.shares if own is not None else keys_folder(plan.write.table.catalog, "") is not None
+    shares = own.shares if own is not None else begins_sharing(plan)
     accepted = {*beside, *(own.beside if own is not None else ())}
     called = {plan.pipeline, plan.was, *(own.formerly if own is not None else ())}
     found = {
@@ -142,8 +148,22 @@ def refuse_other_upserts(
         and not accepted & {name, *one.formerly}
         and not called & set(one.beside)  # it was told to stand beside this one
     }
-    if not found:
-        return
+    if found:
+        raise _refused(plan, own, found, mine, shares=shares)
+
+
+def _refused(
+    plan: Plan, own: Upserts | None, found: Mapping[str, Mapping[str, Any]], mine: Mapping[str, Any], *, shares: bool
+) -> InputError:
+    """The error of upserts beside those of others.
+
+    Args:
+        plan: The pipeline.
+        own: Its own upserts until now.
+        found: What the upserts of the others go by.
+        mine: What those of the pipeline do.
+        shares: Whether others can read what it remembers.
+    """
     other = min(found)
     theirs = found[other].get(REMEMBERS)
     who, whose, what = (other, plan.pipeline, theirs) if theirs is not None else (plan.pipeline, other, mine[REMEMBERS])
@@ -158,10 +178,10 @@ def refuse_other_upserts(
     ]
     if not comparable:
         choices.insert(0, "give both the same keys and the same order_by column, and they share what they remember")
-    elif keys_folder(plan.write.table.catalog, "") is not None:
+    elif begins_sharing(plan):
         old = other if shares else plan.pipeline
         choices.insert(0, f"run {old} once with `helios run --new-checkpoint`, and it shares what it remembers")
-    raise InputError(
+    return InputError(
         f"{other} upserts into {plan.write.table.text}, too,{how} and {who} remembers {what}{where}: a late row that "
         f"{whose} writes would bring back a deleted key, or replace a newer row; nothing was written.",
         where=plan.declared.sink.origin,

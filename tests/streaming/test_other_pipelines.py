@@ -261,7 +261,7 @@ def test_a_second_pipeline_does_not_bring_back_what_the_first_one_deleted(world:
     assert world.ids("a.t") == [1, 3]
     assert "source >> union(other) >> sink" in fix
     both = world.source("a.s").incremental(poll=1) >> union(world.source("a.more").incremental(poll=1))
-    united = (both >> world.sink("a.u").upsert("id", order_by="n", delete_when="gone")).named("first")
+    united = (both >> world.sink("a.u").upsert("id", order_by="n", delete_when="gone")).named("both")
     world.run(united)
     assert world.ids("a.u") == [1, 3]
 
@@ -314,7 +314,7 @@ def test_a_pipeline_that_begins_to_delete_asks_then(world: Any) -> None:
     world.run(first)
     world.run(second)
     deletes = upserts(world, "a.more", "second")
-    with pytest.raises(InputError, match=r"first upserts into .* too, and second remembers deleted keys"):
+    with pytest.raises(InputError, match=r"first upserts into .* too, by .*, and second remembers deleted keys"):
         world.run(deletes)
     world.run(deletes, beside=["first"])
     world.run(deletes)

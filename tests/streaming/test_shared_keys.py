@@ -259,13 +259,7 @@ def test_a_state_of_an_earlier_version_is_shared_from_the_next_checkpoint_on(
     world: Any, one_deletes: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a state is in the checkpoint, and the record does not tell of it."""
-    table, key = load_table(world.spark, world.plan(one_deletes).write.table), "helios.ledger.one"
-    assert table is not None
-    before, _, folder = (table.properties().get(key) or "").partition(',"keys":"')
-    table.updateProperties().set(key, before + "}").commit()
-    there = world.checkpoint(one_deletes) / "helios" / "keys" / "local.a.t"
-    there.parent.mkdir(exist_ok=True)
-    Path(folder.rstrip('"}').removeprefix("file:")).rename(there)
+    there = in_checkpoint(world, one_deletes)
     arrive(world, "one", (8, 5, True))
     world.run(one_deletes)
     assert there.is_dir()
@@ -279,6 +273,59 @@ def test_a_state_of_an_earlier_version_is_shared_from_the_next_checkpoint_on(
     assert not there.exists()
     world.run(two)
     assert world.ids("a.t") == [1, 3]
+
+
+def in_checkpoint(world: Any, pipeline: Pipeline) -> Path:
+    """Puts the state where earlier versions had it; their records do not tell of it."""
+    table, key = load_table(world.spark, world.plan(pipeline).write.table), "helios.ledger.one"
+    assert table is not None
+    before, _, folder = (table.properties().get(key) or "").partition(',"keys":"')
+    table.updateProperties().set(key, before + "}").commit()
+    there = world.checkpoint(pipeline) / "helios" / "keys" / "local.a.t"
+    there.parent.mkdir(exist_ok=True)
+    Path(folder.rstrip('"}').removeprefix("file:")).rename(there)
+    return there
+
+
+def test_a_base_that_the_record_does_not_reach_is_taken_over(world: Any, one_deletes: Pipeline) -> None:
+    """Earlier versions folded batches that changed nothing, too, and no record tells of those."""
+    there = in_checkpoint(world, one_deletes)
+    (there / "base").mkdir()
+    (there / "delta" / "1").rename(there / "base" / "7")
+    world.run(one_deletes, new_checkpoint=True)
+    arrive(world, "one", *LATE)
+    world.run(one_deletes)
+    assert world.ids("a.t") == [1, 3]
+
+
+def test_deletes_are_remembered_as_long_as_their_pipeline_says(world: Any, one_deletes: Pipeline) -> None:
+    arrive(world, "two", *LATE)
+    world.run(upserts(world, "two", tombstones=0.001))
+    assert world.ids("a.t") == [1, 3]
+
+
+def test_a_driver_that_was_replaced_deletes_and_claims_nothing(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upsert_state, "KEPT_SECONDS", 0.0)
+    keys = world.folder / ".helios" / "warehouse" / "_helios" / "keys"
+
+    def at(place: str) -> Pipeline:
+        sink = world.sink("a.t").upsert("id", order_by="n", delete_when="gone")
+        rows = world.source("a.one").incremental(poll=1)
+        made: Pipeline = rows >> sink.checkpoint(str(world.folder / place))
+        return made.named("one")
+
+    arrive(world, "one", (1, 1, False), (2, 5, True))
+    world.run(at("before"))
+    arrive(world, "one", (3, 5, True))
+    world.run(at("now"), new_checkpoint=True)
+    arrive(world, "one", (4, 5, True))
+    for _ in range(2):
+        with pytest.raises(HeliosError, match="driven from another checkpoint"):
+            world.run(at("before"), beside=["else"])
+    assert keys.exists()
+    arrive(world, "one", (2, 4, False), (3, 4, False), (5, 4, False))
+    world.run(at("now"))
+    assert world.ids("a.t") == [1, 5]
 
 
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.landing), 2, 3])

@@ -13,7 +13,8 @@ again, it reads the same state and replaces its own delta. Other pipelines that 
 too, up to the batch that the table has (see helios.spark.sinks.shared_keys).
 
 The state is the folder helios/keys/<target> of the checkpoint, which nobody else reads, where only the server knows the
-warehouse, of routed and mirrored tables, and of pipelines that earlier versions began.
+warehouse or the checkpoint is in another store, of routed and mirrored tables, and of pipelines that earlier versions
+began.
 """
 
 from __future__ import annotations
@@ -114,8 +115,7 @@ class UpsertState:
             batch: The batch.
             keys: The key columns; with `ORDER` among them every order of a key is kept.
         """
-        base = max(self.numbers("base", batch), default=None)
-        deltas = [n for n in self.numbers("delta", batch) if base is None or n > base]
+        base, deltas = self._finished(batch)
         replayed = self._replayed()
         if len(deltas) > FOLD_AFTER:
             self._fold(spark, base, deltas, replayed, keys)
@@ -134,14 +134,21 @@ class UpsertState:
         paths = self._all(last)
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
+    def knows(self, last: int) -> bool:
+        """Whether it says anything of the batches up to one."""
+        return bool(self._all(last))
+
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
         """Begins with what another state says of the batches up to one: this pipeline's, of its former checkpoint."""
-        terms, paths = former.files.read(f"{former.folder}/terms.json"), former._all(last)
-        if terms is None or not paths:
+        terms = former.files.read(f"{former.folder}/terms.json")
+        if terms is None:
             return
-        rows = former._read(spark, paths)
-        rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
         self.files.write(f"{self.folder}/terms.json", terms)
+        # A base was made by a later batch, so that all that is in it is finished, also what the record does not tell.
+        paths = _paths(*former._finished(last + 1, base_before=float("inf")), former._replayed())
+        if paths:
+            rows = former._read(spark, paths)
+            rows.where(~self._expired()).write.mode("overwrite").parquet(self.path("base/-1"))
 
     def replaces(self, former: UpsertState) -> None:
         """Deletes a former state, which the record does not name any more, once nobody reads it."""
@@ -171,10 +178,21 @@ class UpsertState:
 
     def _all(self, last: int) -> list[str]:
         """The folders that say what is known after a batch, for who only reads them."""
-        base = max(self.numbers("base", last + 1), default=None)
-        deltas = [n for n in self.numbers("delta", last + 1) if base is None or n > base]
         names = sorted(self.files.names(f"{self.folder}/replayed"))
-        return _paths(base, deltas, [f"replayed/{name}" for name in names if self._is_replayed(name)])
+        return _paths(*self._finished(last + 1), [f"replayed/{name}" for name in names if self._is_replayed(name)])
+
+    def _finished(self, before: int, *, base_before: float | None = None) -> tuple[int | None, list[int]]:
+        """The newest base before a batch, and the deltas between them that are finished, ascending.
+
+        Args:
+            before: The batch.
+            base_before: Another end for the base.
+        """
+        limit = before if base_before is None else base_before
+        bases = sorted((n for n in self._numbers("base") if n < limit), reverse=True)
+        base = next((n for n in bases if self._is_written(f"base/{n}")), None)
+        deltas = sorted(n for n in self._numbers("delta") if n < before and (base is None or n > base))
+        return base, [n for n in deltas if self._is_written(f"delta/{n}")]
 
     def _is_replayed(self, name: str) -> bool:
         """Whether a replay is written, and the target has it."""
@@ -203,8 +221,10 @@ class UpsertState:
         paths = _paths(base, deltas, replayed)
         rows = newest(self._read(spark, paths), keys)
         rows.where(~self._expired()).write.mode("overwrite").parquet(self.path(f"base/{deltas[-1]}"))
-        settled = [path.replace("replayed/", "settled/") for path in replayed]
-        self._note_replaced([f"{self.folder}/{path}" for path in (*paths, *settled)])
+        gone = [f"base/{n}" for n in self._numbers("base") if n < deltas[-1]]
+        gone += [f"delta/{n}" for n in self._numbers("delta") if n <= deltas[-1]]
+        gone += [*replayed, *(path.replace("replayed/", "settled/") for path in replayed)]
+        self._note_replaced([f"{self.folder}/{name}" for name in gone])
 
     def _note_replaced(self, folders: Sequence[str], but: str = "") -> None:
         """Notes folders that are not needed any more, and deletes those that nobody can be reading.
@@ -231,14 +251,10 @@ class UpsertState:
         parts = [spark.read.parquet(self.path(path)) for path in paths]
         return reduce(DataFrame.unionByName, parts)
 
-    def numbers(self, kind: str, before: int) -> list[int]:
-        """The batches before one that have a finished base or delta, ascending."""
-        found = []
-        for name in self.files.names(f"{self.folder}/{kind}"):
-            number = name.removeprefix("-")
-            if number.isdigit() and int(name) < before and self._is_written(f"{kind}/{name}"):
-                found.append(int(name))
-        return sorted(found)
+    def _numbers(self, kind: str) -> list[int]:
+        """The batches that have a base or a delta, finished or not."""
+        names = self.files.names(f"{self.folder}/{kind}")
+        return [int(name) for name in names if name.removeprefix("-").isdigit()]
 
     def _is_written(self, name: str) -> bool:
         """Whether the rows of a folder are there whole."""

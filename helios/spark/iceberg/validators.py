@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from helios.spark.iceberg.added_files import changes_files
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.jvm.types.java import JavaIterable
 
@@ -57,7 +58,7 @@ class AncestryValidator:
             if summary.get("helios.pipeline") == self._pipeline or summary.get("helios.checkpoint") == self._checkpoint:
                 self._why = f"pipeline {self._pipeline} has committed since this batch was looked up"
                 return False
-            if self._exclusive and str(snapshot.operation()) != COMPACTION:
+            if self._exclusive and str(snapshot.operation()) != COMPACTION and changes_files(snapshot):
                 self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
                 return False
             if why := self._conflict(snapshot):

@@ -61,9 +61,9 @@ def write_claim(
         ledger.claim(_adding(claim, (moved or claim).renamed(was)), forget=was)
     elif begins or (old is not None and _adding(claim, old) != old):
         record = ledger.load()
-        if record is None or record.checkpoint != identity.id:
+        if record is None or (begins and record.checkpoint != identity.id):
             ledger.claim(claim, forget=was)
-        elif (more := _adding(claim, record)) != record:
+        elif record.checkpoint == identity.id and (more := _adding(claim, record)) != record:
             ledger.claim(more)
 
 

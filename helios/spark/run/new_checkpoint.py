@@ -37,7 +37,11 @@ def refuse_lost_order(plan: Plan, out: Sequence[str], state: UpsertState) -> Non
         InputError: The column of its order is one of them.
     """
     order = plan.write.mode.order_by
-    if order is None or order.lower() not in {name.lower() for name in out} - set(CHANGE_COLUMNS) or state.remembers:
+    if (
+        order is None
+        or order.lower() not in {name.lower() for name in out} - set(CHANGE_COLUMNS)
+        or state.terms is not None
+    ):
         return
     raise InputError(
         f"{plan.write.table.text} has no column {order} any more, by which late rows are told: somebody has renamed or "

@@ -299,7 +299,8 @@ class StartupValidator:
             shape(self.spark, plan, table)
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
-        drop_former(context, replaced)
+        if plan.write.mode.traits.upserts:
+            drop_former(context, replaced, ledger.load())
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
         if self.followed:
@@ -368,7 +369,8 @@ class StartupValidator:
         identity = self._identity(lenient=old is not None)
         if identity is None or old is None or identity.id == old.checkpoint:
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
-        take_over(self.context, id, old)
+        if self.plan.write.mode.traits.upserts:
+            take_over(self.context, id, old)
         self.checkpoint.rewind()
         if start is not None:
             self.checkpoint.write_start(start)

@@ -26,7 +26,7 @@ def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str
     same = record is not None and record.checkpoint == checkpoint
     if record is not None and same and (record.keys is not None or upsert_state(context, record).remembers):
         return record.keys
-    return keys_folder(context.plan.write.table.catalog, checkpoint)
+    return keys_folder(write.table.catalog, context.plan.checkpoint, checkpoint)
 
 
 def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
@@ -43,27 +43,29 @@ def take_over(context: SinkContext, checkpoint: str, record: Record | None) -> N
         record: Its record in the target; None without one.
     """
     keys = keys_of(context, checkpoint, None)
-    if keys is None:
-        return
-    former = upsert_state(context, record)
+    former, state = upsert_state(context, record), _state(context, keys)
     if record is not None and not former.remembers:  # a record that was found by its stamps does not tell
         former = _state(context, keys_of(context, record.checkpoint, None))
-    last = record.batch if record is not None else -1
-    _state(context, keys).take_over(context.spark, former, last)
+    if former.path("") == state.path(""):
+        return  # it stays in the checkpoint
+    if keys is None:
+        state.files.delete(state.folder)
+    state.take_over(context.spark, former, record.batch if record is not None else -1)
 
 
-def drop_former(context: SinkContext, replaced: Record | None) -> None:
+def drop_former(context: SinkContext, replaced: Record | None, record: Record | None) -> None:
     """Deletes what a former checkpoint remembered, once the record names another one.
 
     Args:
         context: The pipeline, under its new checkpoint.
         replaced: Its record until now; None without one.
+        record: Its record as it is: a driver that was replaced itself deletes nothing.
     """
-    if context.keys is None or replaced is None or replaced.checkpoint == context.checkpoint_id:
-        return  # it goes on with what it has
-    former = upsert_state(context, replaced)
-    if former.remembers:
-        _state(context, context.keys).replaces(former)
+    if replaced is None or record is None or record.checkpoint != context.checkpoint_id:
+        return
+    former, state = upsert_state(context, replaced), _state(context, context.keys)
+    if replaced.checkpoint != context.checkpoint_id and former.path("") != state.path("") and former.remembers:
+        state.replaces(former)
 
 
 def _state(context: SinkContext, keys: str | None) -> UpsertState:

@@ -78,7 +78,10 @@ class SinkContext:
         """The pipeline's record in a table; with the table's name one that keeps what landed in the checkpoint."""
         guard = self.guard(table, name, branch) if name is not None else None
         terms, steps = upsert_terms(self.plan), self.plan.fingerprint
-        return Ledger(table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms)
+        keys = self.keys if not self.replays else None
+        return Ledger(
+            table, self.plan.pipeline, self.checkpoint_id, steps, branch, guard=guard, upserts=terms, keys=keys
+        )
 
     def guard(
         self,

@@ -49,6 +49,7 @@ class Ledger:
         branch: The branch that it writes to; None for main.
         guard: Compares the target with its last batch; by default by the record alone.
         upserts: What its upserts go by, as `helios.plan.other_upserts` says it.
+        keys: The folder of what they remember, where others read it.
     """
 
     def __init__(
@@ -61,16 +62,15 @@ class Ledger:
         *,
         guard: RollbackGuard | None = None,
         upserts: Mapping[str, object] | None = None,
+        keys: str | None = None,
     ) -> None:
         self.table = table
         self.branch = branch
-        self.pipeline = pipeline
-        self.checkpoint = checkpoint
-        self.steps = steps
+        self.pipeline, self.checkpoint, self.steps = pipeline, checkpoint, steps
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
         self._head: JavaSnapshot | None = None  # the newest snapshot at the last look-up
-        self._upserts = upserts
+        self._upserts, self._keys = upserts, keys
         self._last: Record | None = None  # the record at the last look-up
 
     def head(self) -> JavaSnapshot | None:
@@ -336,7 +336,7 @@ class Ledger:
             beside=self._last.beside if self._last is not None else (),
             formerly=self._last.formerly if self._last is not None else (),
             quarantines=self._last.quarantines if self._last is not None else (),
-            keys=self._last.keys if self._last is not None else None,
+            keys=self._keys,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:
@@ -351,7 +351,7 @@ class Ledger:
         """Whether every commit since a snapshot is a compaction, which changes no rows."""
         self.table.refresh()
         since = History(self.table, self.head()).since(seen) if seen is not None else None
-        return since is not None and all(str(snapshot.operation()) == COMPACTION for snapshot in since)
+        return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
         """Whether snapshots are discarded as they change no file; deletes their manifest lists."""

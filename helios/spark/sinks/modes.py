@@ -254,8 +254,14 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
 
 def _remembered_by_others(batch: ModeBatch, pending: Transaction) -> bool:
     """Whether other pipelines remember keys, which the columnar engine does not compare; what comes is a conflict."""
-    pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, None)
-    return batch.shared.load(pending.table, batch.mode.keys, None) is not None
+    _watch(batch, pending, None)
+    return batch.shared.remember(pending.table)
+
+
+def _watch(batch: ModeBatch, pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
+    """Has what other pipelines remember from now on be a conflict, where it is of keys of the batch."""
+    shared, table = batch.shared, pending.table
+    pending.conflict = lambda snapshot: shared.conflict(table, pending.base, snapshot, narrow)
 
 
 @contextmanager
@@ -299,7 +305,7 @@ def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: Mer
     text = merge.merge_text(keys, updated, columns, newer=newer, deletes=mode.delete_when is not None)
 
     def write(pending: Transaction) -> None:
-        pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, scope.narrow)
+        _watch(batch, pending, scope.narrow)
         known = batch.shared.load(pending.table, keys, terms)
         pending.sql(text, merge.drop_late(rows, known, keys), scope)
 
@@ -319,7 +325,7 @@ def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: M
     text = merge.merge_text((*mode.keys, VALID_FROM), columns, columns, newer="TRUE", deletes=True)
 
     def write(pending: Transaction) -> None:
-        pending.conflict = lambda snapshot: batch.shared.conflict(snapshot, scope.narrow)
+        _watch(batch, pending, scope.narrow)
         known = [one for one in (remembered, batch.shared.load(pending.table, each, terms)) if one is not None]
         deletes = reduce(DataFrame.unionByName, known) if known else None
         pending.sql(text, merge.versions(rows, pending.read(), mode.keys, deletes), scope)

@@ -19,12 +19,14 @@ from pyspark.sql import functions as F
 from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.plan.other_pipelines import other_records
-from helios.plan.other_upserts import shares_keys, upsert_terms
+from helios.plan.other_upserts import TOMBSTONES, shares_keys, upsert_terms
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState, newest, place
+from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.sinks.ledger import known_records
 from helios.table.ledger import Record
+from helios.table.refs import REPLAY
 
 if TYPE_CHECKING:
     from helios.spark.sinks.context import SinkContext
@@ -70,23 +72,42 @@ class SharedKeys:
                 parts.append(rows.select(*(F.col(quoted(column)).alias(column) for column in columns)))
         return newest(reduce(DataFrame.unionByName, parts), keys) if parts else None
 
-    def conflict(self, snapshot: JavaSnapshot, narrow: Callable[[DataFrame], DataFrame] | None) -> str:
+    def remember(self, table: JavaTable) -> bool:
+        """Whether others remember any key, as of the batches that a table has."""
+        return any(self._state(name, record).knows(_last(record)) for name, record in self._others(table))
+
+    def conflict(
+        self,
+        table: JavaTable,
+        base: int | None,
+        snapshot: JavaSnapshot,
+        narrow: Callable[[DataFrame], DataFrame] | None,
+    ) -> str:
         """Why a snapshot that came after the look-up is a conflict, which Iceberg does not see; empty where it is none.
 
         Args:
+            table: The table.
+            base: The snapshot that the batch is written onto: what it has is known.
             snapshot: The snapshot.
             narrow: Keeps the rows whose key is in the batch; None where any key counts.
         """
         summary = snapshot.summary()
-        folder = summary.get(STAMP)
-        if folder is None or self._context.keys is None or folder.startswith(f"{self._context.keys}/"):
+        folder, pipeline = summary.get(STAMP), str(summary.get("helios.pipeline")).removesuffix(REPLAY)
+        if folder is None or self._terms is None:
+            return ""
+        record = known_records(table).get(pipeline)
+        if record is not None and not shares_keys(self._terms, record.upserts):
+            return ""
+        if base is not None and classes().org.apache.iceberg.util.SnapshotUtil.isAncestorOf(
+            table, base, snapshot.snapshotId()
+        ):
             return ""
         try:
             if narrow is not None and narrow(self._context.spark.read.parquet(folder)).isEmpty():
                 return ""
         except (Py4JError, PySparkException):  # nothing is known of it
             pass
-        return f"{summary.get('helios.pipeline')} has deleted keys of this batch, or has newer rows of them, since"
+        return f"{pipeline} has deleted keys of this batch, or has newer rows of them, since"
 
     def _others(self, table: JavaTable) -> Iterator[tuple[str, Record]]:
         if self._terms is None:
@@ -111,7 +132,8 @@ class SharedKeys:
         context = self._context
         files, folder = place(context.spark, context.checkpoint, self._name.text, record.keys)
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
-        return UpsertState(files, folder, context.plan.write.mode.tombstones, has_replay)
+        tombstones = (record.upserts or {}).get(TOMBSTONES, context.plan.write.mode.tombstones)
+        return UpsertState(files, folder, tombstones, has_replay)
 
 
 def _last(record: Record) -> int:
