@@ -31,12 +31,15 @@ class NewestSchema:
         since: The position of the log from which on changes have these columns.
         kept: Columns that the table of the mirror has, and that of the database has no more.
         exact: Whether the types tell all that says how values are written; those of earlier versions do not.
+        taken: The positions of its snapshots, but for incremental ones; None where none is noted since an earlier
+            version.
     """
 
     columns: Mapping[str, str]
     since: Place
     kept: tuple[str, ...] = ()
     exact: bool = True
+    taken: tuple[Place, ...] | None = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,7 @@ def _shown(table: Mirrored) -> dict[str, object]:
             "since": list(newest.since),
             "kept": list(newest.kept),
             "exact": newest.exact,
+            "taken": [list(place) for place in newest.taken] if newest.taken is not None else None,
         }
     return shown
 
@@ -125,6 +129,8 @@ def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
         if (said := one.get("newest")) is not None:
             file, position = said["since"]
             exact = bool(said.get("exact", False))
-            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), exact)
+            places = said.get("taken")
+            taken = tuple((int(one), int(at)) for one, at in places) if places is not None else None
+            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), exact, taken)
         tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
     return tables

@@ -81,7 +81,9 @@ class MirrorSink(ManyTables):
         for name, table in self._sources().items():
             self._named(table, name)
             newest = self._mirrored.load()[name].newest
-            refuse_taken_away(self.context.spark, self._name(name), table, newest, self._declared.origin)
+            keeps = self.context.observer.noted if self._declared.schema_change == "keep" else None
+            where = self._declared.origin
+            refuse_taken_away(self.context.spark, self._name(name), table, newest, where=where, keeps=keeps)
         super().verify()
 
     # the tables
@@ -179,7 +181,8 @@ class MirrorSink(ManyTables):
         try:
             columns = changes.columns(table)
             if (column := reserved(columns.names)) is not None:
-                return f"{table} has the column {column}, a name that Iceberg or Helios keeps for itself"
+                why = "a name that Iceberg or Helios keeps for itself: leave it out by Debezium's column.exclude.list"
+                return f"{table} has the column {column}, {why}"
             there = self._tables[name].table if name in self._tables else None
             there = there or tables.load_table(self.context.spark, self._name(name))
             if there is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,7 +27,13 @@ def reserved(columns: Iterable[str]) -> str | None:
 
 
 def refuse_taken_away(
-    spark: SparkSession, name: TableName, source: SourceTable, newest: NewestSchema | None, where: Origin | None
+    spark: SparkSession,
+    name: TableName,
+    source: SourceTable,
+    newest: NewestSchema | None,
+    *,
+    where: Origin | None,
+    keeps: Callable[[str], None] | None,
 ) -> None:
     """Refuses a table of a mirror in which somebody has renamed or dropped a column: it would be made again, empty.
 
@@ -37,6 +43,7 @@ def refuse_taken_away(
         source: The table of the database that it is of.
         newest: Its newest columns.
         where: The line of the mirror.
+        keeps: Tells it, where the mirror goes on all the same.
 
     Raises:
         InputError: There is such a column.
@@ -47,10 +54,16 @@ def refuse_taken_away(
     now = {str(field.name()).lower() for field in listed(table.schema().columns())}
     had = {str(field.name()).lower() for one in table.schemas().values() for field in listed(one.columns())}
     lost = next((column for column in newest.columns if column.lower() in had - now), None)
-    if lost is not None:
+    if lost is None:
+        return
+    what = (
+        f"{name.text} has no column {lost} any more, which {source} had with its last changes: somebody has renamed or"
+    )
+    if keeps is not None:
+        keeps(f"{what} dropped it; rows that do not change have null there")
+    else:
         raise InputError(
-            f"{name.text} has no column {lost} any more, which {source} has: somebody has renamed or dropped it, and "
-            "rows that do not change would have null there; nothing was written.",
+            f"{what} dropped it, and rows that do not change would have null there; nothing was written.",
             where=where,
             fix=f"rename it back: ALTER TABLE ... RENAME COLUMN; where it was dropped, {ANOTHER}.",
         )

@@ -18,12 +18,13 @@ from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
 from helios.spark.sources.debezium_versions import Version
 
 ENUM = "string of io.debezium.data.Enum"
-TEXTS = (ENUM, *(f"string of io.debezium.data.{name}" for name in ("Json", "Uuid", "Xml")))
+TEXTS = (ENUM, *(f"string of io.debezium.data.{name}" for name in ("Json", "Ltree", "Uuid", "Xml")))
 TIMES = ("string of millis", "string of micros", "string of nanos")
+TIMESTAMPS = ("timestamp_ntz of millis", "timestamp_ntz", "timestamp_ntz of nanos")
 
 SAME_VALUES = {
     *(("int", "bigint"), ("bigint", "int"), ("float", "double")),
-    *(("timestamp_ntz of millis", "timestamp_ntz"), ("string of millis", "string of micros")),
+    *((one, other) for units in (TIMES, TIMESTAMPS) for one in units for other in units[1:]),  # no database has nanos
     *((text, "string") for text in (*TEXTS, *TIMES, "string of any scale")),
     ("string", ENUM),
 }
@@ -85,8 +86,44 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         versions: The schemas of the batch.
         before: The newest schema of earlier batches.
     """
-    show = typed if before is None or before.exact else _as_before
-    schemas = [
+    schemas = _schemas(versions, exact=before is None or before.exact)
+    taken = {schema.taken for schema in schemas if schema.taken is not None}
+    restored: list[_Schema] = []
+    if before is not None:
+        restored, before = _restored(schemas, before)
+        known = _Schema(before.columns, before.since, before.since)
+        same = list(before.columns.items())
+        # Another schema at older positions is sent again, and what became of it was told.
+        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
+        taken.update(before.taken or ())
+    if not schemas:
+        return SchemaChange()
+    newest = max(restored or schemas, key=lambda schema: schema.last)
+    kept = before.kept if before is not None else ()
+    gone = _lost(schemas)
+    lost = tuple(name for name in gone if name not in kept and not newest.has(name))
+    returned = tuple(name for name in dict.fromkeys((*kept, *gone)) if newest.has(name))
+    former = [schema for schema in schemas if any(schema.has(name) for name in lost) and schema is not newest]
+    gained = tuple(name for name in newest.columns if former and not any(schema.has(name) for schema in former))
+    pairs = [(a, b) for a, b in permutations(schemas, 2) if _is_before(a, b)]
+    moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
+    retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
+    # The position from which on changes have it: older ones come after it only where they are sent again.
+    since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
+    columns = newest.exact if newest.exact is not None else newest.columns
+    if before is not None and list(columns.items()) == same and not (lost or returned):
+        since = before.since
+    kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
+    exact = newest.exact is not None or (before is not None and before.exact)
+    unknown = not taken and before is not None and before.taken is None
+    last = NewestSchema(dict(columns), since, kept, exact, None if unknown else tuple(sorted(taken)))
+    return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
+
+
+def _schemas(versions: Iterable[Version], *, exact: bool) -> list[_Schema]:
+    """The schemas of a batch whose position is known; not `exact` as earlier versions have noted them."""
+    show = typed if exact else _as_before
+    return [
         _Schema(
             {name: show(kind) for name, kind in version.fields},
             version.first,
@@ -98,35 +135,23 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         for version in versions
         if version.first is not None and version.last is not None
     ]
-    if before is not None:
-        # A snapshot at an older position is that of a server that was restored: its log goes on from there.
-        older = [s.taken for s in schemas if s.taken is not None and s.taken < before.since]
-        before = replace(before, since=(min(older)[0], min(older)[1] - 1)) if older else before
-        known = _Schema(before.columns, before.since, before.since)
-        same = list(before.columns.items())
-        # Another schema at older positions is sent again, and what became of it was told.
-        schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
-    if not schemas:
-        return SchemaChange()
-    newest = max(schemas, key=lambda schema: schema.last)
-    kept = before.kept if before is not None else ()
-    gone = _lost(schemas)
-    lost = tuple(name for name in gone if name not in kept and not newest.has(name))
-    returned = tuple(name for name in dict.fromkeys((*kept, *gone)) if newest.has(name))
-    former = [schema for schema in schemas if any(schema.has(name) for name in lost) and schema is not newest]
-    gained = tuple(name for name in newest.columns if former and not any(schema.has(name) for schema in former))
-    pairs = [(a, b) for a, b in permutations(schemas, 2) if a.first < b.last]
-    moved = dict.fromkeys(name for a, b in pairs for name in _moved(a, b, returned) if name not in returned)
-    retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
-    # The position from which on changes have it: older ones come after it only where they are sent again.
-    since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
-    if before is not None and list(newest.columns.items()) == same and not (lost or returned):
-        since = before.since
-    kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
-    columns = newest.exact if newest.exact is not None else newest.columns
-    exact = newest.exact is not None or (before is not None and before.exact)
-    last = NewestSchema(dict(columns), since, kept, exact)
-    return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
+
+
+def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_Schema], NewestSchema]:
+    """The snapshots of a server that was restored, and what was known, as of the first of them.
+
+    A snapshot that is new, and at an older position than the newest columns, is that of such a server: its log goes on
+    from there.
+    """
+    known = before.taken if before.taken is not None else {schema.taken for schema in schemas}
+    found = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in known]
+    first = min((s.taken for s in found if s.taken is not None), default=None)
+    return found, replace(before, since=(first[0], first[1] - 1)) if first is not None else before
+
+
+def _is_before(a: _Schema, b: _Schema) -> bool:
+    """Whether changes of one schema come before such of another one, not counting those that are sent again."""
+    return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
 def typed(kind: Kind) -> str:
@@ -194,10 +219,12 @@ def _same_values(old: str, new: str) -> bool:
     if decimals[0] and decimals[1]:  # of one scale: fewer digits are refused where a value has more
         return decimals[0].group(2) == decimals[1].group(2)
     enums = ALLOWED.fullmatch(old), ALLOWED.fullmatch(new)
-    if enums[0] and enums[1] and not set(enums[0].group(2).split(",")) <= set(enums[1].group(2).split(",")):
-        return False  # PostgreSQL drops no value: one was renamed
-    old, new = (ALLOWED.sub(r"\1", one) for one in (old, new))
-    if old.startswith("string of scale ") and new == "string":
+    if enums[0] and enums[1]:
+        one, other = (set(enum.group(2).split(",")) for enum in enums if enum)
+        if not (one <= other or other <= one):
+            return False  # a value was renamed
+    old, new = (ALLOWED.sub(r"\1", text) for text in (old, new))
+    if old.startswith("string of scale ") and new in ("string", "string of any scale"):
         return True
     return old == new or (old, new) in SAME_VALUES
 
@@ -226,7 +253,12 @@ def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str,
             "rows that do not change would lack the values of a renamed column, and keep those of a dropped one",
         ),
         (change.returned, f"has {_named(change.returned)} again, which it had lost", former, before),
-        (change.moved, f"has {_named(change.moved)} in another place: renamed, or made again", former, before),
+        (
+            change.moved,
+            f"has {_named(change.moved)} in another place: renamed, made again, or behind one that was left out before",
+            former,
+            before,
+        ),
         (change.retyped, f"has columns of another type: {', '.join(types)}", former, before),
         (
             change.filled,
@@ -268,7 +300,15 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
         for other, one in now.items()
         if other != name
         and one.newest is not None
-        and (one.keys, one.source[:2], list(one.newest.columns.items()))
-        == (new.keys, new.source[:2], list(new.newest.columns.items()))
+        and (one.keys, one.source[:2]) == (new.keys, new.source[:2])
+        and _alike(one.newest, new.newest)
         and SourceTable(*one.source) not in alive
     ]
+
+
+def _alike(one: NewestSchema, other: NewestSchema) -> bool:
+    """Whether two tables have the same columns; the values of enums may have come in between."""
+    if not (one.exact and other.exact):
+        return list(one.columns) == list(other.columns)
+    shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (one, other))
+    return next(shown) == next(shown)
