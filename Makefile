@@ -13,10 +13,8 @@ SERVERS := .venv/.servers
 COVERAGE := $(CURDIR)/build/coverage
 # --strict-skips in CI: a skip that tests/suite/skips.py does not name is a failure.
 STRICT ?=
-# What `.ci/run` says of `test`, which has one run of both: CHOSEN="short or landing", no coverage, and more time.
-CHOSEN ?= short
+# `.ci/run` measures no coverage.
 COVERED ?= --cov --cov-report=
-SECONDS_AT_MOST ?= 2400
 
 # The environment is this checkout's own, whatever shell it is started from.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE PYSPARK_PYTHON \
@@ -45,8 +43,8 @@ demo: $(READY) ## Runs the example on real data, and counts its rows with PyIceb
 
 # Marks choose (tests/suite/marks.py): `test`, `test-all` and `test-slow` together are all tests, and no test is in two.
 test: lint types $(JARS) ## Lint, types, all unit tests, and each promise on Spark: minutes, and no server
-	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "$(CHOSEN)" -n 2 \
-		--session-timeout=$(SECONDS_AT_MOST) $(STRICT) --durations=25 --durations-min=5 $(COVERED)
+	@$(WITH_JAVA) COVERAGE_FILE="$(COVERAGE)/test" $(BIN)/pytest -m "short" -n 2 --session-timeout=2400 $(STRICT) \
+		--durations=25 --durations-min=5 $(COVERED)
 
 landing: $(JARS) $(SERVERS) ## What a change is landed with, beside `make test`: each mode, failure, kind and server once
 	@$(WITH_JAVA) $(BIN)/pytest -m "landing and not short" -n 2 --session-timeout=2400 $(STRICT) \

@@ -335,7 +335,7 @@ def test_drawn_changes_through_three_pipelines_are_those_of_one(world: Any, seed
     names, orders = ("one", "two", "three"), drawn.sample(range(1, 1000), 200)
     newest: dict[int, tuple[int, bool]] = {}
     landed = set()
-    for _ in range(20):
+    for _ in range(14):
         name = drawn.choice(names)
         rows = [(drawn.randrange(8), orders.pop(), drawn.random() < 0.5) for _ in range(drawn.randrange(1, 4))]
         arrive(world, name, *rows)
