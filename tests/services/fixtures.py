@@ -6,8 +6,10 @@ A server that cannot be had skips the test by name, and the summary lists these 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +18,27 @@ from tests.services.rows import BY_NAME
 from tests.services.server import Unavailable
 from tests.suite.skips import SERVICE
 
+BUILDING = Path(__file__).parents[2] / ".venv" / ".servers.building"
+"""There while servers are built."""
+BUILD_SECONDS = 240.0
+"""Less than what a test may take."""
+
 
 @contextmanager
 def named_skip() -> Iterator[None]:
-    """Turns `Unavailable` into a skip that the summary lists."""
+    """Turns `Unavailable` into a skip that the summary lists; first waits for servers that are being built."""
+    _await_build()
     try:
         yield
     except Unavailable as error:
         pytest.skip(f"{SERVICE}{error}")
+
+
+def _await_build() -> None:
+    """Waits for what `.ci/run` builds beside the tests."""
+    until = time.monotonic() + BUILD_SECONDS
+    while BUILDING.exists() and time.monotonic() < until:
+        time.sleep(0.5)
 
 
 def _server(name: str) -> Any:
