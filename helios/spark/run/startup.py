@@ -194,7 +194,7 @@ class StartupValidator:
             columns, held = columns_of(df.schema), columns_of(tables.spark_schema(self.spark, table))
             written = has_written(self.plan, table)
             out = left_out(write.sink, columns, held, has_written=written)
-            if written and moved:
+            if written and moved and write.mode.order_by is not None:
                 refuse_lost_order(self.plan, out, upsert_state(self.context, self._last_record(table)))
             SchemaAligner(self.spark, self.plan, write.table, table).check(stored_schema(df, write.mode, out))
 
@@ -272,7 +272,8 @@ class StartupValidator:
                 self.checkpoint.create(existing)
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
-        replaced = self._last_record(table) if table is not None else None
+        upserts = plan.write.mode.traits.upserts
+        replaced = self._last_record(table) if table is not None and upserts else None
         if table is not None:
             shape(self.spark, plan, table)
         if existing is None:
@@ -299,7 +300,7 @@ class StartupValidator:
             shape(self.spark, plan, table)
         ledger = context.ledger(table, self.branch, plan.write.table)
         write_claim(self.spark, plan, ledger, identity, claim, old=old)
-        if plan.write.mode.traits.upserts:
+        if upserts:
             drop_former(context, replaced, ledger.load())
         if identity.pipeline != plan.pipeline or not identity.target_uuid:
             self.checkpoint.create(replace(identity, pipeline=plan.pipeline, target_uuid=str(table.uuid())))
