@@ -10,6 +10,8 @@ from helios.cli import options, output
 from helios.errors import NotFound, near_miss
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helios.table.snapshots import Table
 
 table_argument = click.argument("name", metavar="TABLE")
@@ -129,7 +131,7 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
                 f"{one.timestamp:%Y-%m-%d %H:%M:%S} UTC",
                 one.operation,
                 _number(one.summary.get("added-records")),
-                _number(one.summary.get("total-records")),
+                _rows(one.summary, exact=table.iceberg.metadata.format_version > 2),
                 "*" if current is not None and one.id == current.id else "",
             )
             for one in found
@@ -148,6 +150,27 @@ def _fields(snapshot: Any) -> dict[str, Any]:
         "manifest_list": snapshot.manifest_list,
         "schema_id": snapshot.schema_id,
     }
+
+
+def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
+    """The rows of a snapshot: those of its data files, without those that its delete files name.
+
+    Args:
+        summary: Of the snapshot.
+        exact: Whether a deleted row is counted once, and no more when its data file goes, as in format 3.
+
+    Examples:
+        >>> _rows({"total-records": "1200", "total-position-deletes": "100"}, exact=True)
+        '1,100'
+        >>> _rows({"total-records": "1200", "total-position-deletes": "100"}, exact=False)
+        '~1,100'
+        >>> _rows({"total-records": "1200", "total-equality-deletes": "0"}, exact=False), _rows({}, exact=False)
+        ('1,200', '')
+    """
+    counts = [summary.get(f"total-{name}") or "" for name in ("records", "position-deletes", "equality-deletes")]
+    rows, positions, equalities = (int(text) if text.isdigit() else 0 for text in counts)
+    about = "~" if equalities or (positions and not exact) else ""
+    return f"{about}{max(0, rows - positions):,}" if counts[0].isdigit() else counts[0]
 
 
 def _number(text: str | None) -> str:

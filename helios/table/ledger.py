@@ -74,6 +74,11 @@ class Record:
         return replace(self, formerly=tuple(dict.fromkeys((*self.formerly, was))))
 
     @property
+    def landed(self) -> int:
+        """The last batch that the table has."""
+        return self.batch - 1 if self.aside else self.batch
+
+    @property
     def only_began(self) -> bool:
         """Whether no batch of the pipeline is known, and its first start is."""
         return self.position is None and self.start is not None

@@ -19,6 +19,7 @@ from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.audited import settle_audited
 from helios.spark.run.claims import first_claim, write_claim
 from helios.spark.run.full_refresh import empty, first_start
 from helios.spark.run.identity import (
@@ -317,6 +318,7 @@ class StartupValidator:
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
+        settle_audited(self.context, table, resumes=self.new_checkpoint)
         old = self._last_record(table)
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""
         ledger = replace(self.context, checkpoint_id=id).ledger(table, self.branch, self.plan.write.table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,7 +13,8 @@ from helios.errors import InputError, LedgerError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.history import History
-from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaMap
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit
@@ -129,6 +130,20 @@ class AppendLedger(Ledger):
             return record
         added = self._appended.add(replace(self._entry, by=snapshot), combines=self._combines)
         return replace(record, appended=added.as_json())
+
+    def with_batches(self, record: Record, made: Iterable[tuple[JavaSnapshot, JavaMap[str, str]]]) -> Record:
+        """A record with what more batches have appended.
+
+        Args:
+            record: The record.
+            made: The snapshot of each, and its stamps, oldest first.
+        """
+        known = self._known(record)
+        for snapshot, stamps in made:
+            position, steps = _json(stamps.get("helios.position")), stamps.get("helios.steps") or ""
+            entry = entry_of(position, steps, self._looks, int(snapshot.snapshotId()))
+            known = known.add(entry, combines=self._combines) if entry is not None else known
+        return replace(record, appended=known.as_json())
 
     # what was appended
 

@@ -22,16 +22,14 @@ from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaMap
+from helios.spark.sinks.accepted import record_accepted
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions, Conflict
-from helios.spark.sinks.protocol import Absent, Found, Outcome, Partial, Staged
+from helios.spark.sinks.protocol import Absent, Outcome, Partial, Staged
 from helios.spark.sinks.table import TableSink
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 from helios.table.refs import ATTEMPT
-
-PICKED = "source-snapshot-id"
-"""The stamp with which Iceberg names the snapshot that was cherry-picked."""
 
 
 def audit_branch(pipeline: str) -> str:
@@ -57,19 +55,10 @@ class AuditedSink(TableSink):
             staged = self.table.refs().get(self._branch)
             made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
             if made is not None and self._is_own(made.summary(), batch):
-                accepted = self._accepted(made)
-                return Found(Commit(int(made.snapshotId()), again=True)) if accepted else Partial((self._branch,))
+                # Somebody may have brought it to main, by a fast-forward or a cherry-pick.
+                accepted = record_accepted(self.ledger, self.context.plan.write.pipelines, self.ledger.load())
+                return super().find(batch) if accepted else Partial((self._branch,))
         return outcome
-
-    def _accepted(self, staged: JavaSnapshot) -> bool:
-        """Whether somebody has brought a staged batch to main, by a fast-forward or a cherry-pick."""
-        id = staged.snapshotId()
-        for snapshot in History(self.table, self.ledger.head()):
-            if snapshot.snapshotId() == id or snapshot.summary().get(PICKED) == str(id):
-                return True
-            if snapshot.snapshotId() == staged.parentId():
-                return False
-        return False
 
     @property
     def _branch(self) -> str:
@@ -82,9 +71,6 @@ class AuditedSink(TableSink):
     @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
-        record = self.ledger.load()
-        if record is not None and record.aside:
-            self.upsert_state.forget(record.batch)  # the batch was discarded: main has none of its rows
         if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
             # Before its columns are added to the table.
             raise self._unseen_error(batch, "main moved before the batch was staged")

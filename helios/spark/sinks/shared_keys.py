@@ -65,7 +65,7 @@ class SharedKeys:
         parts = []
         for name, record in self._others(table):
             state = self._state(name, record)
-            rows = state.read(self._context.spark, _last(record), keys)
+            rows = state.read(self._context.spark, record.landed, keys)
             if rows is not None and terms is not None:
                 self._verify(name, state, terms)
             if rows is not None:
@@ -74,7 +74,7 @@ class SharedKeys:
 
     def remember(self, table: JavaTable) -> bool:
         """Whether others remember any key, as of the batches that a table has."""
-        return any(self._state(name, record).knows(_last(record)) for name, record in self._others(table))
+        return any(self._state(name, record).knows(record.landed) for name, record in self._others(table))
 
     def conflict(
         self,
@@ -134,8 +134,3 @@ class SharedKeys:
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
         tombstones = (record.upserts or {}).get(TOMBSTONES, context.plan.write.mode.tombstones)
         return UpsertState(files, folder, tombstones, has_replay)
-
-
-def _last(record: Record) -> int:
-    """The last batch of a record that the table has."""
-    return record.batch - 1 if record.aside else record.batch

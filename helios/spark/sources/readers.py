@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from helios.model.source import CHANGE_COLUMNS, POSITION, IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
-from helios.plan.typing.determinism import nondeterministic_function
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import read_tasks
 from helios.spark.iceberg.tables import spark_schema
@@ -23,7 +22,7 @@ from helios.spark.jvm.types.files import JavaFileScanTask
 from helios.spark.jvm.types.java import JavaCollection
 from helios.spark.sources.changelog import read_changes, state_as_changes
 from helios.spark.sources.snapshot import ROW_ID, AddPosition, count_state, head, read_state, source_table, vector_of
-from helios.spark.sources.snapshot_reader import SnapshotReader
+from helios.spark.sources.snapshot_reader import SnapshotReader, stable
 from helios.table.offsets import SnapshotRange
 
 
@@ -102,13 +101,12 @@ def read_at(
             add_position = _positions(_state_sequences(spark, read, snapshot)) if positioned else None
             return narrowed(read_state(spark, read, snapshot, add_position), read)
         return narrowed(read_state(spark, read, None), read)
-    stable = [c for c in source.conditions if nondeterministic_function(c) is None]
     after, to = read.span
     if source.changed is not None:
         return narrowed(read_changes(spark, read, after, to, source.changed.keys), read)
     found = _rows(
         spark,
-        SnapshotReader(spark=spark, read=read, predicates=stable),
+        SnapshotReader(spark=spark, read=read, predicates=stable(source)),
         SnapshotRange(after=after, to=to),
         positioned=positioned,
     )

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPlan
+from helios.plan.typing.determinism import nondeterministic_function
 from helios.spark.iceberg import filters, foreign_files, overflow, partitions
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
@@ -55,9 +56,15 @@ def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot
     Raises:
         RunError: One of them holds something else than the table says.
     """
-    if foreign_files.has_mapping(table):
-        whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
-        SnapshotReader(spark=spark, read=read).tasks(table, whole)
+    if foreign_files.asks(table):
+        source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+        assert isinstance(source, IcebergSource)
+        SnapshotReader(spark=spark, read=read, predicates=stable(source)).tasks(table, whole)
+
+
+def stable(source: IcebergSource) -> list[str]:
+    """The conditions of a source by which files may be skipped: those that are the same each time."""
+    return [condition for condition in source.conditions if nondeterministic_function(condition) is None]
 
 
 @dataclass(kw_only=True)

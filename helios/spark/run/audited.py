@@ -1,0 +1,39 @@
+"""What became of an audited batch between two runs: it was brought to main by hand, or set aside."""
+
+from __future__ import annotations
+
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.run.upsert_keys import upsert_state
+from helios.spark.sinks.accepted import record_accepted
+from helios.spark.sinks.appended import AppendLedger, keeps_inputs
+from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.ledger import Ledger
+from helios.table.refs import LEDGER
+
+
+def settle_audited(context: SinkContext, table: JavaTable, *, resumes: bool) -> None:
+    """Has the record of a pipeline, and what its upserts remember, say what became of its last batch.
+
+    The script may have no audit any more: the rows in the table are what counts.
+
+    Args:
+        context: The pipeline.
+        table: Its target.
+        resumes: Whether a new checkpoint begins behind what the target has.
+
+    Raises:
+        LedgerError: A batch of another checkpoint was brought back by hand, which this one would write again.
+    """
+    plan, branch, properties = context.plan, context.plan.write.sink.branch_name, table.properties()
+    keys = (LEDGER + name for name in plan.write.pipelines)
+    key = next((key for key in keys if properties.get(key) is not None), None)
+    if key is None:
+        return  # the stamps of snapshots tell
+    ledger = Ledger(table, plan.pipeline, "", "", branch)
+    if keeps_inputs(plan):
+        ledger = AppendLedger(context, table, branch)
+    ledger.key = key
+    record_accepted(ledger, plan.write.pipelines, ledger.load(), resumes=resumes)
+    record = ledger.load()
+    if record is not None and record.aside and plan.write.mode.traits.upserts:
+        upsert_state(context, record).forget(record.batch)  # main has none of its rows
