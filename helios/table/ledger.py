@@ -47,6 +47,7 @@ class Record:
         formerly: What the pipeline was called before: its older snapshots name it so.
         quarantines: The tables in which it may have set rows aside, by their full names.
         keys: The folder of what its upserts remember of keys, which others read; None where it is in the checkpoint.
+        audited: Whether its batches have ever waited for an audit: one may be brought to main by hand.
     """
 
     checkpoint: str
@@ -64,6 +65,7 @@ class Record:
     formerly: Sequence[str] = ()
     quarantines: Sequence[str] = ()
     keys: str | None = None
+    audited: bool = False
 
     def renamed(self, was: str) -> Record:
         """The record under another name of the pipeline.
@@ -91,7 +93,7 @@ class Record:
 
     def as_json(self) -> str:
         given = asdict(self)
-        for name in ("aside", "beside", "formerly", "quarantines"):
+        for name in ("aside", "beside", "formerly", "quarantines", "audited"):
             if not given[name]:
                 del given[name]
         for name in ("appended", "branch", "start", "upserts", "keys"):

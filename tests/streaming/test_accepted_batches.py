@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from helios import Memory, Pipeline
+from helios import Memory, Pipeline, expect
 from helios.errors import LedgerError, RunError
+from helios.spark.replay.replay import Replay
+from helios.spark.sinks.audit import AuditedSink
 from helios.table.quarantine import set_aside
-from tests.suite.deaths import dies_before_commit
+from tests.suite.deaths import dies_at, dies_before_commit
 
 pytestmark = pytest.mark.promise("audit", "rollback")
 
@@ -27,7 +29,7 @@ def follows(world: Any, *, audit: bool = True) -> Pipeline:
 def upserts(world: Any, *, audit: bool = True) -> Pipeline:
     upsert = world.sink("a.t").upsert("id", order_by="n", delete_when="gone")
     sink = upsert.table_properties({"format-version": "2"})  # which PyIceberg writes, too
-    audited = sink.audit({"small": "max(n) < 100"}).publish()
+    audited = sink.audit({"small": "coalesce(max(n), 0) < 100"}).publish()
     pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> (audited if audit else sink)
     return pipeline
 
@@ -180,3 +182,106 @@ def test_deletes_of_a_batch_that_was_accepted_count(world: Any) -> None:
     world.fill("a.s", [2], n="2", gone="false")  # late
     world.run(upserts(world, audit=False), new_checkpoint=True)
     assert world.rows("a.t", "id", "n") == Counter({(3, 500): 1})
+
+
+# behind expired snapshots
+
+
+def expire(world: Any) -> None:
+    """Others write, and all snapshots but the newest expire; the accepted batch's is among them."""
+    world.sql("INSERT INTO local.a.t VALUES (90)")
+    world.sql("DELETE FROM local.a.t WHERE id = 90")
+    world.expire("a.t")
+    assert len(world.load("a.t").snapshots()) == 1
+
+
+@pytest.mark.parametrize("how", ["forwarded", "picked"])
+@pytest.mark.parametrize("then", ["audit", "no audit", "new checkpoint"])
+@pytest.mark.cases(landing="forwarded-no audit")
+def test_a_batch_that_was_accepted_comes_once_when_its_snapshot_has_expired(
+    world: Any, waits: Pipeline, how: str, then: str
+) -> None:
+    if how == "picked":
+        world.sql("INSERT INTO local.a.t VALUES (90)")
+    accept(world, how)
+    expire(world)
+    world.run(follows(world, audit=then == "audit"), new_checkpoint=then == "new checkpoint")
+    goes_on(world, follows(world, audit=False))
+
+
+# replays of the quarantine
+
+
+def checked(world: Any, most: int, audit: str | None = "max(id) < 15") -> Pipeline:
+    sink = world.sink("a.t").quarantine("a.bad")
+    sink = sink.audit({"few": audit}).publish() if audit is not None else sink
+    steps = expect({"small": f"id < {most}"}, on_fail="quarantine")
+    pipeline: Pipeline = world.source("a.s").incremental(poll=1) >> steps >> sink
+    return pipeline
+
+
+@pytest.mark.parametrize("branch", ["kept", "dropped"])
+@pytest.mark.parametrize("audit", ["max(id) < 15", "max(id) < 99", None], ids=["same", "loosened", "none"])
+@pytest.mark.cases(landing="none-kept")
+@pytest.mark.promise("quarantine")
+def test_a_replay_that_failed_its_audit_and_was_accepted_is_in_the_table_once(
+    world: Any, branch: str, audit: str | None
+) -> None:
+    world.fill("a.s", [1, 20, 21])
+    world.run(checked(world, 10))
+    with pytest.raises(RunError, match="did not pass its audit"):
+        Replay(world.plan(checked(world, 99)), world.spark).run()
+    world.sql("CALL local.system.fast_forward('a.t', 'main', 'helios_audit_local.a.t.replay')")
+    if branch == "dropped":
+        world.sql("ALTER TABLE local.a.t DROP BRANCH `helios_audit_local.a.t.replay`")
+    world.fill("a.s", [2])
+    world.run(checked(world, 99, audit))
+    done = Replay(world.plan(checked(world, 99, audit)), world.spark).run()
+    assert (done.taken, done.resumed) == (2, True)
+    assert world.ids("a.t") == [1, 2, 20, 21]
+    assert world.rows("a.bad") == Counter()
+    assert Replay(world.plan(checked(world, 99, audit)), world.spark).run().taken == 0
+
+
+# what upserts remember
+
+
+def test_a_batch_that_is_set_aside_while_its_driver_publishes_it_leaves_no_deletes(
+    world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill("a.s", [1, 2], n="1", gone="false")
+    world.run(upserts(world))
+    world.fill("a.s", [2, 9], n="50", gone="true")
+    publish, asked = AuditedSink._publish, [True]
+
+    def published(sink: AuditedSink, *args: Any) -> bool:
+        if asked.pop():
+            asked.append(False)
+            set_aside(world.catalog.load("a.t"), 1)
+            world.fill("a.s", [3], n="1", gone="false")
+        else:
+            asked.append(False)
+        return publish(sink, *args)
+
+    monkeypatch.setattr(AuditedSink, "_publish", published)
+    world.run(upserts(world))
+    world.fill("a.s", [2, 9], n="4", gone="false")
+    world.run(upserts(world))
+    assert world.rows("a.t", "id", "n") == Counter({(1, 1): 1, (2, 4): 1, (3, 1): 1, (9, 4): 1})
+
+
+def test_deletes_of_a_batch_that_is_accepted_behind_a_new_checkpoint_that_died_count(world: Any) -> None:
+    world.fill("a.s", [1, 2], n="1", gone="false")
+    world.run(upserts(world))
+    world.fill("a.s", [2, 9], n="50", gone="true")
+    world.fill("a.s", [3], n="500", gone="false")
+    fails_its_audit(world, upserts(world))
+    with dies_at(AuditedSink, "find"):
+        world.run(upserts(world), new_checkpoint=True)
+    accept(world)
+    with pytest.raises(LedgerError, match="go on behind it with `helios run --new-checkpoint`"):
+        world.run(upserts(world))
+    world.run(upserts(world), new_checkpoint=True)
+    world.fill("a.s", [2, 9], n="4", gone="false")
+    world.run(upserts(world))
+    assert world.rows("a.t", "id", "n") == Counter({(1, 1): 1, (3, 500): 1})

@@ -357,3 +357,44 @@ def test_drawn_changes_through_three_pipelines_are_those_of_one(world: Any, seed
             newest[id] = max(newest.get(id, (0, False)), (n, gone))
     wanted: Found = Counter((id, n) for id, (n, gone) in newest.items() if not gone)
     assert world.rows("a.t", "id", "n") == wanted
+
+
+# one pipeline alone
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("key", ["at", "AT"])
+@pytest.mark.cases(landing="at-True")
+def test_a_key_may_have_the_name_of_what_is_kept_beside_it(world: Any, key: str, stored: bool) -> None:
+    def arrives(n: int, gone: bool, *ids: int) -> None:
+        world.fill("a.one", ids, **{key: "id", "n": f"{n}", "gone": str(gone).lower()})
+
+    sink = world.sink("a.t").upsert(key, order_by="n", delete_when="gone", store_order=stored)
+    one = (world.source("a.one").incremental(poll=1) >> sink).named("one")
+    arrives(1, False, 1, 2)
+    world.run(one)
+    arrives(5, True, 2)
+    arrives(7, False, 1)
+    world.run(one)
+    arrives(4, False, 1, 2)
+    world.run(one)
+    assert world.rows("a.t", "id") == Counter({(1,): 1})
+
+
+@pytest.mark.parametrize("new_checkpoint", [False, True])
+@pytest.mark.parametrize("history", [False, True])
+@pytest.mark.cases(landing="False-False")
+def test_deletes_are_remembered_when_the_script_deletes_no_more(
+    world: Any, history: bool, new_checkpoint: bool
+) -> None:
+    arrive(world, "one", (1, 1, False), (2, 1, False))
+    world.run(upserts(world, "one", history=history))
+    arrive(world, "one", (2, 5, True), (9, 5, True))
+    world.run(upserts(world, "one", history=history))
+    arrive(world, "one", (2, 4, False), (9, 4, False))
+    world.run(upserts(world, "one", history=history, delete_when=None), new_checkpoint=new_checkpoint)
+    if not history:
+        assert world.ids("a.t") == [1]
+        return
+    ends = world.rows("a.t", "id", "valid_from", "valid_to")
+    assert ends == Counter({(1, 1, None): 1, (2, 1, 4): 1, (2, 4, 5): 1, (9, 4, 5): 1})

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -33,7 +33,7 @@ from helios.spark.checkpoint.files import KEYS, Checkpoint
 from helios.spark.checkpoint.small_files import SmallFiles, small_files
 from helios.spark.jvm.sql import quoted
 
-ORDER, DELETED = "__helios_order", "__helios_deleted"
+ORDER, DELETED, AT = "__helios_order", "__helios_deleted", "__helios_at"
 FOLD_AFTER = 10
 """Deltas that are folded into a base when there are more of them."""
 KEPT_SECONDS = 3600.0
@@ -91,6 +91,11 @@ class UpsertState:
         """The key columns and the order that it goes by; None before its first batch."""
         text = self.files.read(f"{self.folder}/terms.json")
         return dict(json.loads(text)) if text is not None else None
+
+    @cached_property
+    def began_with_keys(self) -> bool:
+        """Whether it held any key when the run began: a script that deletes no more still compares with them."""
+        return self.remembers
 
     @property
     def remembers(self) -> bool:
@@ -168,7 +173,7 @@ class UpsertState:
         self._write(rows, f"delta/{batch}", keys)
 
     def _write(self, rows: DataFrame, name: str, keys: tuple[str, ...]) -> None:
-        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn("at", F.lit(time.time()))
+        kept = rows.select(*map(quoted, dict.fromkeys((*keys, ORDER, DELETED)))).withColumn(AT, F.lit(time.time()))
         self.saved = None if kept.isEmpty() else self.path(name)
         if self.saved is None:
             self.files.delete(f"{self.folder}/{name}")  # of a try of this batch by other steps
@@ -245,11 +250,13 @@ class UpsertState:
             self.files.write(name, json.dumps(left))
 
     def _expired(self) -> Column:
-        return F.col(DELETED) & (F.col("at") < F.lit(time.time() - self._tombstones))
+        return F.col(DELETED) & (F.col(AT) < F.lit(time.time() - self._tombstones))
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
         parts = [spark.read.parquet(self.path(path)) for path in paths]
-        return reduce(DataFrame.unionByName, parts)
+        # Earlier versions called the time `at`.
+        named = [part if AT in part.columns else part.withColumnRenamed("at", AT) for part in parts]
+        return reduce(DataFrame.unionByName, named)
 
     def _numbers(self, kind: str) -> list[int]:
         """The batches that have a base or a delta, finished or not."""
@@ -282,7 +289,7 @@ def place(spark: SparkSession, checkpoint: Checkpoint, target: str, keys: str | 
 
 def newest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     """Of each key the row of the newest order; of one order that of the later batch."""
-    order = [F.col(ORDER).desc_nulls_last(), F.col("at").desc()]
+    order = [F.col(ORDER).desc_nulls_last(), F.col(AT).desc()]
     rank = F.row_number().over(Window.partitionBy(*map(quoted, keys)).orderBy(*order))
     return rows.withColumn("__helios_rank", rank).where("__helios_rank = 1").drop("__helios_rank")
 

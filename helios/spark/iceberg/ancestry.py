@@ -65,9 +65,15 @@ def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
 
 
 def _read(table: JavaTable, file: str) -> JavaVersion | None:
+    metadata = read_metadata(table, file)
+    return JavaVersion(metadata) if metadata is not None else None
+
+
+def read_metadata(table: JavaTable, file: str) -> JavaTableMetadata | None:
     """An earlier metadata file; None where it was deleted."""
     try:
-        return JavaVersion(classes().org.apache.iceberg.TableMetadataParser.read(table.io(), file))
+        metadata: JavaTableMetadata = classes().org.apache.iceberg.TableMetadataParser.read(table.io(), file)
+        return metadata
     except Py4JJavaError as error:
         if java_class(error) != "NotFoundException":
             raise

@@ -28,6 +28,7 @@ from helios.spark.replay.routed import Routed
 from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
+from helios.spark.sinks.accepted import record_accepted
 from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -177,6 +178,8 @@ class Replay:
         if state is not None and state.number != number:
             state = None  # the quarantine has it: it died after its last commit
         sink = self._sink(ledger, lease, checkpoint, notes)
+        if isinstance(sink, TableSink):
+            record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
         found = self._found(sink, state) if state is not None else None
         payloads = None
         if state is None or (found is None and isinstance(sink, TableSink)):
@@ -279,9 +282,8 @@ class Replay:
         snapshot = new.position["sources"][0]["to"]
         if snapshot is None:
             return None
-        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
         rows = self.spark.read.option("versionAsOf", snapshot).table(self.quarantine.sql).select(*NAMES)
-        rows = rows.where(F.col("pipeline").isin(names))
+        rows = rows.where(F.col("pipeline").isin(list(self.plan.write.pipelines)))
         counts: dict[str, int] = dict(rows.groupBy("step").count().collect())
         texts = sorted(text for text in counts if not text.endswith(OF_SOURCES))
         if self.step is None:
@@ -314,7 +316,7 @@ class Replay:
                 f"and then remove the table property {ledger.key} of {sink.name.text}.",
             )
         # Earlier replays are finished. The last one's snapshot stays: the target must not be rolled back behind it.
-        claim = Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps)
+        claim = Record(checkpoint=ledger.checkpoint, batch=new.number - 1, steps=ledger.steps, audited=True)
         if record is not None:
             claim = replace(claim, snapshot=record.snapshot, sequence=record.sequence)
         ledger.claim(claim)
@@ -383,8 +385,7 @@ class Replay:
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""
-        names = [name for name in (self.plan.pipeline, self.plan.was) if name]
-        found = [Ledger(sink.table, name, "", "", sink.branch).load() for name in names]
+        found = [Ledger(sink.table, name, "", "", sink.branch).load() for name in self.plan.write.pipelines]
         records = [record for record in found if record is not None]
         keys = next((record.keys for record in records), None)
         sink.context = replace(sink.context, keys=keys)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from helios.errors import LedgerError
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.upsert_keys import upsert_state
-from helios.spark.sinks.accepted import record_accepted
+from helios.spark.sinks.accepted import with_accepted
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
@@ -33,7 +34,19 @@ def settle_audited(context: SinkContext, table: JavaTable, *, resumes: bool) -> 
     if keeps_inputs(plan):
         ledger = AppendLedger(context, table, branch)
     ledger.key = key
-    record_accepted(ledger, plan.write.pipelines, ledger.load(), resumes=resumes)
     record = ledger.load()
-    if record is not None and record.aside and plan.write.mode.traits.upserts:
+    if record is None:
+        return
+    known = with_accepted(ledger, plan.write.pipelines, record, resumes=resumes)
+    if known != record:
+        if known.keys != record.keys and not upsert_state(context, known).remembers:
+            raise LedgerError(
+                f"{table.name()} holds batch {known.batch} of {plan.pipeline}, which was brought back by hand, and "
+                "what it remembered of deleted keys is gone: late rows would bring them back; nothing was written.",
+                where=plan.declared.sink.origin,
+                fix="roll the table back to the snapshot before it, or fill it anew with `helios run --full-refresh`.",
+            )
+        ledger.claim(known)
+        record = known
+    if record.aside and plan.write.mode.traits.upserts:
         upsert_state(context, record).forget(record.batch)  # main has none of its rows

@@ -33,6 +33,7 @@ def first_claim(plan: Plan, identity: Identity, old: Record | None, beside: Coll
     claim = claim.renamed(plan.was) if old is not None and plan.was is not None else claim
     accepted = tuple(dict.fromkeys((*claim.beside, *beside)))
     claim = replace(claim, checkpoint=identity.id, batch=-1, aside=False, upserts=upsert_terms(plan), beside=accepted)
+    claim = replace(claim, audited=claim.audited or bool(plan.write.sink.audits))
     return noted(plan, claim)
 
 
@@ -68,8 +69,9 @@ def write_claim(
 
 
 def _adding(claim: Record, record: Record) -> Record:
-    """A record with what a claim adds to it: accepted pipelines, a quarantine, and where its keys are."""
+    """A record with what a claim adds to it: accepted pipelines, a quarantine, where its keys are, and an audit."""
     beside = tuple(dict.fromkeys((*record.beside, *claim.beside)))
     quarantines = tuple(dict.fromkeys((*record.quarantines, *claim.quarantines)))
     keys = record.keys or (claim.keys if record.checkpoint == claim.checkpoint else None)
-    return replace(record, beside=beside, quarantines=quarantines, keys=keys)
+    audited = record.audited or claim.audited
+    return replace(record, beside=beside, quarantines=quarantines, keys=keys, audited=audited)

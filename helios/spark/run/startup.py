@@ -370,7 +370,8 @@ class StartupValidator:
             state.forget(old.batch)
         # Without a record the progress may be another program's.
         identity = self._identity(lenient=old is not None)
-        if identity is None or old is None or identity.id == old.checkpoint:
+        kept = old is not None and old.keys is not None  # in a folder of its own, of which nothing is taken over
+        if not kept and (identity is None or old is None or identity.id == old.checkpoint):
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
         if self.plan.write.mode.traits.upserts:
             take_over(self.context, id, old)

@@ -56,8 +56,8 @@ class AuditedSink(TableSink):
             made = self.table.snapshot(staged.snapshotId()) if staged is not None else None
             if made is not None and self._is_own(made.summary(), batch):
                 # Somebody may have brought it to main, by a fast-forward or a cherry-pick.
-                accepted = record_accepted(self.ledger, self.context.plan.write.pipelines, self.ledger.load())
-                return super().find(batch) if accepted else Partial((self._branch,))
+                names = (self.ledger.pipeline,) if self.context.replays else self.context.plan.write.pipelines
+                return super().find(batch) if record_accepted(self.ledger, names) else Partial((self._branch,))
         return outcome
 
     @property
@@ -71,6 +71,9 @@ class AuditedSink(TableSink):
     @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
+        record = self.ledger.load()
+        if record is not None and record.aside:
+            self.upsert_state.forget(record.batch)  # it was set aside meanwhile: main has none of its rows
         if not self.context.options().retries_conflicts and not self._main_unchanged(self.ledger.seen):
             # Before its columns are added to the table.
             raise self._unseen_error(batch, "main moved before the batch was staged")

@@ -337,6 +337,7 @@ class Ledger:
             formerly=self._last.formerly if self._last is not None else (),
             quarantines=self._last.quarantines if self._last is not None else (),
             keys=self._keys,
+            audited=self._last is not None and self._last.audited,
         )
 
     def unseen_error(self, batch: int, why: str) -> RunError:
@@ -364,8 +365,7 @@ class Ledger:
     def resolve_failure(self, error: Py4JJavaError, batch: Batch) -> Commit | None:
         """Resolves a failed commit: committed after all, to be retried (None), or an error to raise."""
         batch = replace(batch, replayed=True)
-        kind = java_class(error)
-        message = java_message(error)
+        kind, message = java_class(error), java_message(error)
         if kind in CONFLICTS:
             # Another driver committed this pipeline, another writer committed conflicting rows, or the history has
             # expired. A request that was sent twice also fails if the first one succeeded.

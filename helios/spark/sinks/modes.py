@@ -244,7 +244,7 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
         merged = [] if native is not None else [stack.enter_context(_merged(batch))]
 
         def write(pending: Transaction) -> None:
-            if native is None or merged or _remembered_by_others(batch, pending) or not native(pending):
+            if native is None or merged or _remembered(batch, pending) or not native(pending):
                 if not merged:  # later tries are Spark's, too
                     merged.append(stack.enter_context(_merged(batch)))
                 merged[0](pending)
@@ -252,10 +252,10 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
         yield write
 
 
-def _remembered_by_others(batch: ModeBatch, pending: Transaction) -> bool:
-    """Whether other pipelines remember keys, which the columnar engine does not compare; what comes is a conflict."""
+def _remembered(batch: ModeBatch, pending: Transaction) -> bool:
+    """Whether this pipeline or others remember keys, which the columnar engine does not compare; more is a conflict."""
     _watch(batch, pending, None)
-    return batch.shared.remember(pending.table)
+    return bool(batch.mode.order_by and batch.upsert_state.began_with_keys) or batch.shared.remember(pending.table)
 
 
 def _watch(batch: ModeBatch, pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
@@ -293,7 +293,7 @@ def _write_newest(batch: ModeBatch, rows: DataFrame, given: set[str], scope: Mer
     stored = next((c for c in columns if mode.order_by and c.lower() == mode.order_by.strip("` ").lower()), None)
     stored = None if stored is not None and stored.lower() not in given else stored
     terms = merge.ordering_terms(rows, mode)
-    if mode.order_by and (mode.delete_when or stored is None):
+    if mode.order_by and (mode.delete_when or stored is None or batch.upsert_state.began_with_keys):
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
         known = batch.upsert_state.load(rows.sparkSession, batch.number, keys)
         rows = merge.drop_late(rows, known, keys, changes=mode.order_by == LOG)
@@ -318,7 +318,7 @@ def _write_versions(batch: ModeBatch, rows: DataFrame, given: set[str], scope: M
     remembered = None
     # All deletes, not only the newest: a late row is ended by the first delete after it.
     each, terms = (*mode.keys, ORDER), merge.ordering_terms(rows, mode)
-    if mode.delete_when:
+    if mode.delete_when or batch.upsert_state.began_with_keys:
         batch.upsert_state.verify_terms(terms, batch.table, batch.where)
         remembered = batch.upsert_state.load(rows.sparkSession, batch.number, each)
         batch.upsert_state.save(rows.where(DELETED), batch.number, each)

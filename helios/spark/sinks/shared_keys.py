@@ -20,7 +20,7 @@ from helios.catalog.names import TableName
 from helios.errors import RunError
 from helios.plan.other_pipelines import other_records
 from helios.plan.other_upserts import TOMBSTONES, shares_keys, upsert_terms
-from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState, newest, place
+from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState, newest, place
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
@@ -61,7 +61,7 @@ class SharedKeys:
         Raises:
             RunError: Another pipeline has orders of another type.
         """
-        columns = [*dict.fromkeys((*keys, ORDER, DELETED)), "at"]
+        columns = [*dict.fromkeys((*keys, ORDER, DELETED)), AT]
         parts = []
         for name, record in self._others(table):
             state = self._state(name, record)
