@@ -37,31 +37,29 @@ from helios.errors import (
 from helios.model import engine as _engine
 from helios.model.cdc import Cdc
 from helios.model.files import Files
-from helios.model.flow import Pipeline, Pipelines, Stream, Transform
+from helios.model.flow import Pipeline, Pipelines, Stream, Transform, step
 from helios.model.iceberg import Iceberg
-from helios.model.joins import join, union
 from helios.model.kafka import Kafka
 from helios.model.memory import Memory
 from helios.model.output import Console
 from helios.model.partition import bucket, day, hour, identity, month, truncate, year
-from helios.model.steps import (
-    aggregate,
-    cast,
-    dedupe,
-    drop,
-    expect,
-    rename,
-    select,
-    session_window,
-    sql,
-    step,
-    watermark,
-    where,
-    window,
-    with_columns,
-)
 from helios.model.values import param
 from helios.model.webhook import Webhook
+from helios.steps.aggregate import aggregate, session_window, window
+from helios.steps.cast import cast
+from helios.steps.dedupe import dedupe
+from helios.steps.drop import drop
+from helios.steps.expect import expect
+from helios.steps.explode import explode
+from helios.steps.join import join
+from helios.steps.rename import rename
+from helios.steps.sample import sample
+from helios.steps.select import select
+from helios.steps.sql import sql
+from helios.steps.union import union
+from helios.steps.watermark import watermark
+from helios.steps.where import where
+from helios.steps.with_columns import with_columns
 
 if TYPE_CHECKING:
     from helios.catalog.seam import Operations
@@ -106,12 +104,14 @@ __all__ = [
     "dedupe",
     "drop",
     "expect",
+    "explode",
     "hour",
     "identity",
     "join",
     "month",
     "param",
     "rename",
+    "sample",
     "select",
     "session_window",
     "sql",

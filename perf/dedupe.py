@@ -35,11 +35,11 @@ from helios import Catalog, Iceberg, dedupe, watermark
 from helios.catalog.conf import spark_conf
 from helios.config import load
 from helios.engine import runnable
-from helios.model.steps import Dedupe
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
 from helios.spark.steps.dedupe import deduplicate
+from helios.steps.dedupe import Dedupe
 
 CONTENDERS = ("spark", "operator", "helios")
 COMMITS, EACH = 10, 5

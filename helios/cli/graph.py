@@ -11,7 +11,8 @@ from helios.errors import NotFound
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
     from helios.errors import Origin
-    from helios.model.flow import Flow, Pipeline, Source, Step
+    from helios.model.flow import Flow, Pipeline, Source
+    from helios.model.step import Step
     from helios.model.values import Identifier
     from helios.plan import Context
 
@@ -104,7 +105,8 @@ class _Drawing:
         # The same step value behind the same box is one stream that several pipelines share.
         key = (before, id(step))
         if key not in self.steps:
-            from helios.model.joins import Join, Union
+            from helios.steps.join import Join
+            from helios.steps.union import Union
 
             label = " ".join(step.text().split())  # SQL of several lines is one box, not a page
             if isinstance(step, Join):

@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, TypeAlias, overload
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Never, NoReturn, overload
 
-from helios.errors import DeclarationError, Origin
+from helios.errors import DeclarationError
+from helios.model.call import Call, Function
 from helios.model.engine import engine
 from helios.model.foreign import LikeDataFrame, LikeWriter
+from helios.model.step import Node, Step
 from helios.model.values import Identifier, caller, written_as_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from helios.catalog.spec import Catalog
     from helios.plan.nodes import Plan
     from helios.plan.typing.schema import Schema
     from helios.spark.run.run import PipelineRun
-
-Function: TypeAlias = "Callable[[DataFrame], DataFrame]"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A declared value that knows the line that declared it."""
-
-    origin: Origin = field(default_factory=caller, compare=False, repr=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step(Node):
-    """One transformation; the concrete ones are in `helios.model.steps`."""
-
-    @property
-    def sql_texts(self) -> tuple[str, ...]:
-        """The SQL that Spark evaluates for the rows: expressions or queries, but no names of columns and types."""
-        return ()
-
-    def text(self) -> str:
-        """The step as the plan shows it; two steps of one text are equal."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call(Step):
-    """An opaque callable from DataFrame to DataFrame."""
-
-    function: Function
-
-    @property
-    def name(self) -> str:
-        return getattr(self.function, "__qualname__", type(self.function).__name__)
-
-    def text(self) -> str:
-        return f"call({self.name})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,12 +328,24 @@ class Pipelines(tuple[Pipeline, ...]):
         raise wrong(self, other, "pipelines are complete")
 
 
+def as_step(step: Step) -> Transform:
+    """A transform of one step."""
+    return Transform(steps=(step,))
+
+
+def step(function: Function) -> Transform:
+    """Makes a step of a callable, so that it can come first: `step(clean) >> where("x > 0")`."""
+    if not callable(function):
+        raise DeclarationError(f"step({function!r}) is not callable.", where=caller(), fix="pass a function.")
+    return as_step(Call(function=function))
+
+
 def as_transform(other: Any) -> Transform | None:
     """A transform as it is, a callable as a transform of one step; None for anything else."""
     if isinstance(other, Transform):
         return other
     calls = callable(other) and not isinstance(other, type)
-    return Transform(steps=(Call(function=other),)) if calls else None
+    return as_step(Call(function=other)) if calls else None
 
 
 def wrong(left: Any, right: Any, why: str, fix: str | None = None) -> DeclarationError:

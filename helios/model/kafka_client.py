@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias
 
 from helios.errors import DeclarationError
 from helios.model.arguments import one_of, text
-from helios.model.flow import Node
+from helios.model.step import Node
 from helios.model.values import Secret, caller, is_secret
 
 Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

@@ -21,12 +21,12 @@ from helios.catalog.names import file_name
 from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
-from helios.model.flow import Flow, Pipeline, Sink, Source, Step
-from helios.model.joins import Join, Union
+from helios.model.flow import Flow, Pipeline, Sink, Source
 from helios.model.kafka_sink import KafkaSink
 from helios.model.mirror import MirrorSink
 from helios.model.output import ConsoleSink, MemorySink, Output
 from helios.model.sink import IcebergSink
+from helios.model.step import Step
 from helios.model.values import Identifier
 from helios.plan.ahead import quarantine_of, target_of
 from helios.plan.checks.changes import change_problems
@@ -55,10 +55,13 @@ from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
 from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
 from helios.plan.typing.dedupes import Outgrown, dedupe_problems
-from helios.plan.typing.infer import UnparsedExpression, infer
+from helios.plan.typing.expression import UnparsedExpression
+from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
+from helios.steps.join import Join
+from helios.steps.union import Union
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""

@@ -14,13 +14,12 @@ from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.catalog.storage import Storage
 from helios.errors import Origin
-from helios.model.flow import Flow, Pipeline, Source, Step, Stream, flows
-from helios.model.joins import Join
+from helios.model.flow import Flow, Pipeline, Source, Stream, flows
 from helios.model.modes import Mode
 from helios.model.output import Output
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Dedupe, Sql, Watermark, Where
+from helios.model.step import Step
 from helios.plan.formats import UNREADABLE_BY
 from helios.plan.native.engine import Engine
 from helios.plan.properties import presented
@@ -30,6 +29,9 @@ from helios.plan.typing.aggregates import upserts_groups
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.typing.schema import Schema
 from helios.plan.views import View, view_of
+from helios.steps.dedupe import Dedupe
+from helios.steps.watermark import Watermark
+from helios.steps.where import Where
 from helios.table.growth import Growth
 
 VERSION = 1
@@ -265,7 +267,7 @@ class Plan:
         if self.path is not ReadPath.STREAM:
             return ()
         steps = [step for flow in flows(self.stream) for step in flow.steps]
-        keyed = [self._state_of(s) for s in steps if isinstance(s, (*STATEFUL, Join, Sql))]
+        keyed = [self._state_of(s) for s in steps if s.traits.stateful or s.traits.shuffles]
         # Spark keeps a query's output mode with its checkpoint.
         keyed += [self.output_mode] if self.output_mode != "append" else []
         return (*keyed, *(read.name for read in self.reads if read.source.streaming))

@@ -11,11 +11,11 @@ from helios.model.flow import Pipeline, flows
 from helios.model.kafka_sink import KafkaSink
 from helios.model.output import Output
 from helios.model.sink import IcebergSink
-from helios.model.steps import Expect
 from helios.model.values import Identifier
 from helios.plan.checks.topics import connection_problems
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.late import quarantining_watermarks
+from helios.steps.expect import Expect
 
 TEMPORARY = "helios_output"
 """The name of the catalog of a sink whose progress ends with its run."""

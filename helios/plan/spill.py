@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 from helios.config import Config
 from helios.model.flow import flows
-from helios.model.joins import Join
-from helios.model.steps import Aggregate, Dedupe, Sql
 
 if TYPE_CHECKING:
     from helios.plan.nodes import Plan, WritePlan
@@ -56,7 +54,7 @@ def spill_of(plan: Plan, config: Config) -> Spill | None:
 def _steps(plan: Plan) -> Iterator[str]:
     for flow in flows(plan.stream):
         for step in flow.steps:
-            if isinstance(step, (Aggregate, Dedupe, Join, Sql)):
+            if step.traits.shuffles:
                 yield type(step).__name__.lower()
 
 

@@ -7,16 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError, Origin
-from helios.model.flow import Call, Pipeline, Step, flows
+from helios.model.call import Call
+from helios.model.flow import Pipeline, flows
 from helios.model.sink import IcebergSink
 from helios.model.source import CHANGE_COLUMNS
-from helios.model.steps import Aggregate, Cast, Drop, Rename, Select, Where, WithColumns
+from helios.model.step import Step, Traits, kinds
 from helios.plan.typing.aggregates import group_columns, stateful_steps
-
-BEFORE: tuple[type[Step], ...] = (Where, Select, WithColumns, Rename, Drop, Cast, Call)
-"""Steps that may come before the aggregate of a view: each maps a row to rows, whatever the other rows are."""
-AFTER: tuple[type[Step], ...] = (Select, WithColumns, Rename, Cast)
-"""Steps that may come after it: each keeps one row per group."""
+from helios.steps.aggregate import Aggregate
+from helios.steps.cast import Cast
+from helios.steps.drop import Drop
+from helios.steps.rename import Rename
+from helios.steps.select import Select
+from helios.steps.with_columns import WithColumns
 
 _CHANGE = re.compile(rf"\b({'|'.join(CHANGE_COLUMNS)})\b", re.IGNORECASE)
 _QUOTED = re.compile(r"'[^']*'")
@@ -107,10 +109,10 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
-    for steps, allowed, place in ((view.before, BEFORE, "before"), (view.after, AFTER, "after")):
+    for steps, allowed, place in ((view.before, _before, "before"), (view.after, _after, "after")):
         for step in steps:
-            if not isinstance(step, allowed):
-                names = ", ".join(_verb(kind) for kind in allowed)
+            if not allowed(step.traits):
+                names = ", ".join(kind.call() for kind in kinds(allowed))
                 yield (
                     f"{step.text()}: this cannot come {place} the aggregate of a view, which computes groups again.",
                     step.origin,
@@ -124,6 +126,16 @@ def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
                 step.origin,
                 "leave the change columns out: the view adds and removes rows by itself.",
             )
+
+
+def _before(traits: Traits) -> bool:
+    """Whether a step may come before the aggregate: a group is computed again from the rows of the table."""
+    return traits.row_by_row and not (traits.stateful or traits.judges)
+
+
+def _after(traits: Traits) -> bool:
+    """Whether a step may come after it: it keeps one row per group."""
+    return traits.passes_hidden and traits.keeps_rows
 
 
 def _beside(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
@@ -181,11 +193,17 @@ def _keys(groups: tuple[str, ...], after: Sequence[Step]) -> tuple[str, ...] | N
             if not star and any(name.lower() not in given for name in names):
                 return None
             names = [given.get(name.lower(), name) for name in names]
-        else:
-            touched = step.columns if isinstance(step, WithColumns) else step.types if isinstance(step, Cast) else ()
-            if {name.lower() for name, _ in touched} & {name.lower() for name in names}:
-                return None
+        elif {name.lower() for name in _touched(step)} & {name.lower() for name in names}:
+            return None
     return tuple(names)
+
+
+def _touched(step: Step) -> Sequence[str]:
+    """The columns that a step changes or drops."""
+    if isinstance(step, Drop):
+        return step.columns
+    pairs = step.columns if isinstance(step, WithColumns) else step.types if isinstance(step, Cast) else ()
+    return [name for name, _ in pairs]
 
 
 def _plain(text: str) -> list[tuple[str, str]]:
@@ -195,7 +213,3 @@ def _plain(text: str) -> list[tuple[str, str]]:
         return []
     column = found[1].strip("`")
     return [(column.lower(), (found[2] or column).strip("`"))]
-
-
-def _verb(kind: type[Step]) -> str:
-    return {"Call": "a callable", "WithColumns": "with_columns"}.get(kind.__name__, kind.__name__.lower())

@@ -13,8 +13,10 @@ from helios import (
     cast,
     dedupe,
     drop,
+    explode,
     join,
     rename,
+    sample,
     select,
     sql,
     step,
@@ -22,16 +24,10 @@ from helios import (
     where,
     with_columns,
 )
-from helios.model import steps as declared
-from helios.spark.steps.steps import LOWERED
 
 pytestmark = [pytest.mark.promise("steps"), pytest.mark.short]
 
 ROWS = [{"id": i, "kind": "ab"[i % 2], "unit price": float(i)} for i in range(6)]
-
-
-def test_every_declared_step_has_a_lowering() -> None:
-    assert set(declared.CONCRETE) == set(LOWERED)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +50,22 @@ def test_every_declared_step_has_a_lowering() -> None:
         ),
         (select("id") >> join(Memory.source([{"id": 3}]), on=["id"], how="semi"), {(3,): 1}),
         (where("id = 0") >> select("id") >> join(Memory.source([{"x": 7}]), on=[], how="cross"), {(0, 7): 1}),
+        (
+            where("id < 3") >> select("id", "sequence(1, id) AS a") >> where("id > 0") >> explode("a", as_="e"),
+            {(1, [1], 1): 1, (2, [1, 2], 1): 1, (2, [1, 2], 2): 1},
+        ),
+        (
+            where("id < 2") >> select("id", "filter(array(id), x -> x > 0) AS `a b`") >> explode("a b", as_="a b"),
+            {(1, 1): 1},
+        ),
+        (
+            where("id < 2")
+            >> select("id", "filter(array(id), x -> x > 0) AS a")
+            >> explode("a", as_="a", keep_empty=True),
+            {(0, None): 1, (1, 1): 1},
+        ),
+        (select("id", "map('k', id) AS m") >> sample(1, seed=1) >> select("id"), {(i,): 1 for i in range(6)}),
+        (sample(0, seed=1), {}),
     ],
     ids=lambda value: value.text() if hasattr(value, "text") else "",
 )
@@ -84,6 +96,20 @@ def test_a_joined_table_is_read_anew_by_each_batch_and_stamped(world: Any) -> No
     assert world.rows("a.t", "id", "name") == {(1, "old"): 1, (2, "new"): 1}
     pinned = world.catalog.load("a.names").current_snapshot().id
     assert str(pinned) in world.catalog.load("a.t").current_snapshot().summary["helios.position"]
+
+
+def test_a_sample_with_a_seed_keeps_the_same_rows_however_they_are_cut(world: Any) -> None:
+    world.fill("a.s", range(300))
+    world.fill("a.s", range(250, 1000))  # 50 of them twice
+    source, part = world.source("a.s"), sample(0.3, seed=7)
+    world.run(source >> part >> world.sink("a.t"))
+    world.run(source.incremental(poll=1, max_files=1) >> part >> world.sink("a.u").exactly_once())
+    kept = world.rows("a.t", "id")
+    assert kept == world.rows("a.u", "id")
+    assert 250 < kept.total() < 390  # of 1,050: the mean is 315, and 7 standard deviations are 104
+    assert all(kept[id,] in (0, 2) for id in range(250, 300))
+    world.run(source >> sample(0.3, seed=8) >> world.sink("a.v"))
+    assert world.rows("a.v", "id") != kept
 
 
 def test_a_union_of_two_followed_tables(world: Any) -> None:

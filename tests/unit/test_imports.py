@@ -23,18 +23,19 @@ LAW: dict[str, tuple[str, ...]] = {
     "metrics": ("errors",),
     "environment": ("errors",),
     "model": ("errors",),
+    "steps": ("errors", "model"),
     "catalog": ("errors", "model"),
     "config": ("errors", "model", "catalog"),
     "files": ("errors",),
     "native": (),
     "table": ("errors", "model", "catalog", "config", "files"),
     "catalog.operations": ("errors", "model", "catalog", "table"),
-    "plan.typing": ("errors", "model", "catalog"),
+    "plan.typing": ("errors", "model", "steps", "catalog"),
     "plan.native.engine": (),
-    "plan.native": ("errors", "model", "native", "plan.typing"),
+    "plan.native": ("errors", "model", "steps", "native", "plan.typing"),
     "plan.evolution": ("errors", "model", "plan.typing"),
     "plan": (
-        "errors", "environment", "model", "catalog", "config", "files", "table", "native", "plan.typing",
+        "errors", "environment", "model", "steps", "catalog", "config", "files", "table", "native", "plan.typing",
         "plan.native", "plan.evolution",
     ),
     "webhooks": ("errors", "model", "files", "plan.typing"),
@@ -65,14 +66,14 @@ LAW: dict[str, tuple[str, ...]] = {
     ),
     "engine": ("errors", "model", "catalog", "config", "table", "plan", "spark"),
     "cli": (
-        "__init__", "errors", "metrics", "environment", "model", "catalog", "config", "table", "plan", "script",
-        "webhooks", "spark", "engine",
+        "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
+        "script", "webhooks", "spark", "engine",
     ),
 }  # fmt: skip
 """What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of
 `COMPILED`. `import helios` and `python -m helios` are the package's face."""
 
-COMPILED = ("errors", "model", "catalog", "config", "files", "table", "native", "plan")
+COMPILED = ("errors", "model", "steps", "catalog", "config", "files", "table", "native", "plan")
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}
 LATE = (

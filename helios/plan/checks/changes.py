@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model import steps as s
 from helios.model.change_log import ChangeLogSource
-from helios.model.flow import Pipeline, Source, Step, flows
+from helios.model.flow import Pipeline, Source, flows
 from helios.model.sink import IcebergSink
+from helios.model.step import Step
 from helios.model.topic_changes import TopicChanges
 from helios.plan.checks.mirrors import mirror_problems
 from helios.plan.checks.sinks import UNORDERED
@@ -17,9 +17,7 @@ from helios.plan.typing.expression import label
 from helios.plan.typing.infer import typed
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.types import SparkType
-
-ROW_BY_ROW = (s.Where, s.Select, s.WithColumns, s.Rename, s.Drop, s.Cast, s.Expect)
-"""Steps that keep the order and the deletes of changes."""
+from helios.steps.rename import Rename
 
 
 def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
@@ -46,7 +44,7 @@ def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
     """The names that the key columns of records have behind steps."""
     names = tuple(keys)
     for step in steps:
-        if isinstance(step, s.Rename):
+        if isinstance(step, Rename):
             names = tuple(dict(step.names).get(name, name) for name in names)
     return names
 
@@ -55,12 +53,12 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
     """The names that the key columns of an upsert have before steps.
 
     Examples:
-        >>> former_names(["order"], s.rename({"id": "number"}).steps + s.rename({"number": "order"}).steps)
+        >>> former_names(["order"], rename({"id": "number"}).steps + rename({"number": "order"}).steps)
         ('id',)
     """
     names = tuple(keys)
     for step in reversed(steps):
-        if isinstance(step, s.Rename):
+        if isinstance(step, Rename):
             before = {new: old for old, new in step.names}
             names = tuple(before.get(name, name) for name in names)
     return names
@@ -114,7 +112,7 @@ def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[H
 
 
 def _steps(pipeline: Pipeline) -> list[HeliosError]:
-    step = next((step for step in pipeline.stream.steps if not isinstance(step, ROW_BY_ROW)), None)
+    step = next((step for step in pipeline.stream.steps if not step.traits.passes_hidden), None)
     if step is None:
         return []
     return [

@@ -6,14 +6,11 @@ import re
 from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model.flow import Pipeline, Step, flows
-from helios.model.joins import Join, Union
-from helios.model.steps import Cast, Drop, Expect, Rename, Select, Watermark, WithColumns
+from helios.model.flow import Pipeline, flows
+from helios.model.step import Step
 from helios.plan.nodes import ReadPlan, WritePlan
+from helios.steps.join import Join
 from helios.table.refs import MAIN
-
-KEEPING = (Cast, Drop, Rename, Select, Union, Watermark, WithColumns)
-"""Steps that give at least one row for each row, unless an expression generates rows."""
 
 GENERATING = re.compile(
     r"\b(?:\w*explode|inline|stack|json_tuple|collations|sql_keywords)(?:_outer)?\s*\(", re.IGNORECASE
@@ -53,6 +50,4 @@ def _keeps(step: Step, joins: Sequence[str]) -> bool:
     """Whether a step certainly gives a row for each row; in doubt it does not."""
     if isinstance(step, Join):
         return step.how in joins
-    if isinstance(step, Expect):
-        return step.on_fail == "fail"
-    return isinstance(step, KEEPING) and not any(GENERATING.search(text) for text in step.sql_texts)
+    return step.keeps_rows and not any(GENERATING.search(text) for text in step.sql_texts)

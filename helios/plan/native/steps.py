@@ -6,14 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from typing import Any
 
-from helios.model import steps as s
-from helios.model.flow import Step, Stream
+from helios.model.flow import Stream
+from helios.model.step import Step
 from helios.native.program import Expectation, Filter, NotNative, Operation, Program, Project, Term, refuse_pattern
 from helios.plan.native.rules import FLAT, cast, condition, term
 from helios.plan.typing.expression import UnparsedExpression, parse
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.scope import Node
 from helios.plan.typing.types import TypeProblem, parse_type
+from helios.steps.cast import Cast
+from helios.steps.drop import Drop
+from helios.steps.expect import Expect
+from helios.steps.rename import Rename
+from helios.steps.select import Select
+from helios.steps.where import Where
+from helios.steps.with_columns import WithColumns
 
 Columns = tuple[tuple[str, str], ...]
 
@@ -112,11 +119,11 @@ class _Compiler:
         self.columns = tuple((name, one.kind) for name, one in made)
 
 
-def _where(compiler: _Compiler, step: s.Where) -> None:
+def _where(compiler: _Compiler, step: Where) -> None:
     compiler.where(step.condition)
 
 
-def _select(compiler: _Compiler, step: s.Select) -> None:
+def _select(compiler: _Compiler, step: Select) -> None:
     made: list[tuple[str, Term]] = []
     for text in step.expressions:
         node = compiler.parsed(text)
@@ -132,7 +139,7 @@ def _select(compiler: _Compiler, step: s.Select) -> None:
     compiler.project(made)
 
 
-def _with_columns(compiler: _Compiler, step: s.WithColumns) -> None:
+def _with_columns(compiler: _Compiler, step: WithColumns) -> None:
     # Each expression sees the columns before the step.
     made = {name: term(compiler.parsed(text), compiler.known) for name, text in step.columns}
     _replaced(compiler, made)
@@ -150,7 +157,7 @@ def _replaced(compiler: _Compiler, made: Mapping[str, Term]) -> None:
     compiler.project([*columns, *((new, made[new]) for new in lowered.values())])
 
 
-def _rename(compiler: _Compiler, step: s.Rename) -> None:
+def _rename(compiler: _Compiler, step: Rename) -> None:
     names = {old.lower(): new for old, new in step.names}
     olds = [name.lower() for name, _ in compiler.columns]
     if len(names) < len(step.names) or any(new.lower() in olds for new in names.values()):
@@ -158,12 +165,12 @@ def _rename(compiler: _Compiler, step: s.Rename) -> None:
     compiler.project((names.get(name.lower(), name), compiler.column(name)) for name, _ in compiler.columns)
 
 
-def _drop(compiler: _Compiler, step: s.Drop) -> None:
+def _drop(compiler: _Compiler, step: Drop) -> None:
     dropped = {name.lower() for name in step.columns}
     compiler.keep([name for name, _ in compiler.columns if name.lower() not in dropped])
 
 
-def _cast(compiler: _Compiler, step: s.Cast) -> None:
+def _cast(compiler: _Compiler, step: Cast) -> None:
     made = {}
     for name, kind in step.types:
         if name.lower() not in compiler.known:
@@ -175,7 +182,7 @@ def _cast(compiler: _Compiler, step: s.Cast) -> None:
     _replaced(compiler, made)
 
 
-def _expect(compiler: _Compiler, step: s.Expect) -> None:
+def _expect(compiler: _Compiler, step: Expect) -> None:
     if step.on_fail == "quarantine":
         raise NotNative(f"{step.text()} sets rows aside as JSON, which Spark writes")
     # A null is not met, and a filter keeps what is true alone.
@@ -186,12 +193,12 @@ def _expect(compiler: _Compiler, step: s.Expect) -> None:
 
 
 STEPS: Mapping[type[Step], Callable[[_Compiler, Any], None]] = {
-    s.Where: _where,
-    s.Select: _select,
-    s.WithColumns: _with_columns,
-    s.Rename: _rename,
-    s.Drop: _drop,
-    s.Cast: _cast,
-    s.Expect: _expect,
+    Where: _where,
+    Select: _select,
+    WithColumns: _with_columns,
+    Rename: _rename,
+    Drop: _drop,
+    Cast: _cast,
+    Expect: _expect,
 }
 """The steps that the engine knows."""

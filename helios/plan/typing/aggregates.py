@@ -6,13 +6,19 @@ import re
 from collections.abc import Sequence
 
 from helios.errors import DeclarationError, HeliosError, InputError
-from helios.model.flow import Flow, Sink, Step, flows
-from helios.model.joins import Join
+from helios.model.flow import Flow, Sink, flows
 from helios.model.sink import IcebergSink
-from helios.model.steps import STATEFUL, Aggregate, Dedupe, Rename, Select, Sql, Watermark
+from helios.model.step import Step
 from helios.plan.typing.expression import outputs, parse
 from helios.plan.typing.schema import Column
 from helios.plan.typing.scope import Node, Scope
+from helios.steps.aggregate import Aggregate
+from helios.steps.dedupe import Dedupe
+from helios.steps.join import Join
+from helios.steps.rename import Rename
+from helios.steps.select import Select
+from helios.steps.sql import Sql
+from helios.steps.watermark import Watermark
 
 _WORD = re.compile(r"\w+")
 
@@ -32,7 +38,7 @@ def stateful_steps(flow: Flow) -> list[Step]:
     return [
         step
         for step in streaming_steps(flow)
-        if isinstance(step, STATEFUL)
+        if step.traits.stateful
         or (isinstance(step, Join) and is_streaming(step.other))
         or group_columns(step) is not None
     ]
@@ -57,7 +63,7 @@ def _groups(steps: Sequence[Step]) -> tuple[str, ...]:
     for step in steps:
         if names is None:
             names = group_columns(step)
-        elif isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)):
+        elif isinstance(step, Dedupe) or (isinstance(step, Join) and is_streaming(step.other)) or step.traits.generates:
             return ()
         elif isinstance(step, Rename):
             renamed = {old.lower(): new for old, new in step.names}

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 
 from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
-from helios.model.flow import Flow, Step
-from helios.model.joins import Join, Union
+from helios.model.flow import Flow
 from helios.model.modes import VALID_FROM, VALID_TO
-from helios.model.steps import Expect
+from helios.model.step import Step
 from helios.plan.typing.aggregates import is_streaming
 from helios.plan.typing.schema import Column, Schema
 from helios.plan.typing.watermarks import has_watermark
+from helios.steps.expect import Expect
+from helios.steps.join import Join
+from helios.steps.union import Union
 
 TIMES = ("timestamp", "timestamp_ntz")
 BORDERS = (*TIMES, "date")

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model.flow import Call, Flow, Step, flows
-from helios.model.joins import Join, Union
-from helios.model.steps import Aggregate, Dedupe, Rename, Sql, Watermark
+from helios.model.call import Call
+from helios.model.flow import Flow, flows
+from helios.model.step import Step
 from helios.plan.typing.aggregates import group_columns, is_streaming
+from helios.steps.aggregate import Aggregate
+from helios.steps.dedupe import Dedupe
+from helios.steps.join import Join
+from helios.steps.rename import Rename
+from helios.steps.sql import Sql
+from helios.steps.union import Union
+from helios.steps.watermark import Watermark
 
 
 class Outgrown(DeclarationError):

@@ -6,23 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model.flow import Call, Flow, Step, flows
-from helios.model.steps import (
-    Aggregate,
-    Cast,
-    Dedupe,
-    Drop,
-    Expect,
-    Rename,
-    Select,
-    Watermark,
-    Where,
-    WithColumns,
-)
+from helios.model.flow import Flow, flows
+from helios.model.step import Step
 from helios.plan.typing.aggregates import is_streaming, stateful_steps
-
-BEFORE: tuple[type[Step], ...] = (Where, Select, WithColumns, Rename, Drop, Cast, Expect, Call, Watermark)
-"""Steps that may stand before the one that drops late rows: each maps a row to rows, whatever the other rows are."""
+from helios.steps.aggregate import Aggregate
+from helios.steps.dedupe import Dedupe
+from helios.steps.watermark import Watermark
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,7 @@ def _obstacles(flow: Flow) -> Iterator[str]:
     elif marks[0] not in flow.steps[:at]:
         yield f"it stands behind {flow.steps[at].text()}"
     else:
-        wrong = next((step for step in flow.steps[:at] if not isinstance(step, BEFORE)), None)
+        wrong = next((step for step in flow.steps[:at] if not step.traits.row_by_row), None)
         if wrong is not None:
             yield f"{wrong.text()} stands before {flow.steps[at].text()}"
 

@@ -6,12 +6,16 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from helios.errors import DeclarationError, HeliosError
-from helios.model.flow import Call, Flow, Step
-from helios.model.joins import Join, Union
-from helios.model.steps import Dedupe, Watermark
+from helios.model.call import Call
+from helios.model.flow import Flow
+from helios.model.step import Step
 from helios.model.values import show_seconds
 from helios.plan.typing.aggregates import is_streaming
 from helios.plan.typing.schema import Schema
+from helios.steps.dedupe import Dedupe
+from helios.steps.join import Join
+from helios.steps.union import Union
+from helios.steps.watermark import Watermark
 
 
 def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[HeliosError]:

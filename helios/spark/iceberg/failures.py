@@ -12,7 +12,6 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
-from helios.model.steps import Expect
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.file_failures import file_failure
 from helios.spark.iceberg.freshness import StaleReplica
@@ -21,6 +20,7 @@ from helios.spark.iceberg.schema import null_violation
 from helios.spark.jvm.death import NO_ANSWER, java_death
 from helios.spark.jvm.errors import FAILED, REGISTRY, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
+from helios.steps.expect import Expect
 
 OUTAGES = (
     "ConnectException",

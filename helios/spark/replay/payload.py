@@ -11,9 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, MapType, StringType, StructType
 
 from helios.errors import InputError, RunError, near_miss
-from helios.model import steps as s
 from helios.model.flow import Flow, flows
-from helios.model.joins import Join, Union
 from helios.plan.nodes import Plan
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
@@ -22,17 +20,16 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.past import current_past
 from helios.spark.sources.protocol import current_rows
 from helios.spark.steps.build import as_dated
-from helios.spark.steps.joins import Dated
-from helios.spark.steps.steps import Scope, apply, rejected
+from helios.spark.steps.steps import Dated, Scope, apply, rejected
+from helios.steps.expect import Expect
+from helios.steps.join import Join
+from helios.steps.union import Union
 
 ROW, QUARANTINED = "__helios_row", "__helios_aside"
 """The parsed payload, and its quarantine row."""
 
 UNPARSED = "MALFORMED_RECORD_IN_PARSING"
 """The condition of Spark's error for JSON that does not match its schema."""
-
-GROUPING = (s.Aggregate, s.Dedupe)
-"""Steps that combine rows, whose result over the replayed rows alone would be wrong."""
 
 
 class Payloads:
@@ -82,7 +79,7 @@ class Payloads:
         return self._indexes[text]
 
     def _find(self, text: str) -> int:
-        expected = [(i, step) for i, step in enumerate(self.steps) if isinstance(step, s.Expect)]
+        expected = [(i, step) for i, step in enumerate(self.steps) if isinstance(step, Expect)]
         quarantining = [i for i, step in expected if step.on_fail == "quarantine"]
         ways = (
             [i for i, step in expected if step.text() == text],
@@ -106,7 +103,7 @@ class Payloads:
 
     def _refuse(self, text: str, at: int) -> None:
         for step in self.steps[at + 1 :]:
-            grouping = isinstance(step, GROUPING)
+            grouping = step.traits.combines  # over the replayed rows alone its result would be wrong
             foreign = isinstance(step, Join) and step.how in ("right", "full")
             if not grouping and not foreign:
                 continue

@@ -30,7 +30,6 @@ from helios.spark.sources.past import Past, past_of
 from helios.spark.sources.protocol import Source
 from helios.spark.steps import late, materialized_view
 from helios.spark.steps.build import Built, Unbuilt, build
-from helios.spark.steps.steps import POSITION_KEEPING
 from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded
 
 if TYPE_CHECKING:
@@ -329,7 +328,7 @@ class Job:
     def _positioned(self) -> bool:
         """Whether the rows' source positions are needed for their order, and all steps keep them."""
         ordered = self.plan.write.mode.order_by is not None
-        return ordered and all(isinstance(step, POSITION_KEEPING) for step in self.plan.stream.steps)
+        return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 
     def set_aside(self, named: str) -> bool:
         """Has the source of a file that cannot be read leave it out; False if none does."""

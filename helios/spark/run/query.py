@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.model.flow import flows
-from helios.model.joins import Join
 from helios.model.modes import Groups
 from helios.model.topic_changes import GONE, LOG
 from helios.plan.checks.changes import renamed
@@ -34,6 +33,7 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.protocol import CarriesOrder, Source, open_source
 from helios.spark.steps import materialized_view, row_by_row
 from helios.spark.steps.build import build
+from helios.steps.join import Join
 
 STATEFUL_OPERATORS = (
     "Aggregate",

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pyspark.sql.types import StructType
 
 from helios.errors import InputError
-from helios.model.steps import Rename
 from helios.plan.evolution.fields import shown
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.types import quoted
@@ -16,6 +15,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
 from helios.spark.sources.iceberg import IcebergReader
+from helios.steps.rename import Rename
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import Batch
 

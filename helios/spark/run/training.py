@@ -14,13 +14,14 @@ from helios.catalog.spec import Catalog
 from helios.config import load
 from helios.environment.class_archive import QUIET
 from helios.model.iceberg import Iceberg
-from helios.model.joins import join
 from helios.model.memory import Memory
 from helios.model.partition import bucket
-from helios.model.steps import aggregate, where
 from helios.plan import Context, compile_pipelines
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
+from helios.steps.aggregate import aggregate
+from helios.steps.join import join
+from helios.steps.where import where
 
 
 def main(archive: str) -> None:

@@ -11,8 +11,7 @@ from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.spark.native.batch import NativeBatch
 from helios.spark.sources.past import Past
-from helios.spark.steps.joins import Dated
-from helios.spark.steps.steps import Scope, apply
+from helios.spark.steps.steps import Dated, Scope, apply
 
 
 class Built:

@@ -22,8 +22,7 @@ from pyspark.sql.types import (
 )
 
 from helios.errors import DeclarationError
-from helios.model.flow import Step
-from helios.model.steps import Dedupe
+from helios.model.step import Step
 from helios.plan.typing.dedupes import endless
 from helios.spark.jvm.classes import classes, java_array
 from helios.spark.jvm.compiled import instance
@@ -31,6 +30,8 @@ from helios.spark.jvm.errors import UNDATED
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.java import JavaObject
 from helios.spark.steps.demand import demanded
+from helios.spark.steps.steps import Scope
+from helios.steps.dedupe import Dedupe
 
 SOURCE = Path(__file__).with_name("Deduplicate.java")
 MARK = "spark.watermarkDelayMs"
@@ -39,6 +40,11 @@ TIME, TIE = "__helios_time", "__helios_tie"
 
 JAVA8 = "spark.sql.datetime.java8API.enabled"
 _JAVA8_LOCK = threading.Lock()
+
+
+def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
+    """The rows that the step keeps."""
+    return deduplicate(df, step, earlier=scope.earlier)
 
 
 def deduplicate(df: DataFrame, step: Dedupe, *, earlier: bool) -> DataFrame:

@@ -8,11 +8,11 @@ from pyspark.sql.types import StructType
 
 from helios.errors import DeclarationError
 from helios.model.flow import Flow
-from helios.model.steps import Aggregate
 from helios.plan.typing.late import LateRule
 from helios.spark.jvm.sql import quoted
 from helios.spark.steps.dedupe import event_time, marked_columns
 from helios.spark.steps.steps import Scope, apply, rejected
+from helios.steps.aggregate import Aggregate
 
 
 def late_rows(rows: DataFrame, rule: LateRule, watermark: int) -> DataFrame:

@@ -21,10 +21,12 @@ from helios import (
     dedupe,
     drop,
     expect,
+    explode,
     identity,
     join,
     param,
     rename,
+    sample,
     select,
     step,
     truncate,
@@ -200,6 +202,10 @@ def test_an_accepted_name_is_safe_and_round_trips(text: str) -> None:
         (lambda: join("a.t", on="id"), "takes a source or a stream, not str"),  # type: ignore[arg-type]
         (lambda: union(5), "takes a source or a stream"),  # type: ignore[arg-type]
         (lambda: step(5), "is not callable"),  # type: ignore[arg-type]
+        (lambda: sample(1.5), r"sample\(1.5\): a fraction is a number from 0 to 1"),
+        (lambda: sample(True), "a fraction is a number"),
+        (lambda: sample(0.5, seed=0.5), r"sample\(seed=0.5\) is no whole number"),  # type: ignore[arg-type]
+        (lambda: explode("a", as_=""), r"explode\(?\)? takes text"),
         (lambda: watermark("ts", "-1s"), "not a duration"),
     ],
 )
@@ -320,6 +326,8 @@ def test_texts_of_steps() -> None:
         "window(ts, 1 h, every 600 s).group_by(k).agg(n=count(*))"
     )
     assert watermark("ts", "90s").text() == "watermark(ts, 90 s)"
+    assert (sample(0.25).text(), sample(1, seed=3).text()) == ("sample(0.25)", "sample(1, seed=3)")
+    assert explode("a", as_="b").text() == "explode(a, as_=b)"
     assert dedupe("id", within="1h").text() == "dedupe(id, within=1 h)"
 
 

@@ -27,7 +27,7 @@ from helios import (
     with_columns,
 )
 from helios.errors import CheckFailed, HeliosError
-from helios.model import flow, steps
+from helios.model import flow
 from helios.model.sink import IcebergSink
 from helios.model.values import show_seconds
 from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_ahead, infer_schema
@@ -86,7 +86,6 @@ def test_every_node_has_a_lowering() -> None:
 
     assert concrete(flow.Source) == set(SOURCES)
     assert concrete(flow.Sink) | {IcebergSink} == set(SINKS)  # of which a mirror is one of many tables
-    assert concrete(flow.Step) == set(steps.CONCRETE)
 
 
 POLL = "the smallest poll of the sources"

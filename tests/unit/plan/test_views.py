@@ -14,6 +14,7 @@ from helios import (
     dedupe,
     drop,
     expect,
+    explode,
     join,
     rename,
     select,
@@ -90,6 +91,8 @@ def test_a_view(planned: Any, pipeline: Any, before: int, after: int) -> None:
         (CHANGED >> sql("SELECT name FROM input") >> COUNT >> KEPT, r"sql\(.*cannot come before"),
         (CHANGED >> COUNT >> where("n > 1") >> KEPT, r"where\(n > 1\): this cannot come after the aggregate"),
         (CHANGED >> COUNT >> step(lambda df: df) >> KEPT, r"call\(.*cannot come after the aggregate"),
+        (CHANGED >> COUNT >> explode("n", as_="e") >> KEPT, r"use cast, drop, rename, select, with_columns; put the"),
+        (CHANGED >> COUNT >> drop("name") >> KEPT, r"a later step changes or drops one"),
         (CHANGED >> where("_change_type = 'INSERT'") >> COUNT >> KEPT, r"_change_type is not a column of a view"),
         (CHANGED >> aggregate("name", n="max(_change_ordinal)") >> KEPT, r"_change_ordinal is not a column of a view"),
         (CHANGED >> COUNT >> with_columns(name="upper(name)") >> KEPT, r"a later step changes or drops one"),
@@ -115,6 +118,11 @@ def test_what_is_no_view_is_refused(problems: Any, pipeline: Any, message: str) 
     assert any(re.search(message, problem) for problem in found), found
     assert all(re.search(r"test_views\.py:\d+: ", problem) for problem in found), found
     assert view_of(pipeline) is None
+
+
+def test_a_column_that_is_no_group_may_be_dropped(planned: Any) -> None:
+    counted = CHANGED >> aggregate("name", n="count(*)", m="max(id)")
+    assert planned(counted >> drop("m") >> KEPT).view is not None
 
 
 def test_without_followed_changes_there_is_no_view(planned: Any) -> None:

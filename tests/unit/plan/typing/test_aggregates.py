@@ -22,9 +22,9 @@ from helios import (
     where,
     window,
 )
-from helios.model.steps import Sql
 from helios.plan import ReadPath
 from helios.plan.typing.aggregates import group_columns
+from helios.steps.sql import Sql
 
 pytestmark = pytest.mark.promise("typing")
 

@@ -15,8 +15,10 @@ from helios import (
     dedupe,
     drop,
     expect,
+    explode,
     join,
     rename,
+    sample,
     select,
     sql,
     step,
@@ -26,8 +28,8 @@ from helios import (
     window,
     with_columns,
 )
-from helios.model import steps
 from helios.model.modes import MODES
+from helios.model.step import Step
 from helios.plan.typing.determinism import BARE, NONDETERMINISTIC, WITHOUT_ARGUMENTS, nondeterministic_function
 
 pytestmark = pytest.mark.promise("typing")
@@ -139,9 +141,10 @@ EVALUATED = [
     window("ts", "1h").group_by(f"{RANDOM} AS g").agg(n="count(*)"),
     window("ts", "1h").agg(n=f"max({RANDOM})"),
     expect({"fair": f"id > {RANDOM}"}, on_fail="drop"),
+    sample(0.1),
 ]
 ORDERS = Iceberg.source("a.orders")
-NAMED = [rename({"id": "n"}), drop("id"), cast(id="string"), dedupe("id"), watermark("ts", "1h")]
+NAMED = [rename({"id": "n"}), drop("id"), cast(id="string"), dedupe("id"), watermark("ts", "1h"), explode("a", as_="e")]
 """Steps whose texts are names of columns and types."""
 INNER = [join(ORDERS, on="id", how="semi"), union(ORDERS)]
 """Steps that bring in another flow, whose own steps are judged."""
@@ -154,7 +157,7 @@ def kinds(shapes: list[Any]) -> set[type]:
 
 
 def test_every_step_is_judged() -> None:
-    assert kinds([*EVALUATED, *NAMED, *INNER, *OPAQUE]) == set(steps.CONCRETE)
+    assert kinds([*EVALUATED, *NAMED, *INNER, *OPAQUE]) == set(Step.__subclasses__())
     assert not kinds(EVALUATED) & kinds([*NAMED, *INNER, *OPAQUE])
 
 

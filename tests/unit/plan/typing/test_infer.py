@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import logging
 import subprocess
 import sys
@@ -10,13 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import helios
 from helios.errors import DeclarationError, HeliosError, NotFound
-from helios.model import steps as s
-from helios.model.flow import Call, Transform
-from helios.model.joins import JOIN_KINDS, join, union
+from helios.model.call import Call
+from helios.model.flow import Transform
 from helios.model.memory import Memory
-from helios.plan.typing.infer import INFERRED, UnparsedExpression, infer
+from helios.model.step import Step
+from helios.plan.typing.expression import UnparsedExpression
+from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Column, Schema, from_ddl
+from helios.steps.aggregate import aggregate, window
+from helios.steps.cast import cast
+from helios.steps.dedupe import dedupe
+from helios.steps.drop import drop
+from helios.steps.expect import expect
+from helios.steps.explode import explode
+from helios.steps.join import JOIN_KINDS, join
+from helios.steps.rename import rename
+from helios.steps.sample import sample
+from helios.steps.select import select
+from helios.steps.sql import sql
+from helios.steps.union import union
+from helios.steps.watermark import watermark
+from helios.steps.where import where
+from helios.steps.with_columns import with_columns
 
 pytestmark = pytest.mark.promise("typing")
 
@@ -57,8 +75,17 @@ def only_problem(transform: Transform, schema: Schema | None = COLUMNS, other: S
     return problems[0]
 
 
-def test_every_concrete_step_has_a_rule() -> None:
-    assert set(INFERRED) == set(s.CONCRETE)
+@pytest.mark.parametrize("kind", Step.__subclasses__(), ids=lambda kind: kind.call())
+def test_a_step_has_files_of_its_name_with_its_columns_and_its_lowering(kind: type[Step]) -> None:
+    name = kind.__module__.rpartition(".")[2]
+    for package, function in (("plan/typing/steps", "columns"), ("spark/steps", "lower")):
+        tree = ast.parse((Path(helios.__file__).parent / package / f"{name}.py").read_text())
+        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_a_step_without_traits_does_not_import() -> None:
+    with pytest.raises(TypeError, match="Guess has no traits: a step says what it does with rows"):
+        type("Guess", (Step,), {})
 
 
 def test_a_callable_hides_the_columns() -> None:
@@ -76,7 +103,7 @@ SPARK_TYPES = [
 
 @pytest.mark.parametrize(("expression", "kind"), SPARK_TYPES, ids=[e for e, _ in SPARK_TYPES])
 def test_an_expression_has_the_type_that_spark_gives_it(expression: str, kind: str) -> None:
-    found = clean(s.with_columns(new=expression))["new"]
+    found = clean(with_columns(new=expression))["new"]
     # What an older sqlglot parses otherwise is unknown, and never of another type.
     assert found == kind or (OLDER and "unknown" in found)
 
@@ -95,7 +122,7 @@ def test_an_expression_has_the_type_that_spark_gives_it(expression: str, kind: s
     ],
 )
 def test_where_sparks_rule_is_not_certain_the_type_is_unknown(expression: str) -> None:
-    assert clean(s.with_columns(new=expression))["new"] == "unknown"
+    assert clean(with_columns(new=expression))["new"] == "unknown"
 
 
 # No false alarms: Spark 4.1.4 accepts every one of these over COLUMNS.
@@ -129,7 +156,7 @@ id is not distinct from 1 | flag is true | year(d) year | hour(ts) as hour | - i
 
 @pytest.mark.parametrize("expression", [e.strip() for line in VALID.strip().splitlines() for e in line.split(" | ")])
 def test_a_valid_expression_is_no_problem(expression: str) -> None:
-    _, problems = after(s.select(expression))
+    _, problems = after(select(expression))
     assert problems == []
 
 
@@ -150,7 +177,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("expression", "says"), WRONG)
-@pytest.mark.parametrize("step", [s.select, s.where], ids=["select", "where"])
+@pytest.mark.parametrize("step", [select, where], ids=["select", "where"])
 def test_an_unknown_column_is_named_with_its_near_miss(step: object, expression: str, says: str) -> None:
     assert callable(step)
     problem = only_problem(step(expression))
@@ -159,12 +186,12 @@ def test_an_unknown_column_is_named_with_its_near_miss(step: object, expression:
 
 
 def test_the_message_shows_the_step() -> None:
-    assert only_problem(s.where("amout > 0")).what == "where(amout > 0): no column 'amout'. Did you mean 'amount'?"
-    assert only_problem(s.with_columns(x="amout")).what.startswith("with_columns(x=amout): no column 'amout'.")
+    assert only_problem(where("amout > 0")).what == "where(amout > 0): no column 'amout'. Did you mean 'amount'?"
+    assert only_problem(with_columns(x="amout")).what.startswith("with_columns(x=amout): no column 'amout'.")
 
 
 def test_one_problem_per_name_and_expression() -> None:
-    _, problems = after(s.select("nope + nope", "nope", "nah"))
+    _, problems = after(select("nope + nope", "nope", "nah"))
     assert [p.what.partition(": ")[2][:16] for p in problems] == [
         "no column 'nope'",
         "no column 'nope'",
@@ -183,7 +210,7 @@ def test_one_problem_per_name_and_expression() -> None:
     ],
 )
 def test_what_sqlglot_cannot_parse_is_a_problem_of_its_own_class(expression: str, place: str) -> None:
-    problem = only_problem(s.where(expression))
+    problem = only_problem(where(expression))
     assert type(problem) is UnparsedExpression
     assert place in problem.what
     assert " ".join(expression.split()) in problem.what
@@ -191,18 +218,18 @@ def test_what_sqlglot_cannot_parse_is_a_problem_of_its_own_class(expression: str
 
 
 def test_an_unparsed_expression_leaves_the_columns_that_are_certain() -> None:
-    assert after(s.where("show > 1"))[0] == COLUMNS
-    result, _ = after(s.with_columns(new="show > 1"))
+    assert after(where("show > 1"))[0] == COLUMNS
+    result, _ = after(with_columns(new="show > 1"))
     assert result is not None
     assert result.get("new") == Column("new", "unknown")
-    assert after(s.select("show > 1"))[0] is None
+    assert after(select("show > 1"))[0] is None
 
 
 # where, select, with_columns
 
 
 def test_where_keeps_the_columns() -> None:
-    assert after(s.where("id > 1 AND name IS NOT NULL")) == (COLUMNS, [])
+    assert after(where("id > 1 AND name IS NOT NULL")) == (COLUMNS, [])
 
 
 @pytest.mark.parametrize(
@@ -217,7 +244,7 @@ def test_where_keeps_the_columns() -> None:
     ],
 )
 def test_a_where_that_is_no_condition(condition: str, kind: str) -> None:
-    problem = only_problem(s.where(condition))
+    problem = only_problem(where(condition))
     assert isinstance(problem, DeclarationError)
     assert problem.what == f"where({condition}): this is {kind}, not a condition."
     assert problem.fix == 'write a condition, such as "amount > 0".'
@@ -225,46 +252,46 @@ def test_a_where_that_is_no_condition(condition: str, kind: str) -> None:
 
 @pytest.mark.parametrize("condition", ["flag", "id > 1", "not flag", "null", "luhn_check(id)", "flag and id in (1, 2)"])
 def test_a_where_that_may_be_a_condition(condition: str) -> None:
-    assert after(s.where(condition)) == (COLUMNS, [])
+    assert after(where(condition)) == (COLUMNS, [])
 
 
 def test_select_names_its_columns_as_spark_does() -> None:
-    assert clean(s.select("ID", "s.c.x", "`my col`", "cast(qty as bigint)", "i + 1 as next", "1 `a b`")) == {
+    assert clean(select("ID", "s.c.x", "`my col`", "cast(qty as bigint)", "i + 1 as next", "1 `a b`")) == {
         "ID": "bigint", "x": "double", "my col": "string", "qty": "bigint", "next": "int", "a b": "int",
     }  # fmt: skip
 
 
 def test_stars() -> None:
-    assert after(s.select("*"))[0] == COLUMNS
-    assert list(clean(s.select("* except (id, AA)"))) == [n for n in COLUMNS.names if n not in ("id", "aa")]
-    assert clean(s.select("s.*", "id")) == {"a": "int", "b": "string", "c": "struct<x:double>", "id": "bigint"}
+    assert after(select("*"))[0] == COLUMNS
+    assert list(clean(select("* except (id, AA)"))) == [n for n in COLUMNS.names if n not in ("id", "aa")]
+    assert clean(select("s.*", "id")) == {"a": "int", "b": "string", "c": "struct<x:double>", "id": "bigint"}
 
 
 def test_generators() -> None:
-    assert clean(s.select("id", "explode(arr) as e")) == {"id": "bigint", "e": "int"}
-    assert clean(s.select("explode(m) as (k, v)")) == {"k": "string", "v": "bigint"}
-    assert after(s.select("id", "inline(aa)")) == (None, [])
+    assert clean(select("id", "explode(arr) as e")) == {"id": "bigint", "e": "int"}
+    assert clean(select("explode(m) as (k, v)")) == {"k": "string", "v": "bigint"}
+    assert after(select("id", "inline(aa)")) == (None, [])
 
 
 def test_select_may_use_an_alias_to_its_left() -> None:
-    assert clean(s.select("id + 1 as a", "a * 2 as b")) == {"a": "bigint", "b": "bigint"}
-    assert "no column 'b'" in only_problem(s.select("b * 2 as a", "id as b")).what
+    assert clean(select("id + 1 as a", "a * 2 as b")) == {"a": "bigint", "b": "bigint"}
+    assert "no column 'b'" in only_problem(select("b * 2 as a", "id as b")).what
 
 
 def test_a_name_that_only_spark_knows_raises_no_alarm_behind_it() -> None:
-    assert after(s.select("count(*)", "id") >> s.where("`count(1)` > 3") >> s.drop("(id + 1)"))[1] == []
-    assert after(s.select("id + 1") >> s.rename({"(id + 1)": "x"}))[1] == []
+    assert after(select("count(*)", "id") >> where("`count(1)` > 3") >> drop("(id + 1)"))[1] == []
+    assert after(select("id + 1") >> rename({"(id + 1)": "x"}))[1] == []
 
 
 def test_nulls() -> None:
-    result, _ = after(s.select("id", "id as x", "count(*) as n", "1 as one", "i", "id + i as y"))
+    result, _ = after(select("id", "id as x", "count(*) as n", "1 as one", "i", "id + i as y"))
     assert result is not None
     assert [c.name for c in result.columns if not c.nullable] == ["id", "x", "n", "one"]
 
 
 def test_with_columns_replaces_in_place_and_appends() -> None:
     schema = from_ddl("id bigint, name string")
-    assert list(clean(s.with_columns(ID="name", new="1"), schema).items()) == [
+    assert list(clean(with_columns(ID="name", new="1"), schema).items()) == [
         ("ID", "string"),
         ("name", "string"),
         ("new", "int"),
@@ -273,7 +300,7 @@ def test_with_columns_replaces_in_place_and_appends() -> None:
 
 def test_with_columns_sees_the_old_value_of_a_column_that_it_replaces() -> None:
     schema = from_ddl("a int, b string")
-    assert clean(s.with_columns(a="b", c="a"), schema) == {"a": "string", "b": "string", "c": "int"}
+    assert clean(with_columns(a="b", c="a"), schema) == {"a": "string", "b": "string", "c": "int"}
 
 
 # rename, drop, cast, dedupe
@@ -281,75 +308,108 @@ def test_with_columns_sees_the_old_value_of_a_column_that_it_replaces() -> None:
 
 def test_rename() -> None:
     schema = from_ddl("id bigint, name string")
-    assert clean(s.rename({"ID": "key"}), schema) == {"key": "bigint", "name": "string"}
-    assert clean(s.rename({"id": "Id"}), schema) == {"Id": "bigint", "name": "string"}
-    assert clean(s.rename({"id": "x", "x": "y"}), schema) == {"y": "bigint", "name": "string"}
+    assert clean(rename({"ID": "key"}), schema) == {"key": "bigint", "name": "string"}
+    assert clean(rename({"id": "Id"}), schema) == {"Id": "bigint", "name": "string"}
+    assert clean(rename({"id": "x", "x": "y"}), schema) == {"y": "bigint", "name": "string"}
 
 
 def test_rename_of_the_unknown_and_onto_the_taken() -> None:
-    assert only_problem(s.rename({"nam": "x"})).what == "rename(nam): no column 'nam'. Did you mean 'name'?"
-    problem = only_problem(s.rename({"i": "ID"}))
+    assert only_problem(rename({"nam": "x"})).what == "rename(nam): no column 'nam'. Did you mean 'name'?"
+    problem = only_problem(rename({"i": "ID"}))
     assert isinstance(problem, DeclarationError)
     assert "there is a column 'id' already" in problem.what
-    assert "already" in only_problem(s.rename({"id": "i", "i": "q"})).what
+    assert "already" in only_problem(rename({"id": "i", "i": "q"})).what
 
 
 def test_drop() -> None:
-    assert list(clean(s.drop("ID", "name"), from_ddl("id int, name string, x int"))) == ["x"]
-    assert only_problem(s.drop("nmae")).what == "drop(nmae): no column 'nmae'. Did you mean 'name'?"
+    assert list(clean(drop("ID", "name"), from_ddl("id int, name string, x int"))) == ["x"]
+    assert only_problem(drop("nmae")).what == "drop(nmae): no column 'nmae'. Did you mean 'name'?"
 
 
 def test_names_outside_of_expressions_are_literal() -> None:
-    assert "no column '`my col`'. Did you mean 'my col'?" in only_problem(s.drop("`my col`")).what
-    assert after(s.drop("my col"))[1] == []
+    assert "no column '`my col`'. Did you mean 'my col'?" in only_problem(drop("`my col`")).what
+    assert after(drop("my col"))[1] == []
 
 
 def test_cast() -> None:
-    got = clean(s.cast(id="string", price="decimal(5)", arr="array<long>", name="varchar(3)"))
+    got = clean(cast(id="string", price="decimal(5)", arr="array<long>", name="varchar(3)"))
     assert (got["id"], got["price"], got["arr"], got["name"]) == ("string", "decimal(5,0)", "array<bigint>", "string")
     assert list(got) == list(COLUMNS.names)
 
 
 def test_cast_of_an_unknown_column_or_to_an_unknown_type() -> None:
-    assert only_problem(s.cast(idd="int")).what == "cast(idd): no column 'idd'. Did you mean 'id'?"
-    problem = only_problem(s.cast(id="bigit"))
+    assert only_problem(cast(idd="int")).what == "cast(idd): no column 'idd'. Did you mean 'id'?"
+    problem = only_problem(cast(id="bigit"))
     assert isinstance(problem, DeclarationError)
     assert problem.what == "cast(id=bigit): unknown type 'bigit'. Did you mean 'bigint'?"
-    assert "unknown type" in only_problem(s.cast(id="intt"), None).what
+    assert "unknown type" in only_problem(cast(id="intt"), None).what
+
+
+def test_explode() -> None:
+    schema, problems = infer(explode("arr", as_="e").steps[0], COLUMNS)
+    assert problems == []
+    assert schema is not None
+    assert schema.names == (*COLUMNS.names, "e")
+    assert str(schema.get("e").kind) == "int"  # type: ignore[union-attr]
+    schema, problems = infer(explode("aa", as_="AA").steps[0], COLUMNS)
+    assert problems == []
+    assert schema is not None
+    assert str(schema.get("aa").kind) == "struct<k:string,v:int>"  # type: ignore[union-attr]
+    assert len(schema.names) == len(COLUMNS.names)
+
+
+@pytest.mark.parametrize(
+    ("column", "made", "says", "fix"),
+    [
+        ("name", "e", "explode(name): 'name' is string, not an array.", "name an array."),
+        ("m", "e", "explode(m): 'm' is map<string,bigint>, not an array.", 'with_columns(e="map_entries(m)") first.'),
+        ("ar", "e", "explode(ar): no column 'ar'.", "Did you mean 'arr'?"),
+        ("arr", "name", "explode(arr): there is a column 'name' already.", 'drop("name")'),
+    ],
+)
+def test_what_cannot_be_exploded(column: str, made: str, says: str, fix: str) -> None:
+    _, problems = infer(explode(column, as_=made).steps[0], COLUMNS)
+    assert len(problems) == 1
+    assert says in str(problems[0])
+    assert fix in str(problems[0])
+
+
+def test_sample_keeps_the_columns() -> None:
+    assert infer(sample(0.5, seed=1).steps[0], COLUMNS) == (COLUMNS, [])
 
 
 def test_dedupe() -> None:
-    assert after(s.dedupe("ID", "my col")) == (COLUMNS, [])
-    assert "no column 'idd'" in only_problem(s.dedupe("id", "idd")).what
+    assert after(dedupe("ID", "my col")) == (COLUMNS, [])
+    assert "no column 'idd'" in only_problem(dedupe("id", "idd")).what
 
 
 # watermark, aggregate, window
 
 
 def test_watermark() -> None:
-    assert after(s.watermark("TS", "1 hour")) == (COLUMNS, [])
-    assert after(s.watermark("tn", "1 hour")) == (COLUMNS, [])
-    assert "no column 'tss'. Did you mean 'ts'?" in only_problem(s.watermark("tss", "1 hour")).what
+    assert after(watermark("TS", "1 hour")) == (COLUMNS, [])
+    assert after(watermark("tn", "1 hour")) == (COLUMNS, [])
+    assert "no column 'tss'. Did you mean 'ts'?" in only_problem(watermark("tss", "1 hour")).what
     for column, kind in (("d", "date"), ("name", "string"), ("id", "bigint")):
-        assert f"{column!r} is {kind}, not a timestamp" in only_problem(s.watermark(column, "1 hour")).what
+        assert f"{column!r} is {kind}, not a timestamp" in only_problem(watermark(column, "1 hour")).what
 
 
 def test_a_watermark_in_a_struct() -> None:
     schema = from_ddl("e struct<at:timestamp,n:int>")
-    assert after(s.watermark("e.at", 60), schema) == (schema, [])
-    assert "is int, not a timestamp" in only_problem(s.watermark("e.n", 60), schema).what
+    assert after(watermark("e.at", 60), schema) == (schema, [])
+    assert "is int, not a timestamp" in only_problem(watermark("e.n", 60), schema).what
 
 
 def test_aggregate() -> None:
-    got = clean(s.aggregate(["name", "year(d) AS y"], n="count(*)", t="sum(price)", per="t / n", top="max(ts)"))
+    got = clean(aggregate(["name", "year(d) AS y"], n="count(*)", t="sum(price)", per="t / n", top="max(ts)"))
     assert got == {
         "name": "string", "y": "int", "n": "bigint", "t": "decimal(20,2)", "per": "decimal(38,20)", "top": "timestamp",
     }  # fmt: skip
-    assert list(clean(s.aggregate("cast(id as int)", n="count(*)"))) == ["id", "n"]
+    assert list(clean(aggregate("cast(id as int)", n="count(*)"))) == ["id", "n"]
 
 
 def test_aggregate_checks_keys_and_expressions() -> None:
-    _, problems = after(s.aggregate(["nmae"], n="sum(amout)"))
+    _, problems = after(aggregate(["nmae"], n="sum(amout)"))
     assert [p.what for p in problems] == [
         "aggregate(nmae): no column 'nmae'. Did you mean 'name'?",
         "aggregate(n=sum(amout)): no column 'amout'. Did you mean 'amount'?",
@@ -357,21 +417,21 @@ def test_aggregate_checks_keys_and_expressions() -> None:
 
 
 def test_window() -> None:
-    got = clean(s.window("ts", "1 hour").group_by("name").agg(n="count(*)"))
+    got = clean(window("ts", "1 hour").group_by("name").agg(n="count(*)"))
     assert list(got.items()) == [
         ("window_start", "timestamp"),
         ("window_end", "timestamp"),
         ("name", "string"),
         ("n", "bigint"),
     ]
-    assert clean(s.window("tn", "1 hour").agg(n="count(*)"))["window_start"] == "timestamp_ntz"
-    assert clean(s.window("d", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
-    assert clean(s.window("name", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
+    assert clean(window("tn", "1 hour").agg(n="count(*)"))["window_start"] == "timestamp_ntz"
+    assert clean(window("d", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
+    assert clean(window("name", "1 day").agg(n="count(*)"))["window_end"] == "timestamp"
 
 
 def test_window_over_what_is_no_time() -> None:
-    assert "'id' is bigint, not a timestamp" in only_problem(s.window("id", "1 hour").agg(n="count(*)")).what
-    assert "no column 'tss'" in only_problem(s.window("tss", "1 hour").agg(n="count(*)")).what
+    assert "'id' is bigint, not a timestamp" in only_problem(window("id", "1 hour").agg(n="count(*)")).what
+    assert "no column 'tss'" in only_problem(window("tss", "1 hour").agg(n="count(*)")).what
 
 
 # join, union
@@ -473,7 +533,7 @@ QUERIES = [
 
 @pytest.mark.parametrize(("query", "expected"), QUERIES, ids=[q for q, _ in QUERIES])
 def test_a_valid_query_is_no_problem(query: str, expected: str | None) -> None:
-    result, problems = after(s.sql(query))
+    result, problems = after(sql(query))
     assert problems == []
     if expected is not None:
         assert result is not None
@@ -481,8 +541,8 @@ def test_a_valid_query_is_no_problem(query: str, expected: str | None) -> None:
 
 
 def test_a_query_of_all_columns() -> None:
-    assert after(s.sql("SELECT * FROM input WHERE id > 1"))[0] == COLUMNS
-    assert after(s.sql("SELECT i.* FROM input i"))[0] == COLUMNS
+    assert after(sql("SELECT * FROM input WHERE id > 1"))[0] == COLUMNS
+    assert after(sql("SELECT i.* FROM input i"))[0] == COLUMNS
 
 
 @pytest.mark.parametrize(
@@ -502,7 +562,7 @@ def test_a_query_of_all_columns() -> None:
     ],
 )
 def test_a_query_that_names_what_is_not_there(query: str, says: str) -> None:
-    problem = only_problem(s.sql(query))
+    problem = only_problem(sql(query))
     assert isinstance(problem, NotFound)
     assert says in problem.what
 
@@ -512,13 +572,13 @@ def test_a_query_that_names_what_is_not_there(query: str, says: str) -> None:
 )
 def test_what_is_not_one_query_is_refused(query: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        problem = only_problem(s.sql(query))
+        problem = only_problem(sql(query))
     assert type(problem) is DeclarationError
     assert caplog.records == []
 
 
 def test_a_query_that_sqlglot_cannot_parse() -> None:
-    problem = only_problem(s.sql("SELECT id FRM input WHERE"))
+    problem = only_problem(sql("SELECT id FRM input WHERE"))
     assert type(problem) is UnparsedExpression
 
 
@@ -528,8 +588,8 @@ def test_a_query_that_sqlglot_cannot_parse() -> None:
 @pytest.mark.parametrize(
     "transform",
     [
-        s.where("anything > 1"), s.rename({"a": "b"}), s.drop("a"), s.with_columns(x="a + 1"), s.cast(a="int"),
-        s.watermark("a", 1), s.dedupe("a"), s.select("*", "a"), union(FLOW), s.sql("SELECT * FROM input"),
+        where("anything > 1"), rename({"a": "b"}), drop("a"), with_columns(x="a + 1"), cast(a="int"),
+        watermark("a", 1), dedupe("a"), select("*", "a"), union(FLOW), sql("SELECT * FROM input"),
     ],
     ids=lambda t: t.text(),
 )  # fmt: skip
@@ -538,14 +598,14 @@ def test_what_is_known_at_run_stays_so(transform: Transform) -> None:
 
 
 def test_steps_that_name_all_columns_tell_them_again() -> None:
-    assert clean(s.select("a", "cast(b as int) as c", "count(*) as n"), None) == {
+    assert clean(select("a", "cast(b as int) as c", "count(*) as n"), None) == {
         "a": "unknown",
         "c": "int",
         "n": "bigint",
     }
-    assert clean(s.aggregate(["k"], n="count(*)"), None) == {"k": "unknown", "n": "bigint"}
-    assert clean(s.sql("SELECT a, 1 AS one FROM input"), None) == {"a": "unknown", "one": "int"}
-    assert list(clean(s.window("t", 60).agg(n="count(*)"), None)) == ["window_start", "window_end", "n"]
+    assert clean(aggregate(["k"], n="count(*)"), None) == {"k": "unknown", "n": "bigint"}
+    assert clean(sql("SELECT a, 1 AS one FROM input"), None) == {"a": "unknown", "one": "int"}
+    assert list(clean(window("t", 60).agg(n="count(*)"), None)) == ["window_start", "window_end", "n"]
 
 
 # properties
@@ -556,7 +616,7 @@ def test_steps_that_name_all_columns_tell_them_again() -> None:
 def test_no_text_breaks_the_inference(text: str) -> None:
     if not text.strip():
         return
-    for transform in (s.select(text), s.where(text), s.sql(text), s.with_columns(x=text)):
+    for transform in (select(text), where(text), sql(text), with_columns(x=text)):
         _, problems = after(transform)
         assert all(isinstance(p, HeliosError) and p.exit_status == 2 for p in problems)
 
@@ -564,10 +624,10 @@ def test_no_text_breaks_the_inference(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(COLUMNS.names), min_size=1, unique=True), st.data())
 def test_selecting_dropping_and_renaming_known_columns_never_alarms(names: list[str], data: st.DataObject) -> None:
-    chosen = s.select(*(f"`{n}`" if " " in n else n.upper() for n in names))
+    chosen = select(*(f"`{n}`" if " " in n else n.upper() for n in names))
     gone = data.draw(st.sampled_from(names))
     result, problems = after(
-        chosen >> s.rename({gone: "fresh name"}) >> s.where("`fresh name` IS NULL") >> s.drop("fresh name")
+        chosen >> rename({gone: "fresh name"}) >> where("`fresh name` IS NULL") >> drop("fresh name")
     )
     assert problems == []
     assert result is not None
@@ -575,15 +635,15 @@ def test_selecting_dropping_and_renaming_known_columns_never_alarms(names: list[
 
 
 def test_a_deep_expression_does_not_break_it() -> None:
-    assert after(s.with_columns(x=" + ".join(["id"] * 3000)))[1] == []
-    _, problems = after(s.where("(" * 3000 + "id" + ")" * 3000))
+    assert after(with_columns(x=" + ".join(["id"] * 3000)))[1] == []
+    _, problems = after(where("(" * 3000 + "id" + ")" * 3000))
     assert all(isinstance(p, UnparsedExpression) for p in problems)
 
 
 def test_plain_columns_need_no_parser() -> None:
     code = (
         "import sys; from helios.plan.typing.infer import infer; from helios.plan.typing.schema import from_ddl;"
-        "from helios.model.steps import select, with_columns, drop, rename, cast;"
+        "from helios import select, with_columns, drop, rename, cast;"
         "t = select('id', '*') >> with_columns(x='id') >> rename({'x': 'y'}) >> drop('y') >> cast(id='string');"
         "schema = from_ddl('id bigint');\n"
         "for step in t.steps: schema, problems = infer(step, schema); assert not problems\n"
@@ -597,10 +657,10 @@ def test_plain_columns_need_no_parser() -> None:
 
 
 def test_an_expectation_keeps_the_columns() -> None:
-    kept, problems = after(s.expect({"positive": "amount > 0", "named": "name IS NOT NULL AND flag"}, on_fail="drop"))
+    kept, problems = after(expect({"positive": "amount > 0", "named": "name IS NOT NULL AND flag"}, on_fail="drop"))
     assert (kept, problems) == (COLUMNS, [])
-    assert after(s.expect({"flagged": "flag", "ours": "luhn_check(id)", "none": "NULL"}))[1] == []
-    assert after(s.expect({"any": "x > 0"}), None) == (None, [])
+    assert after(expect({"flagged": "flag", "ours": "luhn_check(id)", "none": "NULL"}))[1] == []
+    assert after(expect({"any": "x > 0"}), None) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -614,4 +674,4 @@ def test_an_expectation_keeps_the_columns() -> None:
     ],
 )
 def test_an_expectation_that_cannot_be(condition: str, message: str) -> None:
-    assert message in str(only_problem(s.expect({"c": condition})))
+    assert message in str(only_problem(expect({"c": condition})))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +10,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField
 
 from helios.errors import DeclarationError, RunError
-from helios.model.joins import Join
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.plan.typing.as_of import (
     BORDERS,
@@ -24,8 +22,9 @@ from helios.plan.typing.as_of import (
 )
 from helios.plan.typing.schema import Column as Typed
 from helios.spark.jvm.sql import quoted
-from helios.spark.sources.past import Past
 from helios.spark.steps.dedupe import dated, event_time, marked_columns
+from helios.spark.steps.steps import Dated, Scope
+from helios.steps.join import Join
 from helios.table.commit_times import CommitTimes
 
 TIME, STATE, KEY = "__helios_as_of", "__helios_state", "__helios_on_"
@@ -33,21 +32,12 @@ BEFORE = -1
 """The state of a row before the first commit."""
 
 
-@dataclass(frozen=True)
-class Dated:
-    """The right side of a join as of a time.
-
-    Attributes:
-        now: Its rows as they are at the batch.
-        past: Its source's earlier states; None where rows are not read, but only columns looked at.
-        at: Its rows at a snapshot, after its steps.
-        stateful: Whether the pipeline is planned as one stream, once.
-    """
-
-    now: DataFrame
-    past: Past | None
-    at: Callable[[int], DataFrame]
-    stateful: bool = False
+def lower(df: DataFrame, step: Join, scope: Scope) -> DataFrame:
+    """The rows of both sides."""
+    if step.as_of is None:
+        return joined(df, scope.read(step.other), step)
+    assert scope.dated is not None
+    return joined_as_of(df, scope.dated(step.other), step)
 
 
 def joined(df: DataFrame, other: DataFrame, step: Join) -> DataFrame:

@@ -1,15 +1,16 @@
-"""The steps that bring in another flow: joins, also by event time, and unions."""
+"""`join`: by keys, as of a time, and of two streams within bounds of their times."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import texts
-from helios.model.flow import Flow, Step, Transform
+from helios.model.flow import Flow, Transform
+from helios.model.step import Step, Traits
 from helios.model.values import caller, duration, show_seconds
 
 JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti", "cross"]
@@ -44,6 +45,8 @@ class Join(Step):
         within: How many seconds the right side's event time may lie before and after the left's; None for any.
     """
 
+    traits: ClassVar[Traits] = Traits(shuffles=True)
+
     other: Flow
     on: tuple[str, ...]
     how: JoinKind
@@ -67,14 +70,6 @@ class Join(Step):
             return ""
         before, after = (show_seconds(seconds) if seconds else "0" for seconds in self.within)
         return f", within={before}" if before == after else f", within=({before}, {after})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Union(Step):
-    other: Flow
-
-    def text(self) -> str:
-        return f"union({self.other.text()})"
 
 
 def join(
@@ -161,14 +156,3 @@ def _within(given: Duration | tuple[Duration, Duration]) -> tuple[float, float]:
         )
     before, after = (0.0 if one == 0 else duration(one, "within") for one in pair)
     return before, after
-
-
-def union(other: Flow) -> Transform:
-    """Adds the rows of another source or stream, matched by column name: `union(Iceberg.source("ns.more"))`."""
-    if not isinstance(other, Flow):
-        raise DeclarationError(
-            f"union() takes a source or a stream, not {type(other).__name__}.",
-            where=caller(),
-            fix='write union(Iceberg.source("ns.more")).',
-        )
-    return Transform(steps=(Union(other=other),))

@@ -1,0 +1,15 @@
+"""`drop`: columns are left out."""
+
+from __future__ import annotations
+
+from helios.plan.typing.infer import Result, absent
+from helios.plan.typing.schema import Schema
+from helios.steps.drop import Drop
+
+
+def columns(step: Drop, schema: Schema | None, other: Schema | None) -> Result:
+    if schema is None:
+        return None, []
+    problems = [p for name in step.columns for p in absent(step, name, schema)]
+    gone = {name.lower() for name in step.columns}
+    return Schema(tuple(c for c in schema.columns if c.name.lower() not in gone)), problems

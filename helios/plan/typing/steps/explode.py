@@ -1,0 +1,36 @@
+"""`explode`: the column of the element beside the others."""
+
+from __future__ import annotations
+
+from helios.errors import DeclarationError, HeliosError
+from helios.plan.typing.expression import label
+from helios.plan.typing.infer import Result, absent
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import UNKNOWN
+from helios.steps.explode import Explode
+
+
+def columns(step: Explode, schema: Schema | None, other: Schema | None) -> Result:
+    if schema is None:
+        return None, []
+    problems: list[HeliosError] = absent(step, step.column, schema)
+    array, named = schema.get(step.column), label("explode", step.column)
+    kind = array.kind if array is not None else UNKNOWN
+    if kind.name not in ("array", "unknown"):
+        way = f'with_columns({step.as_}="map_entries({step.column})") first' if kind.name == "map" else "name an array"
+        problems.append(
+            DeclarationError(f"{named}: {step.column!r} is {kind}, not an array.", where=step.origin, fix=f"{way}.")
+        )
+    replaces = step.as_.lower() == step.column.lower()
+    taken = schema.get(step.as_)
+    if taken is not None and not replaces:
+        problems.append(
+            DeclarationError(
+                f"{named}: there is a column {taken.name!r} already.",
+                where=step.origin,
+                fix=f'leave it out first with drop("{taken.name}"), or choose another name.',
+            )
+        )
+    element = Column.of(step.as_, kind.parts[0] if kind.name == "array" else UNKNOWN)
+    kept = [element if replaces and one is array else one for one in schema.columns]
+    return Schema(tuple(kept) if replaces or taken is not None else (*kept, element)), problems

@@ -1,0 +1,69 @@
+"""`join`: the columns of both sides, those of `on=` once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from helios.errors import DeclarationError
+from helios.plan.typing.infer import Result, absent, verb
+from helios.plan.typing.schema import Column, Schema
+from helios.plan.typing.types import wider
+from helios.steps.join import Join
+
+
+def columns(step: Join, left: Schema | None, right: Schema | None) -> Result:
+    # A cross join has no columns in common.
+    on = () if step.how == "cross" else step.on
+    problems = [p for key in on for p in absent(step, key, left, "the left side")]
+    problems += [p for key in on for p in absent(step, key, right, "the right side")]
+    one_sided = step.how in ("semi", "anti")
+    if left is None or (right is None and not one_sided):
+        return None, problems
+    left_rest = _beside(left, on)
+    if one_sided or right is None:
+        return Schema((*(c for key in on if (c := left.get(key))), *left_rest)), problems
+    right_rest = _beside(right, on)
+    shared = _shared(left_rest, right_rest)
+    if shared:
+        problems.append(_both_have(step, on, shared))
+        right_rest = [c for c in right_rest if c.name not in shared]
+    joined = [c for key in on if (c := _key(key, step.how, left, right))]
+    # Where a row has no match, the columns of the other side are null.
+    left_rest = _optional(left_rest) if step.how in ("right", "full") else left_rest
+    right_rest = _optional(right_rest) if step.how in ("left", "full") else right_rest
+    return Schema((*joined, *left_rest, *right_rest)), problems
+
+
+def _beside(schema: Schema, on: Sequence[str]) -> list[Column]:
+    """The columns of one side that are not in `on=`."""
+    keys = {key.lower() for key in on}
+    return [c for c in schema.columns if c.name.lower() not in keys]
+
+
+def _shared(left: Sequence[Column], right: Sequence[Column]) -> list[str]:
+    """The names that both sides certainly have."""
+    names = {c.name.lower() for c in left if c.exact}
+    return [c.name for c in right if c.exact and c.name.lower() in names]
+
+
+def _both_have(step: Join, on: Sequence[str], shared: Sequence[str]) -> DeclarationError:
+    return DeclarationError(
+        f"{verb(step)}(on={', '.join(on)}): both sides have {', '.join(map(repr, shared))}.",
+        where=step.origin,
+        fix=f'rename or drop it on one side first: rename({{"{shared[0]}": "right_{shared[0]}"}}).',
+    )
+
+
+def _optional(columns: Sequence[Column]) -> list[Column]:
+    return [replace(c, nullable=True) for c in columns]
+
+
+def _key(name: str, how: str, left: Schema, right: Schema) -> Column | None:
+    """A column of `on=`, as USING gives it: from the side whose rows are all kept."""
+    ours, theirs = left.get(name), right.get(name)
+    if ours is None or theirs is None:
+        return ours or theirs
+    if how == "full":
+        return Column.of(ours.name, wider(ours.kind, theirs.kind))
+    return theirs if how == "right" else ours

@@ -1,0 +1,13 @@
+"""`watermark` keeps the columns."""
+
+from __future__ import annotations
+
+from helios.plan.typing.infer import Result, event_time
+from helios.plan.typing.schema import Schema
+from helios.steps.watermark import Watermark
+
+
+def columns(step: Watermark, schema: Schema | None, other: Schema | None) -> Result:
+    # A struct may be the window of an earlier aggregate, which Spark takes too.
+    _, problems = event_time(step, step.column, schema, ("timestamp", "timestamp_ntz", "struct"))
+    return schema, problems

@@ -1,0 +1,55 @@
+"""`expect`: rows that meet the conditions, and what becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from helios.model.topic_changes import GONE
+from helios.spark.jvm.errors import FAILED
+from helios.spark.steps.demand import demanded
+from helios.spark.steps.steps import Scope, payload, rejected
+from helios.steps.expect import Expect
+
+Met: TypeAlias = "dict[str, Column]"
+
+
+def lower(df: DataFrame, step: Expect, scope: Scope) -> DataFrame:
+    met = {name: F.coalesce(F.expr(condition), F.lit(False)) for name, condition in step.conditions}
+    all_met = reduce(lambda a, b: a & b, met.values())
+    if GONE in df.columns:  # a delete has the key alone
+        all_met = all_met | F.col(GONE)
+    return ON_FAIL[step.on_fail](df, step, scope, met, all_met)
+
+
+def _fail(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
+    message = F.concat(F.lit(FAILED), _reason(step, met), F.lit(" in "), payload(df))
+    return demanded(df, all_met, message)
+
+
+def _drop_failing(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
+    if not df.isStreaming:
+        scope.counted.append(Observation())
+        df = df.observe(scope.counted[-1], F.count_if(~all_met).alias("dropped"))
+    return df.where(all_met)
+
+
+def _quarantine(df: DataFrame, step: Expect, scope: Scope, met: Met, all_met: Column) -> DataFrame:
+    scope.rejected.append(rejected(df.where(~all_met), _reason(step, met), step.text()))
+    return df.where(all_met)
+
+
+def _reason(step: Expect, met: Met) -> Column:
+    failed = [F.when(~met[name], F.lit(f"{name} ({condition})")) for name, condition in step.conditions]
+    return F.concat_ws(", ", *failed)
+
+
+ON_FAIL: dict[str, Callable[[DataFrame, Expect, Scope, Met, Column], DataFrame]] = {
+    "fail": _fail,
+    "drop": _drop_failing,
+    "quarantine": _quarantine,
+}

@@ -1,0 +1,31 @@
+"""`sample`: by the hash of a row's values, or by chance."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from helios.spark.jvm.sql import quoted
+from helios.spark.steps.steps import HIDDEN, Scope
+from helios.steps.sample import Sample
+
+BITS = 53
+"""Of a hash, as a double holds them."""
+
+
+def lower(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
+    if step.seed is None:
+        return df.where(F.rand() < step.fraction)
+    columns = [F.col(quoted(field.name)) for field in df.schema if field.name not in HIDDEN and _hashed(field.dataType)]
+    bits = F.shiftrightunsigned(F.xxhash64(F.lit(step.seed), *columns), 64 - BITS)
+    return df.where(bits < F.lit(step.fraction * 2**BITS))
+
+
+def _hashed(kind: DataType) -> bool:
+    """Whether Spark hashes values of a type: none with a map in it."""
+    if isinstance(kind, StructType):
+        return all(_hashed(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _hashed(kind.elementType)
+    return not isinstance(kind, (MapType, VariantType))

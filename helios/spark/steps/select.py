@@ -1,0 +1,13 @@
+"""`select`: a projection."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from helios.spark.steps.steps import HIDDEN, Scope
+from helios.steps.select import Select
+
+
+def lower(df: DataFrame, step: Select, scope: Scope) -> DataFrame:
+    hidden = [name for name in HIDDEN if name in df.columns]
+    return df.selectExpr(*step.expressions, *hidden)

@@ -1,0 +1,18 @@
+"""`where`: a filter."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from helios.model.topic_changes import GONE
+from helios.spark.steps.steps import Scope
+from helios.steps.where import Where
+
+
+def lower(df: DataFrame, step: Where, scope: Scope) -> DataFrame:
+    if GONE not in df.columns:
+        return df.where(step.condition)
+    # A change whose row meets the condition no more takes away what it was before; a delete has the key alone.
+    met = F.coalesce(F.expr(step.condition), F.lit(False))
+    return df.withColumn(GONE, F.col(GONE) | ~met)

@@ -1,0 +1,84 @@
+"""`aggregate`, `window` and `session_window`: groups of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import ClassVar
+
+from helios.model.arguments import listed, texts
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.model.values import duration, show_seconds
+from helios.steps.pairs import Pairs, expressions, named, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate(Step):
+    """Groups by expressions, and by a time window when `window` is set; that of a session has the gap as its size."""
+
+    traits: ClassVar[Traits] = Traits(combines=True, stateful=True, shuffles=True)
+
+    by: tuple[str, ...]
+    columns: Pairs
+    window: tuple[str, float, float | None] | None = None
+    session: bool = False
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (*self.by, *expressions(self.columns), *(self.window[:1] if self.window is not None else ()))
+
+    def text(self) -> str:
+        if self.window is None:
+            return f"aggregate([{', '.join(self.by)}], {shown(self.columns)})"
+        column, size, slide = self.window
+        every = f", every {show_seconds(slide)}" if slide else ""
+        grouped = f".group_by({', '.join(self.by)})" if self.by else ""
+        kind = "session_window" if self.session else "window"
+        return f"{kind}({column}, {show_seconds(size)}{every}){grouped}.agg({shown(self.columns)})"
+
+
+def aggregate(by: str | Sequence[str], columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+    """Groups by columns and aggregates: `aggregate(["country"], n="count(*)", total="sum(amount)")`."""
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    return as_step(Aggregate(by=texts(keys, "aggregate"), columns=named(columns, "aggregate", expressions)))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A time window without its aggregates; `.agg(...)` completes it."""
+
+    column: str
+    size: float
+    slide: float | None
+    by: tuple[str, ...] = ()
+    session: bool = False
+
+    def group_by(self, *by: str | Sequence[str]) -> Window:
+        """Groups by columns in addition to the window."""
+        return replace(self, by=self.by + texts(listed(by), "group_by"))
+
+    def agg(self, columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+        """Aggregates per window and group: `window_start`, `window_end`, the groups, then these columns."""
+        pairs = named(columns, "agg", expressions)
+        return as_step(
+            Aggregate(by=self.by, columns=pairs, window=(self.column, self.size, self.slide), session=self.session)
+        )
+
+
+def window(column: str, size: float | str | timedelta, slide: float | str | timedelta | None = None) -> Window:
+    """Event-time windows of a size, sliding when `slide` is given: `window("ts", "1 hour").agg(n="count(*)")`."""
+    return Window(
+        texts([column], "window")[0],
+        duration(size, "size"),
+        duration(slide, "slide") if slide is not None else None,
+    )
+
+
+def session_window(column: str, gap: float | str | timedelta) -> Window:
+    """Event-time sessions: rows of a group of which none is more than the gap behind the one before.
+
+    A session ends a gap behind its last row: `session_window("ts", "30 minutes").group_by("user").agg(n="count(*)")`.
+    """
+    return Window(texts([column], "session_window")[0], duration(gap, "gap"), None, session=True)

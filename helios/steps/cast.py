@@ -1,0 +1,26 @@
+"""`cast`: other types of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.steps.pairs import Pairs, named, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cast(Step):
+    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, passes_hidden=True)
+
+    types: Pairs
+
+    def text(self) -> str:
+        return f"cast({shown(self.types)})"
+
+
+def cast(columns: Mapping[str, str] | None = None, /, **types: str) -> Transform:
+    """Changes types, named as in Spark SQL: `cast(id="bigint", price="decimal(10,2)")`."""
+    return as_step(Cast(types=named(columns, "cast", types)))

@@ -1,0 +1,42 @@
+"""`explode`: a row for each element of an array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from helios.model.arguments import texts
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explode(Step):
+    traits: ClassVar[Traits] = Traits(row_by_row=True, generates=True)
+
+    column: str
+    as_: str
+    keep_empty: bool = False
+
+    @property
+    def keeps_rows(self) -> bool:
+        return self.keep_empty
+
+    def text(self) -> str:
+        return f"explode({self.column}, as_={self.as_}{', keep_empty=True' if self.keep_empty else ''})"
+
+
+def explode(column: str, *, as_: str, keep_empty: bool = False) -> Transform:
+    """Gives a row for each element of an array, beside the other columns: `explode("items", as_="item")`.
+
+    Args:
+        column: The array, which stays unless `as_` has its name.
+        as_: The column of the element.
+        keep_empty: Whether a row whose array is empty or null gives one row, with a null; else it gives none, as in
+            Spark.
+
+    Raises:
+        DeclarationError: A name is empty.
+    """
+    named, made = texts([column, as_], "explode")
+    return as_step(Explode(column=named, as_=made, keep_empty=keep_empty))

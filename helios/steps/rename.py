@@ -1,0 +1,26 @@
+"""`rename`: other names of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.steps.pairs import Pairs, named
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rename(Step):
+    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, passes_hidden=True)
+
+    names: Pairs
+
+    def text(self) -> str:
+        return f"rename({', '.join(f'{a} -> {b}' for a, b in self.names)})"
+
+
+def rename(names: Mapping[str, str]) -> Transform:
+    """Renames columns: `rename({"old": "new"})`."""
+    return as_step(Rename(names=named(names, "rename")))

@@ -1,0 +1,54 @@
+"""`sample`: a part of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from helios.errors import DeclarationError
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.model.values import caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample(Step):
+    """A part of the rows: with a seed by their values, without one by chance."""
+
+    traits: ClassVar[Traits] = Traits(row_by_row=True)
+
+    fraction: float
+    seed: int | None = None
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return (f"rand() < {self.fraction}",) if self.seed is None else ()
+
+    def text(self) -> str:
+        return f"sample({self.fraction:g})" if self.seed is None else f"sample({self.fraction:g}, seed={self.seed})"
+
+
+def sample(fraction: float, seed: int | None = None) -> Transform:
+    """Keeps a part of the rows: `sample(0.01, seed=7)`.
+
+    With a seed the values of a row decide, those in maps aside: each run keeps the same rows, however they are cut into
+    batches, and equal rows together. Without a seed chance decides, so that `.exactly_once()` refuses it.
+
+    Args:
+        fraction: The part, from 0 to 1.
+        seed: Another seed keeps other rows.
+
+    Raises:
+        DeclarationError: The fraction is none, or the seed is no whole number.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)) or not 0 <= fraction <= 1:
+        raise DeclarationError(
+            f"sample({fraction!r}): a fraction is a number from 0 to 1.",
+            where=caller(),
+            fix="write sample(0.01, seed=7).",
+        )
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise DeclarationError(
+            f"sample(seed={seed!r}) is no whole number.", where=caller(), fix="write sample(0.01, seed=7)."
+        )
+    return as_step(Sample(fraction=float(fraction), seed=seed))

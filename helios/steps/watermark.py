@@ -1,0 +1,48 @@
+"""`watermark`: how late a row may come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar, Literal, TypeAlias, get_args
+
+from helios.model.arguments import one_of, texts
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.model.values import duration, show_seconds
+
+OnLate: TypeAlias = Literal["drop", "quarantine"]
+ON_LATE: tuple[OnLate, ...] = get_args(OnLate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark(Step):
+    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, stateful=True)
+
+    column: str
+    delay: float
+    on_late: OnLate = "drop"
+
+    @property
+    def kept(self) -> str:
+        """The watermark alone, on which the state depends, as text."""
+        return f"watermark({self.column}, {show_seconds(self.delay)})"
+
+    def text(self) -> str:
+        return self.kept if self.on_late == "drop" else f"{self.kept[:-1]}, on_late={self.on_late})"
+
+
+def watermark(column: str, delay: float | str | timedelta, *, on_late: OnLate = "drop") -> Transform:
+    """Declares how late a row may come by its event time: `watermark("ts", "10 minutes", on_late="quarantine")`.
+
+    Args:
+        column: The event time.
+        delay: How far a row may lie behind the newest one before it.
+        on_late: What happens to a row that a window or `dedupe` of a followed source takes no more: "drop" leaves it
+            out and counts it, "quarantine" counts it and writes it to the sink's `.quarantine(table)`.
+
+    Raises:
+        DeclarationError: `on_late` is unknown.
+    """
+    late = one_of(on_late, ON_LATE, "watermark(on_late=)")
+    return as_step(Watermark(column=texts([column], "watermark")[0], delay=duration(delay, "delay"), on_late=late))

@@ -1,0 +1,33 @@
+"""`with_columns`: adds or replaces columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from helios.model.flow import Transform, as_step
+from helios.model.step import Step, Traits
+from helios.steps.pairs import Pairs, expressions, named, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithColumns(Step):
+    traits: ClassVar[Traits] = Traits(row_by_row=True, keeps_rows=True, passes_hidden=True)
+
+    columns: Pairs
+
+    @property
+    def sql_texts(self) -> tuple[str, ...]:
+        return expressions(self.columns)
+
+    def text(self) -> str:
+        return f"with_columns({shown(self.columns)})"
+
+
+def with_columns(columns: Mapping[str, str] | None = None, /, **expressions: str) -> Transform:
+    """Adds or replaces columns by SQL expressions: `with_columns(total="price * qty")`.
+
+    A mapping serves names that are not Python words: `with_columns({"unit price": "price / qty"})`.
+    """
+    return as_step(WithColumns(columns=named(columns, "with_columns", expressions)))
