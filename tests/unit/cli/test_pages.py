@@ -140,7 +140,12 @@ def test_the_page_shows_the_script_of_init() -> None:
 
 
 def test_the_heart_of_a_run_is_the_code() -> None:
-    """Every line of `run_batch` in docs/architecture.md stands in the code, in this order."""
+    """docs/architecture.md prints `run_batch` as it is, without its types and its docstring."""
+
+    def body(text: str) -> list[str]:
+        [function] = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef) and n.name == "run_batch"]
+        written = function.body if ast.get_docstring(function) is None else function.body[1:]
+        return [ast.unparse(statement) for statement in written]
+
     (shown,) = blocks("docs/architecture.md")
-    code = iter((ROOT / "helios" / "spark" / "run" / "batches.py").read_text().splitlines())
-    assert [line for line in shown.split("emitted=None):\n")[1].splitlines() if line not in code] == []
+    assert body(shown) == body((ROOT / "helios" / "spark" / "run" / "batches.py").read_text())
