@@ -33,7 +33,7 @@ class Origin:
 
 
 class HeliosError(Exception):
-    """What happened, where (`script.py:12`) and how to fix it.
+    """An error: what happened, where (`script.py:12`) and how to fix it.
 
     Args:
         what: One sentence that says what is wrong.

@@ -169,7 +169,7 @@ def _later_errors(file: Path, values: dict[str, Any], first: HeliosError) -> lis
 
 
 def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
-    """Whether a statement only declares: a part of a pipeline, or a plain value. Others may act, and are not run."""
+    """True if a statement only declares: a part of a pipeline, or a plain value. Others may act, and are not run."""
     if not isinstance(node, (ast.Assign, ast.AnnAssign)) or node.value is None:
         return False
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -180,7 +180,7 @@ def _declares(node: ast.stmt, values: Mapping[str, Any]) -> bool:
 
 
 def _is_declaration(call: ast.expr, values: Mapping[str, Any]) -> bool:
-    """Whether a call is one of Helios's that gives a value, and does nothing else."""
+    """True if a call is one of Helios's that gives a value, and does nothing else."""
     root = _root(call, values)
     home = getattr(root, "__name__", "") if isinstance(root, ModuleType) else getattr(root, "__module__", None)
     acts = isinstance(call, ast.Attribute) and call.attr in ACTS
@@ -293,7 +293,7 @@ def _refuse_unkept(file: Path, values: Mapping[str, Any]) -> None:
 
 
 def _is_pipeline(value: ast.expr, values: Mapping[str, Any]) -> bool:
-    """Whether an expression is a chain of `>>` from a source to a sink, or names one, as far as its text tells."""
+    """True if the text of an expression is a chain of `>>` from a source to a sink, or names such a chain."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "named":
         value = value.func.value
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.RShift):

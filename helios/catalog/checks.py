@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
 def name_problem(name: object) -> str | None:
-    """What is wrong with a catalog's name; None if nothing is.
+    """The problem with a catalog's name; None if there is none.
 
     Examples:
         >>> name_problem("prod-eu")
@@ -37,7 +37,7 @@ def name_problem(name: object) -> str | None:
 
 
 def not_a_type(kind: object) -> str:
-    """What may be meant by the unknown type of a catalog.
+    """A hint at the type that the unknown type of a catalog may mean.
 
     Examples:
         >>> not_a_type("s3")

@@ -1,4 +1,4 @@
-"""What a catalog holds: its namespaces and tables, read from SQLite or through PyIceberg's client."""
+"""The contents of a catalog: its namespaces and tables, read from SQLite or through PyIceberg's client."""
 
 from __future__ import annotations
 

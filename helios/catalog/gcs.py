@@ -19,7 +19,7 @@ _NEVER = "4102444800000"
 
 
 def _emulated(storage: Storage) -> bool:
-    """Whether the server is an emulator, which knows no credentials: only those speak plain http."""
+    """True if the server is an emulator, which takes no credentials: only emulators speak plain http."""
     return str(storage.option("endpoint") or "").startswith("http://")
 
 

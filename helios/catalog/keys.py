@@ -173,7 +173,7 @@ def insecure(given: Given, *names: str) -> Fault | None:
 
 
 def loopback(host: str) -> bool:
-    """Whether a host is this machine.
+    """True if a host is this machine.
 
     Examples:
         >>> loopback("localhost"), loopback("127.0.0.9"), loopback("::1"), loopback("catalog")

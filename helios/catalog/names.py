@@ -43,12 +43,12 @@ class TableName:
 
 
 @dataclass(frozen=True)
-class Address(TableName):
-    """What is written and is no table: its namespace is its kind, and its catalog is where the progress is kept.
+class OutputName(TableName):
+    """The name of a target that is not a table: its namespace is its kind, its catalog is where progress is kept.
 
     Examples:
         >>> from helios import Catalog
-        >>> Address(Catalog.memory("m"), ("kafka",), "orders").text
+        >>> OutputName(Catalog.memory("m"), ("kafka",), "orders").text
         'kafka:orders'
     """
 

@@ -55,7 +55,7 @@ def tables(catalog: Catalog, namespace: str) -> list[str]:
 
 
 def exists(catalog: Catalog, table: str) -> bool:
-    """Whether there is a table "namespace.table"."""
+    """True if the table "namespace.table" exists."""
     return reader(catalog).exists(Identifier.parse(table).parts)
 
 

@@ -119,7 +119,7 @@ def look(catalog: Catalog, place: str) -> None:
 
 
 def lends(catalog: Catalog) -> bool:
-    """Whether the catalog's server vends the credentials of its storage."""
+    """True if the catalog's server vends the credentials of its storage."""
     return catalog.type == "rest" and not (catalog.storage and _secrets(catalog.storage))
 
 

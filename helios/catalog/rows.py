@@ -22,7 +22,7 @@ def no_fault(given: Given) -> Fault | None:
 
 
 def bucketless(uri: SplitResult, storage: Storage | None) -> str | None:
-    """What is wrong with a URI that needs a bucket; None if nothing is."""
+    """The problem with a URI that needs a bucket; None if there is none."""
     if "@" in uri.netloc:
         return "must not hold a user or a password: it would be shown"
     return None if uri.netloc else "names no bucket"
@@ -102,7 +102,7 @@ class CatalogRow(NamedTuple):
 
     @property
     def together(self) -> bool:
-        """Whether several tables change in one commit."""
+        """True if several tables can change in one commit."""
         return self.transacts or self.move is not None
 
 

@@ -20,7 +20,7 @@ def _region(storage: Storage) -> Setting | None:
 
 
 def _path_style(storage: Storage) -> Setting | None:
-    """Whether the bucket is in the path, as most servers other than Amazon's need."""
+    """True if the bucket is in the path, as most servers other than Amazon's need; None leaves the default."""
     given = storage.option("path_style")
     return given if given is not None else (True if storage.option("endpoint") else None)
 

@@ -246,7 +246,7 @@ class Catalog:
         return operations().tables(self, namespace)
 
     def exists(self, table: str) -> bool:
-        """Whether there is a table "namespace.table"."""
+        """True if the table "namespace.table" exists."""
         return operations().exists(self, table)
 
     def load(self, table: str) -> Table:

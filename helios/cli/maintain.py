@@ -150,7 +150,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
 
 
 def _left_behind(pipeline: str, table: Table, back: str) -> str:
-    """What a rollback of a table means for a pipeline, or for replays of its quarantine; `back` leads to the fix."""
+    """The effect of a table's rollback on a pipeline, or on replays of its quarantine; `back` leads to the fix."""
     from helios.table.quarantine import is_quarantine
     from helios.table.refs import REPLAY
 

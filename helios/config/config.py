@@ -28,7 +28,7 @@ PROFILE_VARIABLE = "HELIOS_PROFILE"
 
 @dataclass(frozen=True)
 class Config:
-    """What holds for a script.
+    """The configuration of a script.
 
     Args:
         root: The folder of the file; the working directory if there is none.

@@ -15,7 +15,7 @@ from helios.config.tree import KeyPath, Tree, merge
 from helios.errors import near_miss
 
 NATIVE = ("auto", "off", "require")
-"""What `[spark] native` may say of the columnar engine."""
+"""The values of `[spark] native`, which selects the columnar engine."""
 
 _SECTIONS = ("default_catalog", "catalogs", "storages", "spark")
 

@@ -37,7 +37,7 @@ READ_BY_SCRIPTS = ("SPARK_", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "HAD
 LONGEST_ARGUMENT = 120_000
 """Linux takes no argument of more than 128 KiB, and the class path is one."""
 DEAF = ("/bin/sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
-"""What starts a command that ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
+"""The command prefix that ignores Ctrl-C and SIGTERM, which a terminal, Airflow or systemd send to all processes.
 
 They are for this process: it stops its run in order, and the JVM ends with it; whoever ends the JVM alone uses SIGKILL.
 Python would set this in the child between fork and exec, where it may hang: other threads import meanwhile.
@@ -46,12 +46,12 @@ _POLL_SECONDS = 0.01
 
 
 def left_to_pyspark() -> bool:
-    """Whether pyspark starts the JVM itself, or is told where one is."""
+    """True if pyspark starts the JVM itself, or connects to a given one."""
     return os.name != "posix" or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def fits(recipe: Recipe, master: str, given: Mapping[str, str], jars: Sequence[Path]) -> bool:
-    """Whether a JVM may be started without Spark's scripts.
+    """True if a JVM may be started without Spark's scripts.
 
     Args:
         recipe: What it would be started with.

@@ -279,7 +279,7 @@ def _dependency(text: str) -> str:
 
 
 def _whole(path: Path) -> bool:
-    """Whether a jar can be read to its end; checked once, before it enters the cache."""
+    """True if a jar can be read to its end. Checked once, before it enters the cache."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None

@@ -43,7 +43,7 @@ The class is in the class path of every recipe.
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a JVM of Spark is started with.
+    """The recipe that starts a JVM of Spark.
 
     Attributes:
         folder: The folder of Spark's jars.

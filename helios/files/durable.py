@@ -1,4 +1,4 @@
-"""What makes changes of a local folder survive a power failure."""
+"""Syncs of a local folder, so that its changes survive a power failure."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class FileLog:
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}", "{}")
 
     def has_failed(self, at: Place | None) -> bool:
-        """Whether a run has failed on an entry; None is that of an earlier version."""
+        """True if a run has failed on an entry. A place of None is that of an earlier version."""
         return at is not None and self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
 
     def unread_of(self, at: Place) -> dict[File, str]:

@@ -47,7 +47,7 @@ def rooted(path: str) -> tuple[str, str]:
 
 
 def globbed(glob: str) -> re.Pattern[str]:
-    """What a glob matches, by Hadoop's rules.
+    """The pattern of the paths that a glob matches, by Hadoop's rules.
 
     Args:
         glob: Parts of a path with `*`, `?`, `[a-z]`, `[^a]`, `{a,b}` or `\\` before a sign that stands for itself.
@@ -76,7 +76,7 @@ def globbed(glob: str) -> re.Pattern[str]:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark lists neither a file of this name nor what is in a folder of this name.
+    """True if Spark lists neither a file of this name nor the contents of a folder of this name.
 
     Examples:
         >>> [name for name in ("_temporary", ".a.csv", "_day=1", "a.csv._COPYING_", "a.csv") if is_hidden(name)]
@@ -86,7 +86,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_data(name: str) -> bool:
-    """Whether a file of this name holds rows: it is not hidden, and not still being written.
+    """True if a file of this name holds rows: it is not hidden, and not still being written.
 
     Examples:
         >>> [name for name in ("a.csv", "a.csv.tmp", "_SUCCESS", "_metadata") if is_data(name)]
@@ -106,7 +106,7 @@ def encoded(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two paths may name the same files: in other words, as a folder around the other, or as globs.
+    """True if two paths may name the same files: by other spellings, as a folder that contains the other, or as globs.
 
     Examples:
         >>> overlap("/in/data", "file:///in/./data/"), overlap("/in/data", "/in/data/*.csv"), overlap("s3://b/i", "s3a://b/i")
@@ -119,7 +119,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _may_be(one: str, other: str) -> bool:
-    """Whether a name, or a glob for names, may be that of another."""
+    """True if a name or a glob may match the same name as another one."""
     if is_glob(one) and is_glob(other):  # told apart by how they begin and end
         begins = GLOB.split(one)[0], GLOB.split(other)[0]
         ends = GLOB.split(one)[-1], GLOB.split(other)[-1]

@@ -16,7 +16,7 @@ UNKNOWN = -1
 
 
 def same(known: tuple[int, int], now: tuple[int, int]) -> bool:
-    """Whether a file is as it was: its size, where that is known, and its modification time.
+    """True if a file is unchanged: the modification time is equal, and the size too where it is known.
 
     Examples:
         >>> same((5, 7), (5, 7)), same((UNKNOWN, 7), (5, 7)), same((5, 7), (5, 8))

@@ -23,7 +23,7 @@ AT_ONCE = ("gs",)
 
 @dataclass
 class Settling:
-    """What has been seen of the files that are young.
+    """The observations of young files, which may still be written.
 
     Attributes:
         format: The format of the files.
@@ -62,5 +62,5 @@ class Settling:
         return before is not None and before[0] == stat and now - before[1] >= APART
 
     def undecided(self, files: Mapping[str, tuple[int, int]]) -> bool:
-        """Whether a second look would decide about some file that has content."""
+        """True if a second look would decide about a file that has content."""
         return any(files[path][0] for path in self._seen if path in files)

@@ -28,7 +28,7 @@ Answer: TypeAlias = tuple[str, str, str]
 
 
 class Observed(Protocol):
-    """What the endpoint needs of a run; the handle of `pipeline.run()` has it."""
+    """The part of a run that the endpoint needs; the handle of `pipeline.run()` has it."""
 
     def metrics(self) -> Figures: ...
 

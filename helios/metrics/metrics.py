@@ -130,7 +130,7 @@ class Figures(ABC):
         )
 
     def to_prometheus(self, prefix: str = "") -> str:
-        """What the Prometheus endpoint serves of this pipeline, in the text format 0.0.4.
+        """The response of the Prometheus endpoint for this pipeline, in the text format 0.0.4.
 
         These are the sums since the run was made: `snapshot_and_reset()` leaves them as they are.
 

@@ -1,1 +1,1 @@
-"""What the user declares: frozen values, standard library only."""
+"""The user's declarations: frozen values, standard library only."""

@@ -13,7 +13,7 @@ Number = TypeVar("Number", bound="int | None")
 TimestampUnit: TypeAlias = Literal["s", "ms", "us"]
 
 TIMESTAMPS: Mapping[str, str] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
-"""What `timestamps=` says that a number of JSON counts."""
+"""The unit of a JSON number that is a timestamp, by the value of `timestamps=`."""
 
 
 KEPT_BY_ICEBERG = ("_file", "_partition")
@@ -45,7 +45,7 @@ def listed(values: Sequence[Any]) -> tuple[Any, ...]:
 def metadata_columns(
     names: Sequence[Any], columns: Mapping[str, str], known: Iterable[str]
 ) -> tuple[tuple[str, str], ...]:
-    """What `.with_metadata` adds: each column, and what is in it.
+    """The columns that `.with_metadata` adds, each with its content.
 
     Args:
         names: What is stored under its own name; also as one list.

@@ -26,7 +26,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "d": "delete",
     "delete": "delete",
 }
-"""What values of the operation mean, in lower case, where nothing else is declared."""
+"""The default meaning of the operation's values, in lower case. A declared mapping replaces it."""
 
 CALL = "Cdc.json"
 

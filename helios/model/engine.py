@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """What the upper layers do with a pipeline; provided by `helios/__init__.py`."""
+    """The calls of a pipeline into the upper layers; provided by `helios/__init__.py`."""
 
     def check(self, pipeline: Pipeline) -> None: ...
 

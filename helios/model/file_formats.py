@@ -161,7 +161,7 @@ def option_name(name: str, chosen: str, where: Origin | None = None) -> str:
 
 
 QUOTE_HANDLINGS = ("STOP_AT_DELIMITER", "STOP_AT_CLOSING_QUOTE")
-"""What Spark's csv parser may do with a quote that is not doubled; else it drops quotes or values, or stops the run."""
+"""How Spark's csv parser may handle a quote that is not doubled. Other ways drop quotes or values, or stop the run."""
 
 NANOS = re.compile(r"S{7}|n|N")
 """Letters of a format for more than microseconds, which Spark cuts off."""

@@ -52,13 +52,13 @@ BAD_ROWS = {
 }
 BAD_FILES = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
 OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
-"""What the plan says of them."""
+"""The plan's texts for the policies."""
 
 COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
 """The formats that the columnar engine reads, with the options of a reader under which it does."""
 
 METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
-"""What `.with_metadata` stores of a row's file, and the type of the column."""
+"""The metadata of a row's file that `.with_metadata` stores, with the types of the columns."""
 
 LOOKED_AT = 1000
 """How many files of a local folder are looked at to tell its format from their names."""
@@ -130,7 +130,7 @@ class FilesSource(Source):
         return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
 
     def on_missing(self, action: OnMissing) -> Self:
-        """What happens when a file that a batch has planned is gone before it is read.
+        """Sets the policy for files of a planned batch that are gone before they are read.
 
         Args:
             action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
@@ -139,7 +139,7 @@ class FilesSource(Source):
         return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
 
     def on_change(self, action: OnChange) -> Self:
-        """What happens when a file has another size or modification time than when it was read or planned.
+        """Sets the policy for files whose size or modification time has changed since they were read or planned.
 
         Args:
             action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
@@ -165,7 +165,7 @@ class FilesSource(Source):
         return made
 
     def on_bad_row(self, action: OnBadRow) -> Self:
-        """What happens to a row that does not parse, or whose value does not fit the declared type.
+        """Sets the policy for rows that do not parse, or whose values do not fit the declared types.
 
         Args:
             action: "fail" (default) stops, with the file, the line and the text. "quarantine" writes the raw line to
@@ -178,7 +178,7 @@ class FilesSource(Source):
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
     def on_bad_file(self, action: OnBadFile) -> Self:
-        """What happens to a file that cannot be read: one that is empty, truncated, or of another format.
+        """Sets the policy for files that cannot be read: empty, truncated, or of another format.
 
         Args:
             action: "fail" (default) stops, with the file and the cause. "quarantine" notes the file in the quarantine
@@ -212,7 +212,7 @@ class FilesSource(Source):
         return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
 
     def flag(self, option: str, default: bool = False) -> bool:
-        """Whether an option of the reader is true."""
+        """True if an option of the reader is true."""
         return self.reader_options().get(option, str(default)).lower() == "true"
 
     def details(self, format_version: int | None = None) -> Iterator[str]:

@@ -128,7 +128,7 @@ class Source(Flow):
 
     @property
     def streaming(self) -> bool:
-        """Whether the source is followed, rather than read once."""
+        """True if the source is followed, rather than read once."""
         return self.poll is not None
 
     @property
@@ -138,17 +138,17 @@ class Source(Flow):
 
     @property
     def reads_changes(self) -> bool:
-        """Whether row-level changes are read, rather than rows."""
+        """True if row-level changes are read, rather than rows."""
         return False
 
     @property
     def pairs_by_keys(self) -> bool:
-        """Whether the two images of a changed row are brought together by keys, rather than by row lineage."""
+        """True if the two images of a changed row are paired by keys, rather than by row lineage."""
         return False
 
     @property
     def carries_order(self) -> bool:
-        """Whether its rows are changes that carry their order and deletes, so that an upsert needs neither."""
+        """True if its rows are changes that carry their order and deletes, so that an upsert needs neither."""
         return False
 
     @property
@@ -158,12 +158,12 @@ class Source(Flow):
 
     @property
     def rebootstraps(self) -> bool:
-        """Whether the current state is read again when the history after the last batch has expired."""
+        """True if the current state is read again when the history after the last batch has expired."""
         return False
 
     @property
     def takes_predicates(self) -> bool:
-        """Whether its scan takes predicates, so that files that cannot match are not opened."""
+        """True if its scan takes predicates, so that files that cannot match are not opened."""
         return False
 
     @property
@@ -213,7 +213,7 @@ class Source(Flow):
 
     @property
     def step_texts(self) -> tuple[str, ...]:
-        """What the source itself does to the rows, as texts like those of steps; a change of them is a changed step."""
+        """The transformations by the source itself, as texts like those of steps. A changed text is a changed step."""
         return ()
 
     def details(self, format_version: int | None = None) -> Iterator[str]:
@@ -221,7 +221,7 @@ class Source(Flow):
         yield from ()
 
     def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """What `plan --json` says beside kind, name and schema, of what compiling has `found` out about its table."""
+        """The values that `plan --json` adds to kind, name and schema. `found` has the results of compiling."""
         return {}
 
     def label(self) -> str:
@@ -300,7 +300,7 @@ class Pipeline(Node):
         engine().check(self)
 
     def plan(self) -> Plan:
-        """What will run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
+        """The plan of the next run, as a `helios.plan.Plan`: printable, comparable, and compiled without a JVM."""
         return engine().plan(self)
 
     def run(

@@ -66,7 +66,7 @@ class UnknownCall(DeclarationError, AttributeError):
 
 
 class LikeDataFrame:
-    """What has steps: a method that only a DataFrame has is refused with the step that does the same."""
+    """An object with steps: it refuses a method that only a DataFrame has, and names the step that does the same."""
 
     if not TYPE_CHECKING:  # an unknown name is an error of the type checker
 
@@ -75,7 +75,7 @@ class LikeDataFrame:
 
 
 class LikeWriter:
-    """What is written to: a method that only a DataFrameWriter has is refused with the call that does the same."""
+    """A target of writes: it refuses a method that only a DataFrameWriter has, and names the call to use."""
 
     if not TYPE_CHECKING:
 

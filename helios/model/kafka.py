@@ -35,7 +35,7 @@ METADATA = {
     "timestamp_type": "int",
     "headers": "array<struct<key: string, value: binary>>",
 }
-"""What a record has beside its value, and the type of the column."""
+"""The fields of a record beside its value, with the types of the columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class KafkaSource(KafkaConnection, Source):
         return replace(self, values=replace(self.values, columns=columns, avro=avro))._with_columns()
 
     def on_bad_row(self, action: OnBadRow) -> Self:
-        """What happens to a record whose value does not parse, or does not fit the schema.
+        """Sets the policy for records whose value does not parse, or does not fit the schema.
 
         Args:
             action: "fail" (default) stops, with the topic, partition and offset. "quarantine" writes them, with key and
@@ -208,7 +208,7 @@ class KafkaSource(KafkaConnection, Source):
         return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
 
     def on_missing(self, action: OnMissing) -> Self:
-        """What happens when records were deleted before they were read, as retention does.
+        """Sets the policy for records that were deleted before they were read, as retention does.
 
         Args:
             action: "fail" (default) stops the run, and says how many. "skip" goes on at the oldest record that is left:

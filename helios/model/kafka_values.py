@@ -24,7 +24,7 @@ ABOUT = {
     "sample": "columns of JSON that are inferred, without schema=",
     "timestamps": "numbers of JSON where schema= has a timestamp",
 }
-"""What arguments are about that not all values with fields take."""
+"""The subjects of the arguments that not all values with fields take."""
 
 SAMPLE = 1_000
 """So many records are looked at to infer the columns of JSON."""
@@ -160,12 +160,12 @@ class Values:
 
     @property
     def fields(self) -> bool:
-        """Whether a value has fields, which become columns."""
+        """True if a value has fields, which become columns."""
         return self.format in WITH_FIELDS
 
     @property
     def inferred(self) -> bool:
-        """Whether the columns are inferred from records."""
+        """True if the columns are inferred from records."""
         return self.format == "json" and self.columns is None
 
     def text(self) -> str:
@@ -192,7 +192,7 @@ class Values:
             yield f"schema registry {self.registry.url}{login}" + (f"; columns as {subject}" if follows else "")
 
     def as_json(self) -> dict[str, Any]:
-        """What `helios plan --json` says."""
+        """The values for `helios plan --json`."""
         return {
             "value": self.format,
             "extra": self.extra if self.fields else None,
@@ -206,7 +206,7 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
     """A schema of Avro as JSON: as it was given, or of the file that was named.
 
     Raises:
-        DeclarationError: The file cannot be read, or the schema is none of a record.
+        DeclarationError: The file cannot be read, or the schema is not a record schema.
     """
     what = 'value("avro", schema=)'
     if isinstance(given, Path) or (isinstance(given, str) and given.strip().endswith(".avsc")):
@@ -226,7 +226,7 @@ def avro_schema(given: str | Path | Mapping[str, Any]) -> str:
         ) from None
     if not isinstance(found, dict) or found.get("type") != "record" or not found.get("fields"):
         raise DeclarationError(
-            f"{what}: values are records with fields, and the schema is none of a record.",
+            f"{what}: values are records with fields, and the schema is not a record schema.",
             where=caller(),
             fix='write {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}.',
         )

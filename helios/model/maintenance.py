@@ -1,4 +1,4 @@
-"""What `.maintain(...)` of a sink asks for."""
+"""The maintenance that `.maintain(...)` of a sink requests."""
 
 from __future__ import annotations
 

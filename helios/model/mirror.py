@@ -13,7 +13,7 @@ from helios.model.sink import Evolution, IcebergSink
 from helios.model.values import Identifier, caller
 
 PARTS = ("prefix", "db", "schema", "table")
-"""What the changes of a table say of it, as `names=` calls it: the prefix of Debezium's topics, and the others."""
+"""The identity of a table in its changes, as `names=` calls it: the prefix of Debezium's topics, and the others."""
 
 SchemaChange: TypeAlias = Literal["fail", "keep"]
 SCHEMA_CHANGES = ("fail", "keep")
@@ -47,7 +47,7 @@ class MirrorSink(IcebergSink):
         return f"Iceberg.mirror({Identifier(self.table.parts[:-1])})"
 
     def on_schema_change(self, choice: SchemaChange) -> Self:
-        """What happens where the database changes columns or names otherwise than its log can tell.
+        """Sets the policy for changes of columns or names in the database that its log does not fully describe.
 
         A column is renamed, dropped, or added with a default, a type rounds values, or a table is renamed. The log has
         changed rows alone: it does not say what became of the other ones.

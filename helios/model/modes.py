@@ -79,7 +79,7 @@ class Mode:
 
     @property
     def whole(self) -> bool:
-        """Whether it replaces the whole table."""
+        """True if it replaces the whole table."""
         return self.traits.clears and self.filter is None
 
     def text(self) -> str:

@@ -120,4 +120,4 @@ CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"samplingRatio"}), _ratio),
     (frozenset(WORDS), _word),
 )
-"""What is wrong with a value, and how to mend it, by options."""
+"""The checks of option values, by options. Each gives the problem with a value, and the fix."""

@@ -33,7 +33,7 @@ class Output(Sink):
 
     @property
     def name(self) -> str:
-        """What is written, of this kind."""
+        """The name of the target, in the terms of its kind."""
         raise NotImplementedError
 
     @property

@@ -112,7 +112,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
         return replace(self, demands_exactly_once=True)
 
     def create(self, create: bool = True) -> Self:
-        """Whether a missing table and namespace are created at the first write (the default)."""
+        """Sets whether the first write creates a missing table and namespace (the default)."""
         return replace(self, creates=flag(create, "create"))
 
     def format_version(self, version: Literal[2, 3]) -> Self:
@@ -249,7 +249,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
     # failures and maintenance
 
     def retry(self, retries: int = 3, backoff: float = 0.1, outage: float | str | timedelta = 300.0) -> Self:
-        """What is retried before the run fails.
+        """Sets the retries before the run fails.
 
         Args:
             retries: Tries after the first one when a commit conflicts.
@@ -291,12 +291,12 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
     @property
     def mirrors(self) -> bool:
-        """Whether it writes the tables of a database, as `Iceberg.mirror` declares it."""
+        """True if it writes the tables of a database, as `Iceberg.mirror` declares it."""
         return False
 
     @property
     def many_tables(self) -> bool:
-        """Whether its rows name the tables that they go to."""
+        """True if its rows name their target tables."""
         return self.routing is not None or self.mirrors
 
     @property

@@ -260,11 +260,11 @@ class IcebergSource(Source):
         )
 
     def on_overwrite(self, what: OnOverwrite) -> Self:
-        """What an incremental read does at a commit that overwrites or deletes: "fail" (default) or "skip" it."""
+        """Sets the policy of an incremental read for commits that overwrite or delete: "fail" (default) or "skip"."""
         return replace(self, overwrites=_one_of("on_overwrite", what, ("fail", "skip")))
 
     def on_expired(self, what: OnExpired) -> Self:
-        """What to do when the next snapshot has expired: "fail" (default) or "rebootstrap".
+        """Sets the policy for an expired next snapshot: "fail" (default) or "rebootstrap".
 
         "rebootstrap" reads the current state again, where the target makes that idempotent (an upsert, an overwrite),
         or where the row lineage of a table of format v3 proves which rows were delivered.

@@ -13,7 +13,7 @@ from helios.model.values import caller
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What a kind of step does with rows. Planner and runs ask these, and name no kind.
+    """The properties of a kind of step. Planner and runs ask these, and name no kind.
 
     Attributes:
         row_by_row: Each row gives its own rows, whatever the other rows are.
@@ -73,7 +73,7 @@ class Step(Node):
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether each row certainly gives at least one row, unless an expression generates rows."""
+        """True if each row certainly gives at least one row, unless an expression generates rows."""
         return self.traits.keeps_rows
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""What the sources share whose rows are the changes of a table, held by a topic of Kafka."""
+"""The common base of the sources whose rows are the changes of a table, held by a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class TopicChanges(Source):
 
 
 def topic_source(source: KafkaSource, call: str) -> KafkaSource:
-    """What the changes are read from, which must be a source of Kafka.
+    """The source of the changes, which must be a source of Kafka.
 
     Raises:
         DeclarationError: It is none.

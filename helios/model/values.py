@@ -35,7 +35,7 @@ def caller() -> Origin:
 
 
 def written_as_name(name: str, *, former: bool = False) -> bool:
-    """Whether a text names a pipeline; a former name may be that of a table and its branch."""
+    """True if a text is a valid name of a pipeline. A former name may be that of a table and its branch."""
     return bool(name) and all(c.isalnum() or c in ("_-.@" if former else "_-.") for c in name)
 
 
@@ -142,7 +142,7 @@ _BAD_REF = re.compile(r"[/\\\x00-\x1f\x7f`]|^\s|\s$|^$|\.\.")
 
 
 def names_ref(name: object) -> bool:
-    """Whether a tag, or a branch beside main, may be called so: digits alone are a snapshot id.
+    """True if a tag, or a branch beside main, may have this name: digits alone are a snapshot id.
 
     Examples:
         >>> names_ref("audit-2026"), names_ref("2026"), names_ref("a/b"), names_ref("main")
@@ -201,11 +201,11 @@ SECRETS = (
     r"(?i)secret|passw|token|credential|access[.-]?key|account[.-]?key|service-account|sas|connection[.-]string|auth"
     r"|private|api-?key|[.]key$|(en|de)cryption-?key|signing.?key|cookie|bearer|pwd|keystore.pass|://[^/@\s]*:[^/@\s]+@"
 )
-"""What names of secrets hold, and values with a password in a URL: a pattern of Python's and of Java's."""
+"""The pattern of the names of secrets, and of values with a password in a URL, valid in Python and in Java."""
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a setting is a secret, told from its name or from a password in a URL.
+    """True if a setting is a secret, by its name or by a password in a URL.
 
     Examples:
         >>> is_secret("s3.access-key-id", "x"), is_secret("uri", "https://me:pw@host"), is_secret("uri", "https://host")
@@ -238,7 +238,7 @@ class Secret:
 
 
 PARAMETERS: dict[str, str] = {}
-"""What `--set NAME=VALUE` gave, read by `param` while a script is loaded."""
+"""The values of `--set NAME=VALUE`, read by `param` while a script is loaded."""
 
 
 def param(name: str, default: T, *, parse: Callable[[str], Any] | None = None) -> T:

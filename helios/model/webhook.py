@@ -24,10 +24,10 @@ LARGEST = 16_000_000
 """Bytes of a body at the most: Spark's parser of JSON takes no text of more than 20 million characters."""
 
 ID, RECEIVED = "_webhook_id", "_webhook_received_at"
-"""What a stored delivery has beside the fields of its body."""
+"""The fields of a stored delivery beside those of its body."""
 
 METADATA: Mapping[str, str] = {ID: "string", RECEIVED: "timestamp"}
-"""What `.with_metadata` shows of it, and the type of the column."""
+"""The metadata of a delivery that `.with_metadata` adds, with the types of the columns."""
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -126,7 +126,7 @@ class WebhookSource(Source):
         return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
 
     def fractions(self, action: Fractions) -> Self:
-        """What happens to fractions of timestamps beyond microseconds, as Go and .NET write them; no table keeps them.
+        """Sets the policy for timestamp digits beyond microseconds, as Go and .NET write them; no table keeps them.
 
         Args:
             action: "refuse" (default) answers 422. "truncate" leaves out the digits behind the sixth, before the
@@ -135,7 +135,7 @@ class WebhookSource(Source):
         return replace(self, fraction=one_of(action, FRACTIONS, "fractions"))
 
     def on_bad_row(self, action: OnBadRow) -> Self:
-        """What happens to a stored delivery that does not fit the columns when it is read; see `Files.source`.
+        """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
 
         The receiver refuses such bodies with 422, so that this is about columns that were declared differently since.
         """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 MAGIC = bytes.fromhex("d1d33964")
-"""What a deletion vector begins with (Iceberg's Puffin specification, `deletion-vector-v1`)."""
+"""The magic bytes of a deletion vector (Iceberg's Puffin specification, `deletion-vector-v1`)."""
 
 
 def deleted(file: InputFile, store: Mapping[str, str]) -> BitMap64:

@@ -20,12 +20,12 @@ TEXTS = ("string", "date", "timestamp", "timestamp_ntz")
 BEGIN, COLON = re.compile(rb"\{ *"), re.compile(rb" *: *")
 BEHIND = re.compile(rb" *(, *|\})")
 OTHER = re.compile(rb"( *: *)[^ ,}]+( *(?:, *|\}))")
-"""What stands between quotes where the value is no text: the value, and what is around it."""
+"""The text between quotes where the value is no text: the value, and the punctuation around it."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """What stands between the quotes of lines that are written alike.
+    """The text between the quotes of lines that are written alike.
 
     Attributes:
         same: What is the same in each line, by its place.
@@ -43,7 +43,7 @@ class Template:
 
     @classmethod
     def of(cls, line: str, text: Text) -> Template | None:
-        """What an object is written as; None where it has not each column once, or a null for a text."""
+        """The template of an object. None if it lacks a column, has other or repeated ones, or has null for a text."""
         parts, kinds = line.encode().split(b'"'), dict(text.columns)
         same, texts, others = {0: line.partition('"')[0]}, {}, {}
         at, behind = 1, b","

@@ -1,4 +1,4 @@
-"""What Iceberg's metadata says of a column of a data file: counts, and bounds in its single-value form."""
+"""The metrics of a column in Iceberg's metadata of a data file: counts, and bounds in their single-value form."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ColumnMetrics:
 
     @property
     def moment(self) -> bool:
-        """Whether values are taken as the number that Arrow keeps: Python's times end in the year 9999."""
+        """True if values are taken as the number that Arrow keeps: Python's times end in the year 9999."""
         return self.column.kind in ("date", "timestamp", "timestamp_ntz")
 
     def bounds(self) -> tuple[bytes | None, bytes | None]:

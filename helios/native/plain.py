@@ -34,7 +34,7 @@ ZONED_BYTES = 25
 
 
 def takes(kind: str) -> bool:
-    """Whether values of a type may be plain.
+    """True if values of a type may be plain.
 
     Examples:
         >>> takes("bigint"), takes("decimal(38,2)"), takes("string"), takes("float")
@@ -181,14 +181,14 @@ def _zoned(texts: pl.Series) -> pa.Array:
 
 
 def _all(found: Any) -> bool:
-    """Whether all are true; nulls are left out."""
+    """True if all values are true. Nulls are left out."""
     import pyarrow.compute as pc
 
     return bool(pc.all(found, min_count=0).as_py())
 
 
 def any_of(found: Any) -> bool:
-    """Whether one is true."""
+    """True if any value is true."""
     import pyarrow.compute as pc
 
     return bool(pc.any(found, min_count=0).as_py())

@@ -27,7 +27,7 @@ VALUES = 1 << 24
 WIDENED = frozenset({("int", "bigint"), ("float", "double")})
 """Types of columns that have been promoted since; decimals, too, whose precision has grown."""
 SPARK, LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacy"
-"""What Spark notes in a footer: its version, and that times are of the calendar that it had before 3.0."""
+"""The keys of Spark's notes in a footer: its version, and that times are of the calendar that it had before 3.0."""
 NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
@@ -329,7 +329,7 @@ def _made(column: Any, name: str, kind: str) -> str:
 
 
 def widens(made: str, kind: str) -> bool:
-    """Whether a type is another one, or may have become it by promotion.
+    """True if the two types are equal, or the first may have become the second by promotion.
 
     Examples:
         >>> widens("int", "bigint"), widens("decimal(9,2)", "decimal(12,2)"), widens("bigint", "int")

@@ -15,7 +15,7 @@ CLIENTS = ("adlfs", "aiohttp", "azure", "gcsfs", "google", "requests")
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of the local disk, and no URI."""
+    """True if a path is one of the local disk, and no URI."""
     return path.startswith("/")
 
 
@@ -85,7 +85,7 @@ def sweep(folder: str, name: str, store: Mapping[str, str]) -> None:
 
 
 def is_outside(error: BaseException) -> bool:
-    """Whether an error is one of a disk, or of a client of a store: those of Azure and Google are not Python's own."""
+    """True if an error is one of a disk, or of a client of a store: those of Azure and Google are not Python's own."""
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
 
 

@@ -21,7 +21,7 @@ SETTINGS = {
     # that are idle for a minute.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:-1",
 }
-"""What Polars reads from the environment when it is first imported."""
+"""The environment variables that Polars reads when it is first imported."""
 
 
 def run(does: str, work: str, share: Share, name: str, stores: Stores = NONE) -> str:
@@ -103,7 +103,7 @@ TASKS: Mapping[str, Callable[[str, Share, str, Stores], Told]] = {
 
 
 UNFORESEEN = (ValueError, TypeError, ArithmeticError, LookupError)
-"""What a value raises that nobody has thought of."""
+"""The unforeseen errors that a value may raise."""
 
 
 def _refusal(error: BaseException) -> str | None:

@@ -35,7 +35,7 @@ def lineage(metrics: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True)
 class Upsert:
-    """What the tasks of an upsert have in common.
+    """The common part of the tasks of an upsert.
 
     Attributes:
         work: What they read: the source's rows, or the keys, the order and the row ids of the target.

@@ -1,4 +1,4 @@
-"""What a task gets and gives, as plain values that travel as JSON."""
+"""The input and the output of a task, as plain values that travel as JSON."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 from helios.native.program import Program
 
 Share: TypeAlias = Iterable[Sequence[Any]]
-"""What one task has alone, as plain values."""
+"""The input of one task alone, as plain values."""
 Told: TypeAlias = dict[str, Any]
-"""What a task tells, as JSON values."""
+"""The report of a task, as JSON values."""
 Stores: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
 """PyIceberg's properties of the stores of a source and of a target, with secrets in clear; none for the local disk."""
 
@@ -44,7 +44,7 @@ class InputFile:
 
 @dataclass(frozen=True)
 class Text:
-    """What the lines of files are.
+    """The format of the lines of files.
 
     Attributes:
         format: "csv" or "json".
@@ -150,7 +150,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Work:
-    """What all tasks of a batch have in common.
+    """The common part of all tasks of a batch.
 
     Attributes:
         name: The beginning of the names of their files, of its own for each try of the batch.

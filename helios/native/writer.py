@@ -174,7 +174,7 @@ def _sorted(rows: pl.DataFrame, order: Sequence[Sort]) -> pl.DataFrame:
 
 
 def _repeats(values: pl.Series) -> bool:
-    """Whether a dictionary is worth its making, as far as the first values tell."""
+    """True if the first values repeat so often that a dictionary is worth its cost."""
     some = values.head(SAMPLE)
     return some.n_unique() * 2 <= len(some)
 

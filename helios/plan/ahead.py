@@ -1,4 +1,4 @@
-"""What the names of a pipeline tell before anything is compiled: its tables, and the jars that it needs."""
+"""The facts that the names of a pipeline give before anything is compiled: its tables, and the jars that it needs."""
 
 from __future__ import annotations
 

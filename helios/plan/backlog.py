@@ -1,4 +1,4 @@
-"""What the next run reads, found out without a JVM."""
+"""The backlog of the next run, determined without a JVM."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ BEGINNINGS = (Unsettled, Outgrown)
 
 @dataclass(frozen=True)
 class Compiled:
-    """What became of one pipeline: its plan, where one could be made, and its problems."""
+    """The result of compiling one pipeline: its plan, if one could be made, and its problems."""
 
     pipeline: Pipeline
     plan: Plan | None

@@ -1,4 +1,4 @@
-"""What compiling needs beside the pipelines themselves."""
+"""The context that compiling needs beside the pipelines themselves."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NOTHING: Writers = _Nothing()
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What describing a source needs beside the source.
+    """The context that describing a source needs beside the source.
 
     Attributes:
         context: The configuration and the catalogs.

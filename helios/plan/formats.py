@@ -1,11 +1,11 @@
-"""What the format version of a new table means for those who read it."""
+"""The consequences of a new table's format version for its readers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 GIVES: Mapping[int, str] = {3: "deletion vectors and row lineage"}
-"""What a format version has beyond the one before it."""
+"""The features that a format version adds to the one before it."""
 
 UNREADABLE_BY: Mapping[int, tuple[str, ...]] = {
     3: (

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """What a source reads of its table.
+    """The part of its table that a source reads.
 
     Attributes:
         branch: The branch that is read or followed; None for main.
@@ -159,7 +159,7 @@ def _followable(source: IcebergSource, table: Table, branch: str | None, state: 
 
 
 def _broken(past: list[Snapshot], older: Snapshot) -> bool:
-    """Whether an older snapshot may be an ancestor of which only the descendants in between have expired."""
+    """True if an older snapshot may be an ancestor of which only the descendants in between have expired."""
     # A parent id proves nothing: PyIceberg's expiry takes it away.
     return bool(past) and older.timestamp < past[-1].timestamp
 

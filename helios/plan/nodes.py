@@ -200,7 +200,7 @@ class WritePlan:
 
     @property
     def makes_tables(self) -> bool:
-        """Whether the run may create a table: it is missing, was not looked up, or is named by values."""
+        """True if the run may create a table: it is missing, was not looked up, or is named by values."""
         return not self.exists or self.sink.many_tables
 
     @property
@@ -232,7 +232,7 @@ class Plan:
     engine: Engine = field(default=Engine(), compare=False)
     spill: Spill | None = field(default=None, compare=False)
     earlier_state: bool = False
-    """Whether the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
+    """True if the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
 
     @property
     def streaming(self) -> bool:
@@ -260,7 +260,7 @@ class Plan:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What the checkpoint of a stateful pipeline depends on, as text: its keyed steps, joins and sources."""
+        """The texts that the checkpoint of a stateful pipeline depends on: its keyed steps, joins and sources."""
         if self.view is not None:
             # Groups without changed rows are not computed again when a step changes.
             return (*step_texts(self.stream), *(read.name for read in self.reads))
@@ -358,5 +358,5 @@ def rendered_by(renderer: Callable[[Plan], str]) -> None:
 
 
 def step_texts(flow: Flow) -> list[str]:
-    """What a flow does to the rows of its table, as texts; two plans are compared by them."""
+    """The transformations of a flow, as texts. Two plans are compared by them."""
     return [*flow.source.step_texts, *(step.text() for step in flow.steps)]

@@ -1,4 +1,4 @@
-"""What the records of a table tell of a run that would come, as `check` and `plan` say it; without a JVM."""
+"""The notes on a coming run from the records of a table, for `check` and `plan`; without a JVM."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def lost_checkpoint(plan: Plan, table: str, record: Record) -> CheckpointError |
 
 
 def _has_checkpoint(plan: Plan) -> bool:
-    """Whether a pipeline has its checkpoint, as far as it can be looked at from here."""
+    """True if a pipeline has its checkpoint. Also true where that cannot be read from here."""
     from helios.table.readers import text_in
 
     places = [place for place in (plan.checkpoint, plan.former_checkpoint) if place]
@@ -123,7 +123,7 @@ def _writers(metadata: TableMetadata, branch: str | None) -> set[str | None]:
 def declared_notes(
     plan: Plan, own: Record | None, others: Collection[str], siblings: Iterable[Plan | None]
 ) -> Iterator[str]:
-    """What a run tells of pipelines that it starts beside one, before either has a record in their table.
+    """The notes of a run on pipelines that it starts beside one, before either has a record in their table.
 
     Args:
         plan: The pipeline.

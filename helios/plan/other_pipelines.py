@@ -1,4 +1,4 @@
-"""What the records of a table say of a pipeline and of the others that write into it; without a JVM."""
+"""The facts in the records of a table about a pipeline and the others that write into it; without a JVM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helios.table.ledger import Record
 
 Entry: TypeAlias = "Mapping[str, Any]"
-"""What a record keeps of one source."""
+"""The part of a record for one source."""
 
 
 def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
@@ -35,7 +35,7 @@ def other_records(known: Mapping[str, Record], plan: Plan) -> dict[str, Record]:
 
 
 def entries(record: Record) -> Iterator[Entry]:
-    """What a record keeps of each source."""
+    """The entries of a record, one for each source."""
     for entry in (record.position or {}).get("sources") or ():
         if isinstance(entry, Mapping) and isinstance(entry.get("source"), str):
             yield entry
@@ -47,7 +47,7 @@ def shared_source(plan: Plan, record: Record) -> str | None:
 
 
 def _reads(plan: Plan, entry: Entry) -> bool:
-    """Whether the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
+    """True if the pipeline writes rows of the source of an entry: a source of its name, or a table of its UUID."""
     return any(
         read.source.comparable
         and (

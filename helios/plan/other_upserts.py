@@ -1,4 +1,4 @@
-"""What upserts of several pipelines into one table know of each other; without a JVM."""
+"""The mutual knowledge of upserts of several pipelines into one table; without a JVM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDERS = "the newest order of each key"
 
 
 class Upserts(NamedTuple):
-    """What a pipeline upserts into a table.
+    """The upserts of a pipeline into a table.
 
     Attributes:
         terms: What decides which row of a key wins, as `upsert_terms` gives it; None without upserts.
@@ -39,12 +39,12 @@ class Upserts(NamedTuple):
 
 
 def upserts_of(record: Record) -> Upserts:
-    """What a record tells of upserts."""
+    """The upserts that a record describes."""
     return Upserts(record.upserts, record.branch, record.beside, record.formerly, record.keys is not None)
 
 
 def begins_sharing(plan: Plan) -> bool:
-    """Whether others can read what a pipeline remembers from its next checkpoint on."""
+    """True if others can read, from the next checkpoint of a pipeline on, what it remembers."""
     return keys_folder(plan.write.table.catalog, plan.checkpoint, "") is not None
 
 
@@ -70,7 +70,7 @@ def upserts_alongside(
 
 
 def upsert_terms(plan: Plan) -> Mapping[str, Any] | None:
-    """What decides which row of a key wins, as a record keeps it; None where nothing is upserted."""
+    """The terms that decide which row of a key wins, as a record keeps them; None where nothing is upserted."""
     ordered_by_log = any(read.source.carries_order for read in plan.reads)
     return terms_of(plan.write.mode, ordered_by_log=ordered_by_log)
 
@@ -99,7 +99,7 @@ def terms_of(mode: Mode, *, ordered_by_log: bool = False) -> Mapping[str, Any] |
 
 
 def shares_keys(mine: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> bool:
-    """Whether two pipelines can compare what they remember: of equal keys, by an equal order that both or none store.
+    """True if two pipelines can compare what they remember: same keys, same order, and both or neither store it.
 
     Args:
         mine: What the upserts of one go by, as `terms_of` gives it.
@@ -190,7 +190,7 @@ def _refused(
 
 
 def sharing(plan: Plan, own: Upserts | None, others: Mapping[str, Upserts]) -> list[str]:
-    """What a plan says of upserts of others that share what they remember with a pipeline.
+    """The notes of a plan on other pipelines whose upserts share what they remember with it.
 
     Args:
         plan: The pipeline.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helios.catalog.names import Address
+from helios.catalog.names import OutputName
 from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline, flows
@@ -30,7 +30,7 @@ def plan_output(sink: Output, home: Catalog) -> WritePlan:
     """
     catalog = home if sink.lasting else Catalog.memory(TEMPORARY)
     return WritePlan(
-        table=Address(catalog, (sink.kind,), sink.name),
+        table=OutputName(catalog, (sink.kind,), sink.name),
         sink=IcebergSink(table=Identifier((sink.kind, sink.name)), origin=sink.origin),
         exists=False,
         uuid=None,

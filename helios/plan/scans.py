@@ -1,4 +1,4 @@
-"""What the next run of a pipeline reads of a table."""
+"""The part of a table that the next run of a pipeline reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scan:
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """What the next run reads of a followed table: a state first, perhaps, then commits.
+    """The backlog of a followed table for the next run: a state first, perhaps, then commits.
 
     Attributes:
         state: The snapshot whose state is read first; None where none is.

@@ -1,4 +1,4 @@
-"""What of a batch goes to a local disk where it exceeds memory, and to which one."""
+"""The parts of a batch that go to a local disk when they exceed memory, and the folder of that disk."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Spill:
 
 
 def spill_of(plan: Plan, config: Config) -> Spill | None:
-    """What a pipeline spills; None where its batches flow from file to file, whatever their size.
+    """The spill of a pipeline; None where its batches flow from file to file, whatever their size.
 
     Spark writes shuffles to `spark.local.dir` always, and sorts and hash tables where they exceed memory (Spark's
     configuration, "Application Properties").

@@ -1,4 +1,4 @@
-"""What the next run reads of one table: the commits that wait, and the files that match."""
+"""The backlog of one table for the next run: the commits that wait, and the files that match."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _spilled(spill: Spill) -> str:
 
 
 def _history(plan: Plan) -> Iterator[tuple[str, str]]:
-    """What a followed pipeline leaves where no snapshot expires: every commit writes the metadata of all of them."""
+    """A note on a followed pipeline's history where no snapshot expires: each commit writes the metadata of all."""
     asked = plan.write.sink.maintenance
     if plan.trigger is None or plan.write.output is not None or (asked is not None and asked.expire is not None):
         return

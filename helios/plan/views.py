@@ -129,12 +129,12 @@ def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:
 
 
 def _before(traits: Traits) -> bool:
-    """Whether a step may come before the aggregate: a group is computed again from the rows of the table."""
+    """True if a step may come before the aggregate: a group is computed again from the rows of the table."""
     return traits.row_by_row and not (traits.stateful or traits.judges)
 
 
 def _after(traits: Traits) -> bool:
-    """Whether a step may come after it: it keeps one row per group."""
+    """True if a step may come after the aggregate: it keeps one row per group."""
     return traits.passes_hidden and traits.keeps_rows
 
 

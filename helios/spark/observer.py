@@ -1,4 +1,4 @@
-"""What a run is told while its batches are found, written and committed: one observer for all layers."""
+"""The events of a run while its batches are planned, written and committed: one observer for all layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a branch still holds a batch: its ancestors, followed through earlier metadata where snapshots have expired.
+"""The presence of a batch in a branch: by its ancestors, and by earlier metadata where snapshots have expired.
 
 Iceberg's expiry removes snapshots from the table's metadata, but not the earlier metadata files, which the table's
 metadata log names: the one that a snapshot was committed with still has its parent. Ids alone prove that a batch is
@@ -51,7 +51,7 @@ class Landing:
 
 
 class Presence(Enum):
-    """Whether a branch holds a batch."""
+    """The presence of a batch in a branch."""
 
     PRESENT = "present"
     GONE = "gone"
@@ -73,7 +73,7 @@ Read: TypeAlias = Callable[[str], "Version | None"]
 
 
 def presence(head: int | None, landing: Landing, now: Version, read: Read) -> Presence:
-    """Whether a branch holds a batch.
+    """The presence of a batch in a branch.
 
     Args:
         head: The newest snapshot of the branch; None for an empty one.

@@ -1,4 +1,4 @@
-"""What batch pipelines have appended to a table, so that no input is appended twice; without a JVM.
+"""The inputs that batch pipelines have appended to a table, so that none is appended twice; without a JVM.
 
 A batch has one input per source: the state of a table at a snapshot, the range of snapshots `(after, to]`, or a digest
 of files or rows. Ranges are sets of snapshots, so two of them may overlap, and a state holds what the ranges up to its
@@ -45,7 +45,7 @@ APART = 16
 
 @dataclass(frozen=True)
 class Entry:
-    """What one batch, or several joined ones, has appended.
+    """The inputs that one batch, or several joined ones, have appended.
 
     Attributes:
         steps: The fingerprint of the steps; None for several, or where a rollback leaves open whether it is there.
@@ -59,7 +59,7 @@ class Entry:
 
 
 class Verdict(Enum):
-    """What is known of the inputs of a batch."""
+    """The verdict on the inputs of a batch."""
 
     NEW = "new"
     SAME = "same"  # appended before, by the same steps

@@ -88,7 +88,7 @@ def _parent(known: Mapping[int, Mapping[str, Any]], id: int) -> int | None:
 
 
 def _follows(known: Mapping[int, Mapping[str, Any]], id: int, seen: set[int]) -> bool:
-    """Whether a snapshot descends from one of those, by snapshots that are all retained."""
+    """True if a snapshot descends from one of the seen ones, through snapshots that are all retained."""
     one: int | None = id
     while one is not None and one in known:
         one = _parent(known, one)
@@ -98,7 +98,7 @@ def _follows(known: Mapping[int, Mapping[str, Any]], id: int, seen: set[int]) ->
 
 
 def _first(known: Mapping[int, Mapping[str, Any]], id: int) -> bool:
-    """Whether no snapshot was before a snapshot and those that it descends from.
+    """True if no snapshot came before a snapshot and its ancestors.
 
     PyIceberg's expiry takes away the parent ids of the snapshots that it keeps.
     """

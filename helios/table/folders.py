@@ -37,7 +37,7 @@ class Stored:
 
 
 def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | None:
-    """What of a folder is not read yet.
+    """The lag of a folder: its files that are not read yet.
 
     Args:
         path: The path of the source.

@@ -40,7 +40,7 @@ class Growth:
         return round((self.snapshots - 1) * DAY / self.seconds) if self.seconds else 0
 
     def advice(self) -> str | None:
-        """What the history costs, and the line that bounds it; None for a short one.
+        """The cost of the history, and the line that bounds it; None for a short history.
 
         Examples:
             >>> Growth(snapshots=999, seconds=3600).advice()

@@ -38,7 +38,7 @@ class State:
 
 @dataclass(frozen=True)
 class Range:
-    """What a table's snapshots in `(after, to]` added; `after` is None for all up to `to`."""
+    """The rows that a table's snapshots in `(after, to]` added; `after` is None for all up to `to`."""
 
     table: str
     after: Point | None
@@ -82,7 +82,7 @@ def recorded_input(entry: Mapping[str, Any], look: Look) -> Input:
 
 
 def meet(one: Input, other: Input, look: Look) -> bool | None:
-    """Whether a range and another range or state have a snapshot in common; None where expiry hides it."""
+    """True if a range and another range or state have a snapshot in common; None where expiry hides it."""
     if isinstance(one, Digest) or isinstance(other, Digest) or one.table != other.table:
         return False
     if isinstance(one, State) and isinstance(other, State):
@@ -107,7 +107,7 @@ def _as_range(given: State | Range) -> Range | None:
 
 
 def _before(a: Range, b: Range) -> bool:
-    """Whether a range surely ends where another one begins, or earlier: sequence numbers grow along a history."""
+    """True if a range surely ends where another one begins, or earlier: sequence numbers grow along a history."""
     if b.after is None:
         return False
     numbers = a.to.sequence, b.after.sequence

@@ -57,7 +57,7 @@ class Seen:
 
 
 def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Sequence[str] = ()) -> Seen | None:
-    """What the run of a pipeline last saw of a source.
+    """The last lag of a source that a run of the pipeline saw.
 
     Args:
         pipeline: The pipeline.

@@ -53,7 +53,7 @@ def _holder(found: dict[str, Any]) -> Holder:
 
 
 def alive(holder: Holder) -> bool:
-    """Whether the driver that holds a lease lives: its process on this host, or its last renewal on another one."""
+    """True if the driver that holds a lease lives: by its process on this host, or its last renewal on another host."""
     if holder.get("owner") in RELEASED:
         return False
     if holder.get("host") != socket.gethostname():

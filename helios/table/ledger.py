@@ -82,12 +82,12 @@ class Record:
 
     @property
     def only_began(self) -> bool:
-        """Whether no batch of the pipeline is known, and its first start is."""
+        """True if the first start of the pipeline is known, and none of its batches."""
         return self.position is None and self.start is not None
 
     @property
     def reads_once(self) -> bool:
-        """Whether the pipeline reads its sources as they are, and follows none of them."""
+        """True if the pipeline reads its sources as they are, and follows none of them."""
         entries = (self.position or {}).get("sources") or ()
         return bool(entries) and not any("place" in one or "to" in one for one in entries)
 
@@ -140,7 +140,7 @@ def records(properties: Mapping[str, str], table: str) -> dict[str, Record]:
 
 
 def has_written(get: Callable[[str], str | None], pipelines: Iterable[str], table: str) -> bool:
-    """Whether one of some pipelines has written into a table, by its records.
+    """True if one of some pipelines has written into a table, by its records.
 
     Args:
         get: Reads a property of the table.
@@ -226,7 +226,7 @@ def _sound_record(metadata: TableMetadata, pipeline: str) -> Record | None:
 
 
 def _was_published(metadata: TableMetadata, record: Record | None, head: int, stamps: Mapping[str, str]) -> bool:
-    """Whether a staged batch was published, also where main was rolled back since."""
+    """True if a staged batch was published, even if main was rolled back since."""
     if record is None:
         return False
     if record.checkpoint == stamps.get("helios.checkpoint"):
@@ -235,7 +235,7 @@ def _was_published(metadata: TableMetadata, record: Record | None, head: int, st
 
 
 def main_had(metadata: TableMetadata, snapshot: int) -> bool:
-    """Whether main stood at a snapshot, as far as the table's log goes back."""
+    """True if main stood at a snapshot, as far as the table's log goes back."""
     return any(entry.snapshot_id == snapshot for entry in metadata.snapshot_log)
 
 

@@ -63,7 +63,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Retention:
-    """What an expiry keeps, in addition to the retention of branches and tags.
+    """The snapshots that an expiry keeps, in addition to the retention of branches and tags.
 
     Attributes:
         before: Snapshots from this time on (in ms since 1970) stay.
@@ -183,7 +183,7 @@ def planned(
     retain_last: int | None,
     readers: Sequence[str],
 ) -> Expiry:
-    """What an expiry of a table would do; the arguments are those of `Table.expire`."""
+    """The plan for an expiry of a table; the arguments are those of `Table.expire`."""
     script = caller().file
     folders = {Path.cwd(), Path(script).resolve().parent if os.path.exists(script) else Path.cwd()}
     places = [place for folder in folders for place in warehouses(load(folder).catalogs.values())]
@@ -202,7 +202,7 @@ def planned_among(
     readers: Sequence[str],
     places: Sequence[Warehouse],
 ) -> Expiry:
-    """What an expiry would do, with readers from these warehouses only."""
+    """The plan for an expiry, with readers from these warehouses only."""
     metadata = table.iceberg.metadata
     kept = retention(metadata, older_than, retain_last)
     return plan_expiry(metadata, kept, readers_of(table.name, metadata, places, readers))

@@ -50,7 +50,7 @@ class IcebergOffset:
 
     @property
     def partial(self) -> bool:
-        """Whether the last unit is only partly read."""
+        """True if the last unit is only partly read."""
         return self.files is not None
 
     def as_json(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class IcebergOffset:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotRange:
-    """What one batch reads: the state at `state`, then the commits in `(after, to]`.
+    """The input of one batch: the state at `state`, then the commits in `(after, to]`.
 
     Attributes:
         state: The snapshot whose state comes first; None where none does.
@@ -108,7 +108,7 @@ class SnapshotRange:
 
     @property
     def whole(self) -> bool:
-        """Whether it consists of whole units."""
+        """True if it consists of whole units."""
         return not self.skipped and self.taken is None
 
     def as_json(self) -> dict[str, Any]:

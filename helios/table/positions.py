@@ -25,7 +25,7 @@ SNAPSHOT = "snapshot"
 
 @dataclass(frozen=True)
 class Span:
-    """What one batch reads of one source: what lies in `(start, end]`.
+    """The input of one batch from one source: the part in `(start, end]`.
 
     Attributes:
         source: The source's name in the ledger.
@@ -59,7 +59,7 @@ class Batch:
 
     @property
     def sources(self) -> list[Mapping[str, Any]]:
-        """What tells two batches of one number apart: the entries of its spans."""
+        """The entries of its spans, which distinguish two batches of one number."""
         return [span.entry for span in self.spans]
 
     @property
@@ -109,7 +109,7 @@ class Recorded:
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
-    """Whether a recorded position read what a batch reads; a table is known by its UUID, as its name may change."""
+    """True if a recorded position has the sources of a batch. A table is known by its UUID, as its name may change."""
     return position is not None and same_entries(position.get("sources") or (), batch.sources)
 
 
@@ -129,13 +129,13 @@ def position_in(text: str | None) -> Position | None:
 
 
 def same_position(position: Position | None, batch: Batch) -> bool:
-    """Whether a recorded position is that of a batch: it read the same, beside the same snapshots of joined tables."""
+    """True if a recorded position is that of a batch: the same input, and the same snapshots of joined tables."""
     pins = dict(batch.pins) if batch.pins is not None else None
     return same_sources(position, batch) and position is not None and position.get("pins") == pins
 
 
 def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether two batches read the same, by the entries of their sources.
+    """True if two batches read the same, by the entries of their sources.
 
     Examples:
         >>> same_entries([{"source": "a.s", "uuid": "u", "to": 7}], [{"source": "a.renamed", "uuid": "u", "to": 7}])
@@ -145,7 +145,7 @@ def same_entries(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, 
 
 
 def same_source(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two entries are of one source: of its name, or a table of its UUID."""
+    """True if two entries are of one source: the same name, or a table of the same UUID."""
     return one["source"] == other["source"] or (one.get("uuid") is not None and one.get("uuid") == other.get("uuid"))
 
 

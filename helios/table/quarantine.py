@@ -24,7 +24,7 @@ COMMIT_TRIES = 4
 
 
 def is_quarantine(table: Table) -> bool:
-    """Whether a table has the columns of a quarantine."""
+    """True if a table has the columns of a quarantine."""
     return set(COLUMNS) <= set(table.iceberg.schema().column_names)
 
 
@@ -76,7 +76,7 @@ class Aside:
 
 
 def groups(table: Table) -> list[Group]:
-    """What a quarantine table holds, by pipeline, step and reason; the newest come first.
+    """The groups of a quarantine table's rows, by pipeline, step and reason; the newest come first.
 
     Raises:
         InputError: It is no quarantine table.
@@ -270,7 +270,7 @@ def take_along(target: Table, aside: Aside, quarantine: Table) -> int:
 
 
 def planned(table: Table, batch: int, pipeline: str | None) -> tuple[Aside, Record]:
-    """What discarding a batch would do to the table as it is now, and the record that it would write.
+    """The effect of discarding a batch on the table as it is now, and the record that it would write.
 
     Raises:
         NotFound: No such batch waits.

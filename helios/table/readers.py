@@ -130,7 +130,7 @@ def text_in(location: str, properties: Mapping[str, str], name: str) -> str | No
 
 
 def has_begun(location: str, properties: Mapping[str, str]) -> bool:
-    """Whether the pipeline of a checkpoint has begun to read its sources; False where that is unknown."""
+    """True if the pipeline of a checkpoint has begun to read its sources. False where that is unknown."""
     try:
         return Folder(location, properties).text("helios/start.json") is not None
     except RunError:

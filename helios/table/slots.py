@@ -31,12 +31,12 @@ ANEW = (
     "start Debezium with snapshot.mode=when_needed{drop}, which reads the tables anew. The changes in between are in "
     "no log, deletes among them: refill the target from that snapshot on, as the docs of changes of databases say."
 )
-"""What helps where changes are lost."""
+"""The fix for lost changes."""
 
 
 @dataclass(frozen=True)
 class SlotState:
-    """What PostgreSQL says of a slot.
+    """The state of a slot, from PostgreSQL.
 
     Attributes:
         row: Its row of `pg_replication_slots`.
@@ -60,7 +60,7 @@ class SlotState:
 
 
 def look_at_slot(slot: Slot, where: Origin | None) -> str:
-    """What the doctor says of a slot that serves.
+    """The doctor's text about a working slot.
 
     Args:
         slot: The slot.
@@ -75,7 +75,7 @@ def look_at_slot(slot: Slot, where: Origin | None) -> str:
 
 
 def judged(slot: Slot, found: dict[str, SlotState], where: Origin | None) -> str:
-    """What the doctor says of a slot, from the states of all slots; see `look_at_slot`."""
+    """The doctor's text about a slot, from the states of all slots; see `look_at_slot`."""
     at = f"slot {slot.name} of {slot.address}"
     state = found.get(slot.name)
     if state is None:

@@ -198,7 +198,7 @@ class Table:
         *,
         readers: Sequence[str] = (),
     ) -> Expiry:
-        """What `expire` would remove, and for which readers it would keep snapshots; nothing is changed."""
+        """The snapshots that `expire` would remove, and the readers for which it would keep some. Changes nothing."""
         from helios.table import maintenance
 
         return maintenance.planned(self, older_than, retain_last, readers)

@@ -372,7 +372,7 @@ def lag_behind(
 
 
 def _touches(raw: Snapshot) -> bool:
-    """Whether a commit touches files; so does one that does not say."""
+    """True if a commit touches files. Also true of a commit that does not say."""
     counts = raw.summary.additional_properties if raw.summary is not None else {}
     return any(int(counts.get(key) or 0) for key in TOUCHED) or "total-data-files" not in counts
 

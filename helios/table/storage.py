@@ -137,7 +137,7 @@ class Folder:
 
 
 def _below(parts: Sequence[str], pattern: re.Pattern[str] | None) -> Sequence[str] | None:
-    """What of a path lies below the first folder of it that a glob matches; None where none does."""
+    """The part of a path below its first folder that a glob matches; None where no folder matches."""
     if pattern is None:
         return parts
     ends = (i for i in range(1, len(parts) + 1) if pattern.fullmatch("/".join(parts[:i])))

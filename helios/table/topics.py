@@ -35,7 +35,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class Log:
-    """What a topic holds.
+    """The log of a topic.
 
     Attributes:
         id: Its id.
@@ -105,7 +105,7 @@ class Lost(LedgerError):
 
 
 def ranges(start: TopicsPosition, end: TopicsPosition) -> list[Range]:
-    """What lies between two positions, without empty ranges.
+    """The ranges between two positions, without empty ones.
 
     A partition that the first one lacks is read from offset 0, unless the second one says where its batch begins.
 

@@ -12,7 +12,7 @@ from helios.errors import EnvironmentProblem
 from helios.model.webhook import WebhookSource
 
 RECEIVING = "helios.webhooks:receiving"
-"""What runs beside a pipeline, in the table of sources."""
+"""The function that receives deliveries beside a pipeline, as the table of sources names it."""
 
 
 @contextmanager

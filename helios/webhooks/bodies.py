@@ -1,4 +1,4 @@
-"""What the body of a delivery must be: JSON that fits the declared columns, and that the reader takes as it is."""
+"""The checks of a delivery's body: JSON that fits the declared columns, and that the reader takes as it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
 """Characters of a number and of a name at the most, as Spark's parser of JSON has it."""
 
 RESERVED = ("_helios", "__helios")
-"""What names of columns do not begin with: the reader has its own there."""
+"""The prefixes that column names must not have: the reader uses them."""
 
 ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
 """An escape of JSON; the group is half of a surrogate pair, which is no text."""

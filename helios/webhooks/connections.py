@@ -31,7 +31,7 @@ LINES = 60.0
 
 @dataclass
 class Limits:
-    """What the connections of a server share.
+    """The limits that the connections of a server share.
 
     Attributes:
         most: Connections at the most.

@@ -31,7 +31,7 @@ TAKES = 5.0
 """Seconds that a receiver waits for the lock: a run holds it while it looks, or recovers what another one has left."""
 
 PROBED = b"\n" * 65536
-"""What must fit on the disk before deliveries are taken again."""
+"""The bytes that must fit on the disk before deliveries are accepted again."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Segments:
 
     @property
     def due(self) -> bool:
-        """Whether the open segment is full, or one waits for `mend`."""
+        """True if the open segment is full, or a segment waits for `mend`."""
         return bool(self._unsealed) or self._open.size >= self._full
 
     def waiting(self) -> int:
@@ -268,7 +268,7 @@ class Segments:
 
 
 def is_taken(folder: Path) -> bool:
-    """Whether a receiver writes to a folder now."""
+    """True if a receiver writes to a folder now."""
     if not (folder / LOCK).exists():
         return False
     lock = FileLock(folder / LOCK)

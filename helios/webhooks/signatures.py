@@ -19,7 +19,7 @@ TOLERANCE = 300.0
 """Seconds that the time of a delivery may lie before or after now, as Standard Webhooks has it."""
 
 PREFIX = "whsec_"
-"""What a secret of Standard Webhooks begins with; the rest is base64."""
+"""The prefix of a Standard Webhooks secret; the rest is base64."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Real(NamedTuple):
 
 
 def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
-    """Whether a JSON value that is not null can be stored as a type without a change.
+    """True if a JSON value that is not null can be stored as a type without a change.
 
     Args:
         value: The value, with fractions as `Real`.
@@ -72,7 +72,7 @@ def shown(value: Any) -> str:
 
 
 def excess(value: Any, kind: SparkType) -> bool:
-    """Whether a text would be a timestamp, if its fraction had six digits at the most.
+    """True if a text would be a timestamp, if its fraction had at most six digits.
 
     Examples:
         >>> from helios.plan.typing.types import parse_type
@@ -186,7 +186,7 @@ def _instant(text: str) -> datetime:
 
 
 def _base64(value: Any, kind: SparkType) -> bool:
-    """Whether a text is base64 in its one canonical form: of any other one readers make different bytes."""
+    """True if a text is base64 in its one canonical form. Readers decode any other form to different bytes."""
     if not isinstance(value, str):
         return False
     return _parses(lambda text: base64.b64decode(text, validate=True), value) and (

@@ -77,7 +77,7 @@ class NessieCatalog(MetastoreCatalog):
             page = {"page-token": found["token"]}
 
     def _contents(self, names: Sequence[Identifier]) -> tuple[dict[Identifier, dict[str, Any]], str]:
-        """What is stored under names, and the hash of the branch at which it is."""
+        """The stored contents of names, and the hash of the branch that has them."""
         wanted = [{"elements": list(name)} for name in names]
         found = self._call("POST", f"{self._tree}/contents", json={"requestedKeys": wanted})
         contents = {tuple(one["key"]["elements"]): one["content"] for one in found.get("contents", [])}
@@ -260,7 +260,7 @@ class NessieCatalog(MetastoreCatalog):
 
 
 def _all_at(contents: Mapping[Identifier, dict[str, Any]], locations: Mapping[Identifier, str]) -> bool:
-    """Whether tables have their metadata at certain locations."""
+    """True if all tables have their metadata at the given locations."""
     return all(contents.get(name, {}).get("metadataLocation") == location for name, location in locations.items())
 
 

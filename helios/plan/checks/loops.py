@@ -41,13 +41,13 @@ def endless_loops(pipeline: Pipeline, reads: Sequence[ReadPlan], write: WritePla
 
 
 def _is_target(read: ReadPlan, write: WritePlan) -> bool:
-    """Whether a source follows the branch that is written."""
+    """True if a source follows the branch that is written."""
     same = read.table is not None and read.table.text == write.table.text
     return same and read.source.streaming and (read.branch or MAIN) == (write.sink.branch_name or MAIN)
 
 
 def _keeps(step: Step, joins: Sequence[str]) -> bool:
-    """Whether a step certainly gives a row for each row; in doubt it does not."""
+    """True if a step certainly gives a row for each row. False in doubt."""
     if isinstance(step, Join):
         return step.how in joins
     return step.keeps_rows and not any(GENERATING.search(text) for text in step.sql_texts)

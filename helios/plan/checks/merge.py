@@ -41,7 +41,7 @@ def merge_problems(text: str, batch: Schema | None, target: Schema | None, where
 
 
 def inserts_only(text: str) -> bool:
-    """Whether a MERGE changes no existing row, so that Spark runs it as an append; also where that is not clear."""
+    """True if a MERGE changes no existing row, so that Spark runs it as an append; also true where that is unclear."""
     try:
         node = _parse(text, "merge_sql", None)
     except (UnparsedExpression, DeclarationError):

@@ -65,7 +65,7 @@ def ambiguous_catalogs(plan: Plan, known: dict[str, Catalog]) -> list[HeliosErro
 
 
 def clash(plan: Plan, other: Plan) -> bool:
-    """Whether two plans are one pipeline, or share a checkpoint or the name of a catalog that they mean otherwise."""
+    """True if two plans are one pipeline, share a checkpoint, or use one catalog name for different catalogs."""
     if plan.pipeline == other.pipeline:
         return True
     named = {catalog.name: catalog for catalog in other.catalogs}

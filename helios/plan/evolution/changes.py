@@ -15,7 +15,7 @@ Mode: TypeAlias = Literal["strict", "add_columns", "full"]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What `.evolve_schema()`, `.renames()` and `.drops()` allow.
+    """The changes that `.evolve_schema()`, `.renames()` and `.drops()` allow.
 
     Args:
         mode: `strict`, `add_columns` or `full`.
@@ -282,6 +282,6 @@ def _key(path: Path) -> str:
 
 
 def _overlap(a: str, b: str) -> bool:
-    """Whether two names mean one column, or one is inside the other."""
+    """True if two names mean one column, or one is inside the other."""
     one, other = f"{a.lower()}.", f"{b.lower()}."
     return one.startswith(other) or other.startswith(one)

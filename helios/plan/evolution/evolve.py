@@ -143,7 +143,7 @@ def evolve(stream: Fields, target: Target, policy: Policy, where: Origin | None 
 
 @dataclass(frozen=True)
 class _Allowed:
-    """What a mode allows: differences at all, and widening."""
+    """The permissions of a mode: differences at all, and widening."""
 
     differences: bool = False
     widening: bool = False
@@ -226,7 +226,7 @@ class _Comparison:
                 self.both(mine, other, (*path, other.name), in_key or in_its_key)
 
     def nulls(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """Whether nulls of the stream reach a required field: None if not, the reason if refused, else empty."""
+        """The effect of the stream's nulls on a required field: None without any, the reason if refused, else empty."""
         if theirs.nullable is not False or ours.nullable is False:
             return None
         if not self.allowed.differences:
@@ -236,7 +236,7 @@ class _Comparison:
         return self.relax(path, "the table refuses nulls")
 
     def types(self, ours: Field, theirs: Field, path: Path, in_key: bool) -> str | None:
-        """Whether the types differ, apart from their parts: None if not, the reason if refused, else empty."""
+        """The difference of two types, apart from their parts: None without any, the reason if refused, else empty."""
         if UNKNOWN in (ours.type, theirs.type) or stored(ours.type) == theirs.type:
             return None
         plain = not (ours.nested or theirs.nested)

@@ -117,7 +117,7 @@ def shown(path: Path) -> str:
 
 
 def holds(path: Path, names: Iterable[str]) -> bool:
-    """Whether a field is one of the dotted names, or has one of them inside."""
+    """True if a field is one of the dotted names, or contains one of them."""
     key = ".".join(path).lower()
     return any(f"{name.lower()}.".startswith(f"{key}.") for name in names)
 
@@ -139,7 +139,7 @@ def stored(kind: SparkType) -> SparkType:
 
 
 def lossless(stream: SparkType, table: SparkType) -> bool:
-    """Whether a cast between two plain types keeps every value.
+    """True if a cast between two plain types keeps every value.
 
     Examples:
         >>> lossless(SparkType("int"), SparkType("double")), lossless(SparkType("bigint"), SparkType("double"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NEEDS = "polars"
 """The package that the extra `native` installs."""
 CLIENT = ("s3.", "client.", "adls.", "gcs.", "hadoop.fs.", "io-impl")
-"""What the properties begin with by which Iceberg's clients reach a store."""
+"""The prefixes of the properties by which Iceberg's clients reach a store."""
 
 
 def engine_of(plan: Plan, setting: str) -> tuple[Engine, list[HeliosError]]:

@@ -10,7 +10,7 @@ SMALL = 8 << 20
 
 @dataclass(frozen=True)
 class Engine:
-    """What reads, computes and writes the rows of a pipeline.
+    """The engine that reads, computes and writes the rows of a pipeline.
 
     Attributes:
         native: Whether it is the columnar engine in Spark's tasks.

@@ -216,7 +216,7 @@ REORDERED = ("add", "mul")
 
 
 def _has(value: Term, op: str) -> bool:
-    """Whether an operator is in a term, or below."""
+    """True if an operator is in a term, or in a term below it."""
     return value.op == op or any(_has(arg, op) for arg in value.args)
 
 

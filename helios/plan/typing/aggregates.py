@@ -24,7 +24,7 @@ _WORD = re.compile(r"\w+")
 
 
 def is_streaming(flow: Flow) -> bool:
-    """Whether a flow is unbounded, its joins and unions included."""
+    """True if a flow is unbounded, its joins and unions included."""
     return any(inner.source.streaming for inner in flows(flow))
 
 
@@ -45,7 +45,7 @@ def stateful_steps(flow: Flow) -> list[Step]:
 
 
 def upserts_groups(flow: Flow, sink: Sink) -> bool:
-    """Whether a sink upserts the flow's only streaming aggregate by exactly its group columns.
+    """True if a sink upserts the flow's only streaming aggregate by exactly its group columns.
 
     Then each batch emits the changed groups with their new values, and no group has to be complete.
     """

@@ -53,7 +53,7 @@ def as_of_way(step: Join, right: Schema | None) -> Way:
 
 
 def has_validity(step: Join, names: Iterable[str]) -> bool:
-    """Whether the columns of a right side say from when to when each row is valid.
+    """True if the columns of a right side give the start and the end of each row's validity.
 
     Raises:
         DeclarationError: They have one of the two.

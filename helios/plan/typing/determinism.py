@@ -76,7 +76,7 @@ def nondeterministic_part(texts: Iterable[str]) -> str | None:
 
 
 def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
-    """What a token is the beginning of, where its value is another one in each run."""
+    """The nondeterministic call that starts at a token; None where none does."""
     before, word, after = (_text(tokens, index) for index in (at - 1, at, at + 1))
     if _is_string(tokens[at]):
         return f"'{word.strip()}'" if word.strip() in MOMENTS and _is_time(tokens, at) else None
@@ -90,7 +90,7 @@ def _nondeterministic(tokens: Sequence[Any], at: int) -> str | None:
 
 
 def _is_time(tokens: Sequence[Any], at: int) -> bool:
-    """Whether a string becomes a date or a timestamp: as a literal of such a type, by a cast, or by a function."""
+    """True if a string becomes a date or a timestamp: as a literal of such a type, by a cast, or by a function."""
     before, after, then = (_text(tokens, index) for index in (at - 1, at + 1, at + 2))
     if before in _TIMES:
         return True

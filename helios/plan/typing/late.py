@@ -16,7 +16,7 @@ from helios.steps.watermark import Watermark
 
 @dataclass(frozen=True)
 class LateRule:
-    """What makes a row of a pipeline too late.
+    """The rule by which a row of a pipeline is too late.
 
     Attributes:
         watermark: The step that asks for the quarantine.
@@ -83,5 +83,5 @@ def _obstacles(flow: Flow) -> Iterator[str]:
 
 
 def _by_time(step: Step) -> bool:
-    """Whether a step takes rows by their event time."""
+    """True if a step takes rows by their event time."""
     return isinstance(step, Dedupe) or (isinstance(step, Aggregate) and step.window is not None)

@@ -87,7 +87,7 @@ def _mismatches(node: Node, scope: Scope, named: str, where: Origin | None) -> l
 
 
 def _calculates(sign: str) -> Callable[[SparkType, SparkType], bool]:
-    """Whether arithmetic with a sign is refused."""
+    """A test that is true if arithmetic with a sign is refused."""
 
     def refused(left: SparkType, right: SparkType) -> bool:
         sorts = _SORTS[left.name], _SORTS[right.name]
@@ -104,13 +104,13 @@ def _calculates(sign: str) -> Callable[[SparkType, SparkType], bool]:
 
 
 def _compares(left: SparkType, right: SparkType) -> bool:
-    """Whether a comparison is refused; a number and a boolean are equal or not without ANSI."""
+    """True if a comparison is refused. A number and a boolean can be compared without ANSI."""
     sorts = {_SORTS[left.name], _SORTS[right.name]}
     return len(sorts) > 1 and sorts != {_NUMBER, "boolean"}
 
 
 def _decides(*kinds: SparkType) -> bool:
-    """Whether AND, OR or NOT is refused."""
+    """True if AND, OR or NOT is refused."""
     return any(kind.name != "boolean" for kind in kinds)
 
 

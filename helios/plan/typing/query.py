@@ -172,5 +172,5 @@ class _Reader:
 
 
 def _only(node: Node, *keys: str) -> bool:
-    """Whether a node has nothing but these parts."""
+    """True if a node has nothing but these parts."""
     return all(not value or key in keys for key, value in node.args.items())

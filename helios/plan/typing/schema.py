@@ -68,7 +68,7 @@ class Schema:
 
     @property
     def exact(self) -> bool:
-        """Whether every name is certain, so that a name which is not here is missing."""
+        """True if every name is certain, so that a name which is not here is missing."""
         return all(c.exact for c in self.columns)
 
     def get(self, name: str) -> Column | None:

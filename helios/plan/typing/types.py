@@ -46,7 +46,7 @@ class SparkType:
 
     @property
     def certain(self) -> bool:
-        """Whether no part of it is unknown."""
+        """True if no part of it is unknown."""
         return self.name != "unknown" and all(part.certain for part in self.parts)
 
     def field(self, name: str) -> SparkType | None:

@@ -44,7 +44,7 @@ def unmarked_dedupe(step: Step, flow: Flow, schema: Schema | None) -> list[Helio
 
 
 def has_watermark(steps: Iterable[Step]) -> bool:
-    """Whether a watermark may be behind these steps: declared, brought in by another flow, or set by a callable."""
+    """True if a watermark may result from these steps: declared, brought by another flow, or set by a callable."""
     return any(
         isinstance(step, (Watermark, Call)) or (isinstance(step, (Join, Union)) and has_watermark(step.other.steps))
         for step in steps

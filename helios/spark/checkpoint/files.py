@@ -326,7 +326,7 @@ class Checkpoint:
     # pins
 
     def pins(self, batch: int) -> dict[str, int | str | None] | None:
-        """What a batch is joined with: snapshots, by the source's index, and states; None when none are recorded."""
+        """The pins of a batch's joins: snapshots, by the source's index, and states; None when none are recorded."""
         text = self.files.read(f"helios/pins/{batch}.json")
         return json.loads(text) if text else None
 

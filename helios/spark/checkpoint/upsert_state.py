@@ -99,7 +99,7 @@ class UpsertState:
 
     @property
     def remembers(self) -> bool:
-        """Whether it holds any key."""
+        """True if it holds any key."""
         return any(self.files.names(f"{self.folder}/{kind}") for kind in ("base", "delta", "replayed"))
 
     def forget(self, batch: int) -> None:
@@ -140,7 +140,7 @@ class UpsertState:
         return newest(self._read(spark, paths), keys).where(~self._expired()) if paths else None
 
     def knows(self, last: int) -> bool:
-        """Whether it says anything of the batches up to one."""
+        """True if it has any state of the batches up to the given one."""
         return bool(self._all(last))
 
     def take_over(self, spark: SparkSession, former: UpsertState, last: int) -> None:
@@ -200,7 +200,7 @@ class UpsertState:
         return base, [n for n in deltas if self._is_written(f"delta/{n}")]
 
     def _is_replayed(self, name: str) -> bool:
-        """Whether a replay is written, and the target has it."""
+        """True if a replay is written, and the target has it."""
         quarantine, _, number = name.rpartition("-")
         settled = self.files.read(f"{self.folder}/settled/{name}") is not None
         return self._is_written(f"replayed/{name}") and (settled or self._has_replay(quarantine, int(number)))
@@ -264,7 +264,7 @@ class UpsertState:
         return [int(name) for name in names if name.removeprefix("-").isdigit()]
 
     def _is_written(self, name: str) -> bool:
-        """Whether the rows of a folder are there whole."""
+        """True if the rows of a folder are complete."""
         return "_SUCCESS" in self.files.names(f"{self.folder}/{name}")
 
     def path(self, name: str) -> str:

@@ -37,6 +37,6 @@ CHANGED_FILES = ("added-data-files", "deleted-data-files", "added-delete-files",
 
 
 def changes_files(snapshot: JavaSnapshot) -> bool:
-    """Whether a snapshot adds or removes any file."""
+    """True if a snapshot adds or removes any file."""
     summary = snapshot.summary()
     return any(int(summary.get(key) or 0) for key in CHANGED_FILES)

@@ -1,4 +1,4 @@
-"""Whether a branch of a loaded table holds a batch: its ancestors first, then the files that the batch added."""
+"""The presence of a batch in a branch of a loaded table: by its ancestors first, then by the files that it added."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JavaVersion:
 def presence_of(
     table: JavaTable, head: JavaSnapshot | None, landing: Landing, has_files: Callable[[int], bool] | None = None
 ) -> Presence:
-    """Whether a branch holds a batch.
+    """The presence of a batch in a branch.
 
     Args:
         table: Iceberg's table object.
@@ -59,7 +59,7 @@ def presence_of(
 
 
 def is_ancestor(table: JavaTable, head: JavaSnapshot, snapshot: int) -> bool:
-    """Whether the retained history of a snapshot has another one, or is that one."""
+    """True if the retained history of a snapshot contains another one, or is that one."""
     util: JavaSnapshotUtil = classes().org.apache.iceberg.util.SnapshotUtil
     return util.isAncestorOf(table, int(head.snapshotId()), snapshot)
 

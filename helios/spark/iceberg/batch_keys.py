@@ -11,7 +11,7 @@ from helios.spark.jvm.types.files import JavaExpression
 
 Key = tuple[object, ...]
 UNREADABLE = "\ufffd"
-"""What stands in text for bytes that are none: what they were is not known."""
+"""The replacement in text for bytes that are no text. The original bytes are unknown."""
 
 
 class BatchKeys:
@@ -32,7 +32,7 @@ class BatchKeys:
 
     @cached_property
     def expression(self) -> JavaExpression | None:
-        """What a row meets if its key is in the batch, and no other row; None where that cannot be said."""
+        """The expression that exactly the rows with a key of the batch meet; None where there is no such expression."""
         keys = self._give() if self.columns else None
         if not keys or any(isinstance(value, str) and UNREADABLE in value for key in keys for value in key):
             return None

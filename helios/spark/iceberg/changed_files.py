@@ -50,7 +50,7 @@ def _given(
     manifests: Callable[[JavaFileIO], JavaList[JavaManifestFile]],
     status: str,
 ) -> Iterable[FileOf]:
-    """What a snapshot gives itself, or its manifests where it cannot."""
+    """The files of a change, from the snapshot itself, or from its manifests where it cannot give them."""
     io = table.io()
     if not _lacks_columns(table):
         return give(io)
@@ -58,7 +58,7 @@ def _given(
 
 
 def _lacks_columns(table: JavaTable) -> bool:
-    """Whether the table has lost a column by which a former spec has partitioned it.
+    """True if the table has lost a column by which a former spec has partitioned it.
 
     A manifest of that spec is written without the column, and Iceberg's snapshots then cannot read the spec from it.
     """
@@ -72,7 +72,7 @@ def _lacks_columns(table: JavaTable) -> bool:
 def _changed(
     table: JavaTable, snapshot: JavaSnapshot, manifests: JavaList[JavaManifestFile], status: str
 ) -> list[JavaContentFile]:
-    """What `BaseSnapshot` gives, read with the specs of the table."""
+    """The files that `BaseSnapshot` gives, read with the specs of the table."""
     files = classes().org.apache.iceberg.ManifestFiles
     found: list[JavaContentFile] = []
     for manifest in listed(manifests):

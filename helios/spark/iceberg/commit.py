@@ -237,7 +237,8 @@ def commit(
         table.refresh()
         if any(table.snapshot(one) is not None for one in made):
             return
-        if not retries.wait(pause=operations.look is None):  # right after another's commit the next is farthest
+        # A retry at once: the next competing commit is furthest away now.
+        if not retries.wait(pause=operations.look is None):
             raise refused
 
 

@@ -75,7 +75,7 @@ FIXES = {
     "NoSuchTableException": "a table was dropped or renamed while the pipeline ran: run again, and the start says "
     "which and how to go on.",
 }
-"""What to do about Iceberg's exceptions, by what they say."""
+"""The fixes for Iceberg's exceptions, by a part of their text."""
 
 NAMED = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+([\w$]+(?:Exception|Error))(?:: (.*))?$", re.MULTILINE)
 """An exception in the text of a stack trace."""
@@ -141,7 +141,7 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def registry_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """What a schema registry refuses a task; None for any other error."""
+    """The error for a schema registry's refusal of a task; None for any other error."""
     text = str(error)
     if REGISTRY not in text:
         return None
@@ -199,7 +199,7 @@ def outage_reason(error: BaseException) -> str | None:
 
 
 def is_outage(error: BaseException) -> bool:
-    """Whether a catalog or a storage does not answer, and a later try may succeed."""
+    """True if a catalog or a storage does not answer, and a later try may succeed."""
     return outage_reason(error) is not None
 
 
@@ -235,7 +235,7 @@ def _java_exceptions(error: BaseException) -> Iterator[tuple[str, str]]:
 
 
 CONCURRENT = re.compile(r"\[CONCURRENT_STREAM_LOG_UPDATE\].*?detected for (?P<batch>\d+)", re.DOTALL)
-"""What Spark says of another query on its checkpoint."""
+"""The pattern of Spark's error about another query on its checkpoint."""
 
 
 def second_driver(error: StreamingQueryException, plan: Plan) -> LeaseError | None:

@@ -25,7 +25,7 @@ from helios.spark.jvm.types.spark import JavaBinaryExpression, JavaLogicalPlan, 
 FLOATING = (FloatType, DoubleType)
 NESTED = (ArrayType, MapType, StructType)
 UNNAMED = "__helios"
-"""What stands for a table's name: of a table `s` with a struct `s`, `s.x` would be its column `x` else."""
+"""The alias for a table's name: otherwise, in a table `s` with a struct `s`, `s.x` would be its column `x`."""
 
 
 def expression(spark: SparkSession, table: JavaTable, name: str, predicates: Iterable[str]) -> JavaExpression | None:

@@ -56,7 +56,7 @@ class Required(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """What is asked of the files of a table.
+    """The checks of the files of a table.
 
     Attributes:
         key: Identifies it.
@@ -88,7 +88,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What is read, of which table.
+    """The table and the columns that are read.
 
     Attributes:
         name: What messages call the table.
@@ -120,12 +120,12 @@ def with_counts(table: JavaTable, scan: ScanOf) -> ScanOf:
 
 
 def asks(table: JavaTable) -> bool:
-    """Whether the files of a table are looked at: it has required columns, or a name mapping."""
+    """True if the files of a table are checked: it has required columns, or a name mapping."""
     return _look(table) is not None
 
 
 def has_mapping(table: JavaTable) -> bool:
-    """Whether a table has a name mapping: a file of its may be another writer's, without field ids."""
+    """True if a table has a name mapping: its files may be another writer's, without field ids."""
     return table.properties().get(NAME_MAPPING) is not None
 
 
@@ -269,7 +269,7 @@ class _Files:
 
 
 def _look(table: JavaTable) -> Look | None:
-    """What is asked of the files of a table; None for nothing."""
+    """The checks of the files of a table; None if there are none."""
     schema, mapping = table.schema(), table.properties().get(NAME_MAPPING)
     key = (str(table.uuid()), int(schema.schemaId()), str(mapping) if mapping is not None else None)
     if key not in _LOOKS:

@@ -41,7 +41,7 @@ class MetadataVersion:
         )
 
     def newer_than(self, metadata: JavaTableMetadata) -> bool:
-        """Whether metadata is of an earlier time than this, or of another history."""
+        """True if the given metadata is older than this version, or of another history."""
         now = MetadataVersion.of(metadata)
         if now.location and now.location == self.location:
             return False

@@ -52,7 +52,7 @@ class RowChange(Protocol):
 
 @dataclass(frozen=True)
 class Reach:
-    """What a scope reaches in its target.
+    """The reach of a scope in its target.
 
     Attributes:
         within: The expression that a file must be able to meet to be read. Iceberg gets it beside Spark: Spark would
@@ -65,7 +65,7 @@ class Reach:
 
 
 def reach_of(table: JavaTable, columns: Mapping[str, DataType], scope: MergeScope) -> Reach:
-    """What a scope reaches in a table whose columns have these types."""
+    """The reach of a scope in a table whose columns have these types."""
     same = _same_columns(table, columns, scope.bounds)
     found = [same[column] for column in scope.bounds] if len(same) == len(scope.bounds) else []
     return Reach(_within(table, same, scope.bounds), found)
@@ -84,7 +84,7 @@ def _same_columns(table: JavaTable, columns: Mapping[str, DataType], bounds: Map
 
 
 def _within(table: JavaTable, same: Mapping[str, str], bounds: Mapping[str, Bound]) -> JavaExpression:
-    """What a file must be able to meet; a key whose partition is not in order may be in any."""
+    """The expression that a file must be able to meet. A key whose partitions are not in order adds no bound."""
     known = overflow.bounded(table)
     make = classes().org.apache.iceberg.expressions.Expressions
     both = getattr(make, "and")

@@ -35,7 +35,7 @@ from helios.spark.jvm.types.java import JavaList
 CODEC = "write.metadata.compression-codec"
 
 NO_ENDPOINT = re.compile(r"Unable to process \(code: 40[56]\b")
-"""What Iceberg's client says of a server that does not take a request of this kind."""
+"""The pattern of the error of Iceberg's client for a server that does not take a request of this kind."""
 
 
 FAILURES = (Py4JJavaError, PySparkException)

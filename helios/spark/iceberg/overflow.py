@@ -32,7 +32,7 @@ class Ordered(NamedTuple):
     partitions: tuple[int, int]
 
     def holds(self, value: object) -> bool:
-        """Whether the partition of a value is where it belongs; a time may be ISO 8601 text, too."""
+        """True if the partition of a value is in order. A time may also be ISO 8601 text."""
         if isinstance(value, str):  # ISO 8601 has a sign in front of a year of more than four digits
             return re.match(r"\d{4}-", value) is not None
         return isinstance(value, int) and self.values[0] <= value <= self.values[1]
@@ -41,7 +41,7 @@ class Ordered(NamedTuple):
 NOWHERE = Ordered((1, 0), (1, 0))
 MOST_LOOKED_AT = 10_000
 _LOOKED_AT: dict[tuple[str, int, int, bool], frozenset[str]] = {}
-"""What snapshots of tables hold, by the names of a schema: a joined table is read in each batch, and a manifest takes
+"""A cache of `unordered` by snapshot and schema: a joined table is read in each batch, and a manifest takes
 some calls of the JVM."""
 LONGS = (-(1 << 63), (1 << 63) - 1)
 
@@ -135,7 +135,7 @@ def _fields(table: JavaTable) -> Iterator[tuple[int, Sequence[tuple[int, str, Ja
 
 
 def _within(manifest: JavaManifestFile, place: int, kind: JavaType, partitions: tuple[int, int]) -> bool:
-    """Whether all partitions of a manifest lie where none has overflowed."""
+    """True if all partitions of a manifest lie where none has overflowed."""
     summaries = manifest.partitions()
     if summaries is None:  # as some writers of format v1 leave it
         return False
@@ -158,7 +158,7 @@ def without_order(expression: JavaExpression, columns: frozenset[str]) -> JavaEx
 
 
 def asks_for_order(expression: JavaExpression, columns: Iterable[str]) -> bool:
-    """Whether an expression without NOT compares one of these columns by order."""
+    """True if an expression without NOT compares one of these columns by order."""
     kind = str(expression.op())
     if kind in ("AND", "OR"):
         both = cast("JavaJunction", expression)

@@ -86,7 +86,7 @@ class Rebase:
         return True
 
     def _apart(self, head: JavaSnapshot) -> bool:
-        """Whether the commits up to a head only append rows whose keys are not in the batch."""
+        """True if the commits up to a head only append rows whose keys are not in the batch."""
         since = History(self._table, head).since(self._checked)
         if since is None or any(str(snapshot.operation()) != "append" for snapshot in since):
             return False
@@ -104,14 +104,14 @@ class Rebase:
             return not met.collect()
 
     def _expression(self) -> JavaExpression | None:
-        """What a row of the batch's keys meets; None where Spark must compare."""
+        """The expression that the rows with the batch's keys meet; None where Spark must compare."""
         try:
             return self._keys.expression
         except Py4JError:  # a value that Iceberg cannot take
             return None
 
     def _holds_one(self, expression: JavaExpression, head: JavaSnapshot) -> bool | None:
-        """Whether a row that was added up to a head meets an expression; None where the driver cannot read it."""
+        """True if a row that was added up to a head meets an expression; None where the driver cannot read it."""
         columns: JavaList[str] = classes().java.util.ArrayList()
         for column in self._keys.columns:
             columns.add(column)
@@ -128,7 +128,7 @@ class Rebase:
 
 
 def _few_and_small(since: Sequence[JavaSnapshot]) -> bool:
-    """Whether the files that snapshots add are read in the driver in less time than Spark starts a job."""
+    """True if the driver reads the files that snapshots add in less time than Spark takes to start a job."""
     files = size = 0
     for snapshot in since:
         summary = snapshot.summary()

@@ -29,7 +29,7 @@ MOST_FILES = 10_000
 
 
 def counts_partitions(files: int) -> bool:
-    """Whether the partitions of so many files are counted."""
+    """True if the partitions of so many files are counted."""
     return files <= MOST_FILES
 
 

@@ -150,7 +150,7 @@ class Transaction:
         self._write("OverwriteByExpression", df, self._parser().parseExpression(condition), options=options)
 
     def has_former_partitioning(self) -> bool:
-        """Whether the table has data files of another partition spec than its current one."""
+        """True if the table has data files of another partition spec than its current one."""
         if self._base is None:
             return False
         current = int(self.table.spec().specId())
@@ -374,7 +374,7 @@ class Transaction:
 
 
 def _is_unsorted(table: JavaTable) -> bool:
-    """Whether Spark cannot sort rows by the table's partitions: it hashes a uuid's text, and Iceberg its bytes."""
+    """True if Spark cannot sort rows by the table's partitions: it hashes a uuid's text, and Iceberg its bytes."""
     schema = table.schema()
     kinds = {
         str(column.type())

@@ -1,4 +1,4 @@
-"""What Python objects that the JVM calls hold of the JVM's, and when they let it go.
+"""The lifetime of JVM objects that are held by Python callbacks, the Python objects that the JVM calls.
 
 The JVM keeps such an object until it has collected the garbage that called it, and run the finalizers. Until then the
 object keeps a table's operations, and these the table's metadata with all snapshots. On a heap with room that is

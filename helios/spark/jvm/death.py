@@ -15,7 +15,7 @@ from helios.errors import EnvironmentProblem
 
 _Request = socket.socket | tuple[bytes, socket.socket]
 NO_ANSWER = (Py4JError, OSError)
-"""What a call into a JVM that is gone raises."""
+"""The errors of a call into a JVM that is gone."""
 
 REAPED_SECONDS = 2.0
 """The socket of a killed process is closed before its status can be read."""
@@ -70,6 +70,6 @@ def quiet_death() -> None:
 
 
 def _no_death(record: logging.LogRecord) -> bool:
-    """Whether a record is of something else than the end of the JVM."""
+    """True if a log record is not about the end of the JVM."""
     raised = record.exc_info[1] if record.exc_info else None
     return not (isinstance(raised, NO_ANSWER) and java_death() is not None)

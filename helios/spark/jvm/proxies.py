@@ -47,7 +47,7 @@ def _member(proxy: Proxy, name: str) -> JavaMember:
 
 
 def _method(name: str) -> property:
-    """What py4j keeps as an attribute of a collection."""
+    """A property for a method that py4j keeps as an attribute of a collection."""
     return property(lambda proxy: _member(proxy, name))
 
 

@@ -288,7 +288,7 @@ class _Compaction:
             return None
 
     def _changes_rows(self, table: JavaTable) -> bool:
-        """Whether writers change rows or publish branches: each commit here may then cost them a retry."""
+        """True if writers change rows or publish branches: each commit here may then cost them a retry."""
         head = head_of(table, self.branch)
         refs = table.refs()
         branches = [name for name in listed(refs.keySet()) if (ref := refs.get(name)) is not None and ref.isBranch()]

@@ -120,7 +120,7 @@ class NativeBatch:
         self.dropped[:] = [sum(one["dropped"] for one in told)]
 
     def matches(self, schema: StructType) -> bool:
-        """Whether the program gives the columns that Spark's analyzer gives the steps."""
+        """True if the program gives the same columns as Spark's analyzer does for the steps."""
         found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
         return found == self.program.columns
 
@@ -188,7 +188,7 @@ def run(spark: SparkSession, does: str, work: str, shares: Sequence[Share], stor
 
 
 def accepted(told: list[Told]) -> list[Told]:
-    """What tasks have told.
+    """The reports of tasks, if none of them has refused or failed.
 
     Raises:
         NotNative: One of them has refused: Spark must do the batch.

@@ -1,4 +1,4 @@
-"""What a batch reads: the data files of a table, or the files of a folder."""
+"""The inputs of a batch: the data files of a table, or the files of a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PART = 64 << 20
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the tasks of a batch read.
+    """The inputs of the tasks of a batch.
 
     Attributes:
         files: The files.
@@ -65,7 +65,7 @@ class SourceFiles(Protocol):
         """Their bytes."""
 
     def inputs(self, program: Program) -> Inputs:
-        """What tasks read for a program.
+        """The inputs of the tasks for a program.
 
         Raises:
             NotNative: They cannot read the files.
@@ -174,7 +174,7 @@ class TableFiles:
         return scan_files(self.spark, self.tasks, "source", MOST_FILES)
 
     def inputs(self, program: Program) -> Inputs:
-        """What tasks read for a program.
+        """The inputs of the tasks for a program.
 
         Raises:
             NotNative: They are not parquet files that tasks can reach, or have deletes by equality.
@@ -214,7 +214,7 @@ class FolderFiles:
         return sum(size for paths, _ in self.groups for _, size in paths)
 
     def inputs(self, program: Program) -> Inputs:
-        """What tasks read for a program.
+        """The inputs of the tasks for a program.
 
         Raises:
             NotNative: They are on no local disk.

@@ -107,7 +107,7 @@ def refuse_written(sizes: Sequence[int], partitions: int, target: Target) -> Non
 
 
 def are_many(files: int, partitions: int, size: int, file_size: int) -> bool:
-    """Whether files are many more than Spark writes, which writes one for each partition and more of large ones.
+    """True if there are far more files than Spark writes: one for each partition, and more of large ones.
 
     Examples:
         >>> are_many(4_000, 500, 1 << 30, 512 << 20), are_many(4_000, 500, 1 << 40, 512 << 20)

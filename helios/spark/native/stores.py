@@ -32,7 +32,7 @@ class Store:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def path(self, location: str) -> str:
-        """What tasks call a file: its path on the local disk, or its URI.
+        """The name of a file for tasks: its path on the local disk, or its URI.
 
         Raises:
             NotNative: They cannot reach it.

@@ -45,7 +45,7 @@ MEANS = {
     "spark.sql.session.timeZone": "utc",
     "spark.sql.parser.escapedStringLiterals": "false",
 }
-"""What an expression means goes by these, where they are set."""
+"""The settings that the meaning of an expression depends on, each with the value that it must have where it is set."""
 HARMLESS = ("vectorization", "planning", "locality", "executor-cache", "data-planning", "aggregate-push-down")
 
 
@@ -166,7 +166,7 @@ def _partition(table: JavaTable, columns: tuple[Column, ...]) -> tuple[Partition
 
 
 def _overflows(kind: str, transform: str) -> bool:
-    """Whether Java computes a transform with numbers that do not fit, and wraps them around.
+    """True if Java computes a transform with numbers that overflow, and wraps them around.
 
     Examples:
         >>> _overflows("int", "truncate[2000000000]"), _overflows("bigint", "truncate[2000000000]")

@@ -191,7 +191,7 @@ class _Upserting:
         return _vectored(_Change(table, files), self._written.name, vectors, planned)
 
     def _matching(self, table: JavaTable) -> Upsert:
-        """What tasks read of the target: the keys, the order, and the ids of rows that were changed before."""
+        """The upsert whose tasks read the target: the keys, the order, and the ids of rows that were changed before."""
         names = dict.fromkeys((*self._keyed.keys, *([self._keyed.order] if self._keyed.order is not None else [])))
         kinds, fields = dict(self._upsert.work.program.columns), fields_of(table.schema())
         known, missing = {field["name"]: field["id"] for field in fields}, absent(table, fields)

@@ -223,7 +223,7 @@ def unparsed(error: BaseException, plan: Plan) -> RunError | None:
 
 
 def fails_in_sink(plan: Plan) -> tuple[Column, Column]:
-    """Whether a row cannot be written due to its key or route, and the reason."""
+    """A condition that is true if a row cannot be written due to its key or route, and the reason."""
     bad, reasons = F.lit(False), []
     mode, by = plan.write.mode, plan.write.sink.routing
     if mode.traits.keyed:

@@ -22,7 +22,7 @@ from helios.table.refs import REPLAY
 
 
 class Standing:
-    """What the pipeline has written into its target and its quarantine.
+    """The writes of the pipeline into its target and its quarantine.
 
     Args:
         plan: The pipeline.

@@ -1,4 +1,4 @@
-"""What became of an audited batch between two runs: it was brought to main by hand, or set aside."""
+"""The outcome of an audited batch between two runs: it was brought to main by hand, or discarded."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def renews(self) -> bool:
-        """Whether a catalog requests tokens, which a new session renews."""
+        """True if a catalog requests tokens, which a new session renews."""
         return any(catalog.option("credential") is not None for catalog in self._plan.catalogs)
 
     def next(self) -> None:

@@ -44,7 +44,7 @@ class Stopped(Exception):
 
 
 class Run(Observer, Protocol):
-    """What a job needs of the run that it belongs to."""
+    """The part of its run that a job needs."""
 
     once: bool
 
@@ -60,7 +60,7 @@ class Run(Observer, Protocol):
 
 
 class StreamingQuery(Protocol):
-    """What a run needs of `pyspark.sql.streaming.StreamingQuery`."""
+    """The part of `pyspark.sql.streaming.StreamingQuery` that a run needs."""
 
     _jsq: JavaStreamingQuery
 
@@ -112,7 +112,7 @@ class Job:
 
     @property
     def stateful(self) -> bool:
-        """Whether Spark runs the whole pipeline, with its own state."""
+        """True if Spark runs the whole pipeline, with its own state."""
         return self.plan.path is ReadPath.STREAM
 
     @property
@@ -208,7 +208,7 @@ class Job:
 
     @property
     def _in_parts(self) -> bool:
-        """Whether a batch is several commits, between which a driver may die."""
+        """True if a batch is several commits, between which a driver may die."""
         return self.plan.write.sink.many_tables or self.plan.write.quarantine is not None
 
     # its rows
@@ -228,7 +228,7 @@ class Job:
         return self._rows(batch, emitted, native)
 
     def _declared(self, native: NativeBatch) -> bool:
-        """Whether Spark has analyzed the steps over the columns of a batch, when the run began."""
+        """True if Spark analyzed the steps over the columns of a batch when the run began."""
         [source] = self.sources.values()
         whole = native.files.size > 0 and not self.plan.write.mode.traits.keyed
         return whole and native.files.columns == source.stream_columns
@@ -321,12 +321,12 @@ class Job:
 
     @property
     def _spanned(self) -> bool:
-        """Whether all followed sources are read by spans."""
+        """True if all followed sources are read by spans."""
         return all(row_of(source.read_plan.source).spans for source in self.followed.values())
 
     @property
     def _positioned(self) -> bool:
-        """Whether the rows' source positions are needed for their order, and all steps keep them."""
+        """True if the rows' source positions are needed for their order, and all steps keep them."""
         ordered = self.plan.write.mode.order_by is not None
         return ordered and all(step.traits.passes_hidden for step in self.plan.stream.steps)
 

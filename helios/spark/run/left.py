@@ -1,4 +1,4 @@
-"""What a run that has read its sources to their end leaves for a later one, in words."""
+"""The data that a run leaves for a later one after it has read its sources to their end, in words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 1_000_000
 
 
 def left(job: Job, query: StreamingQuery) -> list[str]:
-    """What the sources and the state of a pipeline keep for a later run; empty if it is nothing."""
+    """The data that the sources and the state of a pipeline keep for a later run, in words; empty if there is none."""
     try:
         found = [told for source in job.followed.values() if (told := source.left())]
         return [*found, *_groups(job, query)]

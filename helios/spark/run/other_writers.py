@@ -1,4 +1,4 @@
-"""What others have written into the target of a pipeline that begins on it, or that would empty it."""
+"""The writes of others into the target of a pipeline that begins on it, or that would empty it."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
 
 
 def _is_followed(entry: Entry) -> bool:
-    """Whether an entry is of a table or a folder that is followed; one of topics has a place read once, too."""
+    """True if an entry is of a followed table or folder. An entry of topics has a place even if they are read once."""
     place = entry.get("place")
     return place is not None and (IcebergOffset.of(place) is not None or Place.of(place) is not None)
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
-    """Whether a follower's entry is of the source of an entry of a batch, whatever it is called there."""
+    """True if a follower's entry is of the source of an entry of a batch, under whatever name."""
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
@@ -140,7 +140,7 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
 
 
 def _same_place(entry: Entry, state: Entry) -> bool:
-    """Whether a follower has read exactly what a batch reads, as far as their entries tell."""
+    """True if a follower has read exactly up to the end of a batch. False where their entries do not show it."""
     end = state.get(SNAPSHOT, state.get("to"))
     if not isinstance(end, int):
         return False  # of a folder that is read once nothing tells

@@ -54,7 +54,7 @@ EARLIER = {
     False: "it remembers every key for ever, unless the watermark's column is among them. within= behind a watermark, "
     "under a new name and target, bounds it.",
 }
-"""What an earlier version's `dedupe` does, with `within=` and without."""
+"""The behavior of an earlier version's `dedupe`, with `within=` and without."""
 
 
 class PipelineQuery:
@@ -140,7 +140,7 @@ class PipelineQuery:
         return df
 
     def _streamed_before(self) -> bool:
-        """Whether an earlier version has begun to follow a folder beside another source, which Spark streamed."""
+        """True if an earlier version has begun to follow a folder beside another source, which Spark streamed."""
         followed = [read for read in self.plan.reads if read.source.streaming]
         if self.plan.path is not ReadPath.RANGES or len(followed) < 2 or all(read.table for read in followed):
             return False
@@ -157,7 +157,7 @@ class PipelineQuery:
             source.context = replace(source.context, plan=plan)
 
     def _continues_earlier_state(self) -> bool:
-        """Whether the checkpoint has the state of an earlier version's `dedupe`."""
+        """True if the checkpoint has the state of an earlier version's `dedupe`. Notes each such step in the run."""
         steps = earlier_steps(self.plan.stream) if self.plan.path is ReadPath.STREAM else []
         if not steps:
             return False
@@ -269,7 +269,7 @@ def _with_groups(plan: Plan) -> Plan:
 
 
 def keeps_state(df: DataFrame) -> bool:
-    """Whether Spark would keep state for a streaming DataFrame, as callables and SQL steps may cause."""
+    """True if Spark would keep state for a streaming DataFrame, as callables and SQL steps may cause."""
     pending = [df._jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()

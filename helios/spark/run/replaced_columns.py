@@ -79,7 +79,7 @@ def _columns_at(table: JavaTable, snapshot: int) -> dict[str, int]:
 
 
 def _holds(sink: TableSink, name: str) -> bool:
-    """Whether a target's column is still the one that the last batch has written."""
+    """True if a target's column is still the same column that the last batch has written."""
     sink.table.refresh()
     today = {known.lower(): id for id, known in names_by_id(sink.table.schema()).items()}
     if name.lower() not in today:

@@ -169,7 +169,7 @@ class PipelineRun:
 
     @contextmanager
     def _beside(self) -> Generator[None, None, None]:
-        """What runs beside the pipeline while it follows its sources, through outages too."""
+        """Runs the companions of sources, such as receivers, while the pipeline follows them, through outages too."""
         with ExitStack() as stack:
             for read in self.plan.reads:
                 beside = row_of(read.source).beside
@@ -249,7 +249,7 @@ class PipelineRun:
         self._served, self._uncommitted, self._last_waiting = True, False, ""
         if seconds is not None:
             self.state = "running"
-            self._event("resumed", seconds=seconds, message=f"what was away answers again, after {seconds:.0f} s")
+            self._event("resumed", seconds=seconds, message=f"reachable again after {seconds:.0f} s")
 
     def _end(self, state: str) -> None:
         self.state = state

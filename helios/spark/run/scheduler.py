@@ -80,7 +80,7 @@ class Runner:
         return all(self._table_ready(writer, run) for writer in writers) or self._circular(run)
 
     def _table_ready(self, writer: PipelineRun, reader: PipelineRun) -> bool:
-        """Whether a writer's table has what a reader begins with: it exists, and will not be emptied any more."""
+        """True if a writer's table is ready for a reader: it exists, and will not be emptied any more."""
         if self._ended(writer):
             return True
         if reader.plan.streaming and not self.once:
@@ -93,7 +93,7 @@ class Runner:
         return run not in self._waiting and not run.active
 
     def _circular(self, run: PipelineRun) -> bool:
-        """Whether pipelines that read each other's targets wait for each other: then the first one starts."""
+        """True if pipelines that read each other's targets wait for each other: then the first one starts."""
         return (
             not any(r.active for r in self.runs)
             and run is self._waiting[0]

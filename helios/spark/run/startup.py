@@ -205,7 +205,7 @@ class StartupValidator:
                 f"--new-checkpoint and --full-refresh cannot serve {self.plan.pipeline}: each of its many tables "
                 "has its own last batch.",
                 where=self.plan.origin,
-                fix=f"restore the checkpoint from a backup, or {self.context.other_tables} under another .named(...).",
+                fix=f"restore the checkpoint from a backup, or {self.context.restart_hint} under another .named(...).",
             )
         if self.full_refresh:
             return

@@ -30,7 +30,7 @@ def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str
 
 
 def upsert_state(context: SinkContext, record: Record | None) -> UpsertState:
-    """What a pipeline remembers of keys, as its record says."""
+    """The state of keys that a pipeline remembers, as its record locates it."""
     return _state(context, record.keys if record is not None else None)
 
 

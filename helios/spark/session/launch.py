@@ -21,7 +21,7 @@ EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_MEMORY = "spark.driver.memory"
 CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
-"""Whether pyspark tells the JVM of each column which line of Python made it, which takes ten calls; no message of ours
+"""The setting with which pyspark tells the JVM the Python line of each column, in ten calls; no message of ours
 has that line."""
 JARS = "spark.jars"
 APP = "helios"
@@ -137,7 +137,7 @@ def launch(
 
 
 def arguments(config: Config, conf: Mapping[str, str]) -> dict[str, str]:
-    """What a JVM is started with, which everybody on the machine can read; the rest goes to it by a socket."""
+    """The arguments of a JVM, which everybody on the machine can read. The rest goes to it by a socket."""
     own = config.spark_conf.get(REDACTION)
     shown = {key: value for key, value in conf.items() if not hidden(key, value, own)}
     return {"spark.master": config.master, "spark.app.name": APP, **shown}
@@ -171,7 +171,7 @@ def _is_local(config: Config) -> bool:
 
 
 def hidden(key: str, value: str, own: str | None) -> bool:
-    """Whether a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
+    """True if a conf is a secret, by Helios's pattern or by the user's, which is one of Java's."""
     try:
         return key != REDACTION and (is_secret(key, value) or bool(own and re.search(own, key)))
     except re.error:

@@ -117,7 +117,7 @@ def gateway(jvm: Jvm) -> JavaGateway:
 
 
 def _lines(log: IO[bytes] | None) -> list[str]:
-    """What a JVM has written, but for empty lines."""
+    """The lines that a JVM has written, without empty ones."""
     if log is None:
         return []
     log.seek(0)

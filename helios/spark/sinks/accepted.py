@@ -44,7 +44,7 @@ class Accepted(NamedTuple):
     stamps: JavaMap[str, str]
 
     def is_after(self, record: Record) -> bool:
-        """Whether it is a batch of the record's checkpoint behind the record, or the one that was set aside."""
+        """True if it is a batch of the record's checkpoint that comes after the record, or the discarded one."""
         return self.stamps.get("helios.checkpoint") == record.checkpoint and self.number > record.landed
 
     @property

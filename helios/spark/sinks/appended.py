@@ -32,7 +32,7 @@ EXPIRED = -1
 
 
 def keeps_inputs(plan: Plan) -> bool:
-    """Whether a pipeline appends, and reads each of its sources once."""
+    """True if a pipeline appends, and reads each of its sources once."""
     return not plan.streaming and not plan.write.mode.traits.reruns
 
 
@@ -79,7 +79,7 @@ class AppendLedger(Ledger):
 
     @property
     def repeats(self) -> bool:
-        """Whether inputs are appended that were appended before."""
+        """True if inputs are appended that were appended before."""
         return self._again is not None
 
     def decide(self, batch: Batch, commit: Commit | None) -> Commit | None:
@@ -116,7 +116,7 @@ class AppendLedger(Ledger):
 
     @property
     def note(self) -> str:
-        """What is not known of the inputs of the batch that `decide` found new."""
+        """The note on unknown inputs of a batch that `decide` judged new; empty if all are known or repeated."""
         if self.all_known or self.repeats:
             return ""
         return (
@@ -163,7 +163,7 @@ class AppendLedger(Ledger):
         return found
 
     def by_other_steps(self, batch: Batch, record: Record) -> dict[str, Any]:
-        """What was appended, as if steps unlike these had made a batch's inputs."""
+        """The record of appended inputs, as if other steps had appended the inputs of this batch."""
         known, same = self._known(record), entry_of(batch.position, "", self._looks)
         entries = (replace(e, steps="") if same is not None and e.inputs == same.inputs else e for e in known.entries)
         return replace(known, entries=tuple(entries)).as_json()
@@ -231,7 +231,7 @@ class AppendLedger(Ledger):
         return replace(old, position=None, appended=there.as_json())
 
     def _rolled_back(self, entry: Entry, oldest: int) -> bool:
-        """Whether an entry is surely that of a single batch whose snapshot is not in the branch's history.
+        """True if an entry is surely that of a single batch whose snapshot is not in the branch's history.
 
         Args:
             entry: The entry; its snapshot is none of the retained ones of the history.

@@ -183,12 +183,12 @@ class AuditedSink(TableSink):
         return rows.where(F.col("_file").isin(files))
 
     def _main_unchanged(self, seen: JavaSnapshot | None) -> bool:
-        """Whether main still holds the same rows as when the batch was looked up."""
+        """True if main still holds the same rows as when the batch was looked up."""
         head = self.ledger.head()
         return head is None if seen is None else self.ledger.only_compacted(seen)
 
     def _branch_is_own(self, snapshot: int) -> bool:
-        """Whether the branch adds only this attempt's snapshots to main, and none of another driver."""
+        """True if the branch adds only this attempt's snapshots to main, and none of another driver."""
         ref = self.table.refs().get(self._branch)
         head, one = self.ledger.head(), self.table.snapshot(snapshot)
         if ref is None or one is None or ref.snapshotId() != snapshot:

@@ -30,7 +30,7 @@ from helios.table.refs import LEDGER
 
 @dataclass(frozen=True, kw_only=True)
 class SinkContext:
-    """What the sinks of one run share.
+    """The context that the sinks of one run share.
 
     Attributes:
         plan: The pipeline.
@@ -64,8 +64,8 @@ class SinkContext:
             self.lease.verify()
 
     @property
-    def other_tables(self) -> str:
-        """What to do, of many tables, where one of them cannot be gone on with."""
+    def restart_hint(self) -> str:
+        """Advice when one of several tables cannot continue."""
         mirrors = self.plan.write.sink.mirrors
         return "mirror into another namespace" if mirrors else "route into tables of another name"
 
@@ -109,7 +109,7 @@ class SinkContext:
         # What replays have done is known by the records, and a new checkpoint may give it up.
         landings = self.landings(name, branch) if not self.replays else None
         if otherwise is None and self.plan.write.sink.many_tables:
-            otherwise = self.other_tables  # they have no common position to resume at
+            otherwise = self.restart_hint  # they have no common position to resume at
         return RollbackGuard(
             table,
             self.plan.pipeline,
@@ -122,7 +122,7 @@ class SinkContext:
         )
 
     def landings(self, name: TableName, branch: str | None = None) -> Landings:
-        """What the checkpoint knows of the last batch in a table, or in a branch of it."""
+        """The checkpoint's records of the last batch in a table, or in a branch of it."""
         return Landings(self.checkpoint, self.checkpoint_id, f"{name.text}@{branch}" if branch else name.text)
 
     def options(self) -> CommitOptions:
@@ -150,7 +150,7 @@ class SinkContext:
         return UpsertState(files, folder, self.plan.write.mode.tombstones, has_replay)
 
     def has_replay(self, name: TableName, pipelines: Iterable[str], quarantine: str, number: int) -> bool:
-        """Whether a table has a replay of a pipeline's quarantine.
+        """True if a table has a replay of a pipeline's quarantine.
 
         Args:
             name: The table.

@@ -26,7 +26,7 @@ from helios.table.positions import Batch
 
 @dataclass(frozen=True)
 class Change:
-    """What a batch writes into one table."""
+    """The write of a batch into one table."""
 
     sink: TableSink
     batch: Batch
@@ -61,7 +61,7 @@ class _Applied:
         return int(self.made[0].snapshotId())
 
     def landed(self) -> bool:
-        """Whether it is in its table now."""
+        """True if it is in its table now."""
         found = self.change.found()
         return found is not None and found.snapshot == self.snapshot
 
@@ -143,7 +143,7 @@ class JointCommit:
         return [_Applied(change, pending, made, files, seconds)]
 
     def _moved(self, moves: Sequence[Move], applied: Sequence[_Applied]) -> bool:
-        """Whether all are committed; not, where another commit has come before.
+        """True if all are committed. False if another commit has come before.
 
         Raises:
             RunError: That is unknown: then no file is deleted.

@@ -349,13 +349,13 @@ class Ledger:
         )
 
     def only_compacted(self, seen: JavaSnapshot | None) -> bool:
-        """Whether every commit since a snapshot is a compaction, which changes no rows."""
+        """True if every commit since a snapshot is a compaction, or changes no files."""
         self.table.refresh()
         since = History(self.table, self.head()).since(seen) if seen is not None else None
         return since is not None and all(str(s.operation()) == COMPACTION or not changes_files(s) for s in since)
 
     def discard_empty(self, made: Sequence[JavaSnapshot], options: CommitOptions) -> bool:
-        """Whether snapshots are discarded as they change no file; deletes their manifest lists."""
+        """True if snapshots are discarded because they change no file. Deletes their manifest lists."""
         if options.counts_empty or any(map(changes_files, made)):
             return False
         for snapshot in made:

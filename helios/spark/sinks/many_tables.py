@@ -1,4 +1,4 @@
-"""What the sinks share that write many tables, which rows name: each table has its own record.
+"""The common base of the sinks that write many tables, which rows name: each table has its own record.
 
 Which tables a batch writes is known only when its rows are: a manifest in the checkpoint lists them before the first
 commit. A batch that a driver left between two tables is completed by the next one.
@@ -50,7 +50,7 @@ class ManyTables:
         raise NotImplementedError
 
     def _context_of(self, value: str) -> SinkContext:
-        """What the sink of one table gets."""
+        """The context for the sink of one table."""
         return self._each
 
     def stage(self, batch: Batch, rows: Built) -> AbstractContextManager[Staged]:

@@ -153,7 +153,7 @@ def newest(df: DataFrame, keys: tuple[str, ...], *also: str) -> DataFrame:
 
 
 def _unhashable(kind: object) -> bool:
-    """Whether Spark cannot hash this type."""
+    """True if Spark cannot hash this type."""
     if isinstance(kind, (MapType, VariantType)):
         return True
     if isinstance(kind, StructType):
@@ -162,7 +162,7 @@ def _unhashable(kind: object) -> bool:
 
 
 def null_key(keys: Iterable[str]) -> Column:
-    """Whether a row has a null in its key."""
+    """A condition that is true if a row has a null in its key."""
     condition = F.lit(False)
     for key in keys:
         condition = condition | F.col(quoted(key)).isNull()

@@ -37,7 +37,7 @@ from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
 CONTROL = "helios_mirror"
-"""What the names of control tables begin with (see `atomic_mirror.py`)."""
+"""The prefix of the names of control tables (see `atomic_mirror.py`)."""
 
 NAME = re.compile(r"[\w-]+")
 """A name that every catalog and storage takes; some take lower case alone, and say so."""
@@ -256,7 +256,7 @@ class MirrorSink(ManyTables):
         self._keep(f"{what}; {stays}", refused, f", also if it is a table of its own: {stays}", always=one_more)
 
     def _share_keys(self, twin: str, name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> bool:
-        """Whether a table has inserted a key that another one has."""
+        """True if a table has inserted a key that another one has."""
         keys = list(now[name].keys)
         known = twin in self._mirrored.load()
         if known and tables.load_table(self.context.spark, self._name(twin)) is not None:

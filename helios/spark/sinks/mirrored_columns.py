@@ -16,7 +16,7 @@ from helios.spark.jvm.classes import listed
 from helios.spark.sources.debezium_tables import SourceTable
 
 ANOTHER = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
-"""What gives tables that equal the database's, whatever the log does not say."""
+"""The fix that gives tables equal to the database's, whatever the log leaves out."""
 
 
 def reserved(columns: Iterable[str]) -> str | None:

@@ -117,7 +117,7 @@ def _append(batch: ModeBatch) -> Iterator[Write]:
 
 
 def _native(batch: ModeBatch) -> tuple[Callable[[Transaction, AddFiles], bool], Callable[[], DataFrame]]:
-    """What writes the batch by the columnar engine, False where Spark must; and the rows as Spark stores them."""
+    """The writer by the columnar engine, which gives False where Spark must write, and the rows as stored by Spark."""
     native = batch.native
     if native is None:
         stored = batch.stored()
@@ -253,7 +253,7 @@ def _upsert(batch: ModeBatch) -> Iterator[Write]:
 
 
 def _remembered(batch: ModeBatch, pending: Transaction) -> bool:
-    """Whether this pipeline or others remember keys, which the columnar engine does not compare; more is a conflict."""
+    """True if this pipeline or others remember keys, which the columnar engine does not compare."""
     _watch(batch, pending, None)
     return bool(batch.mode.order_by and batch.upsert_state.began_with_keys) or batch.shared.remember(pending.table)
 

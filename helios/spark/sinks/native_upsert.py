@@ -26,7 +26,7 @@ EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], bool] | None:
-    """What writes an upsert by the columnar engine; it gives False, with nothing written, where Spark must do it.
+    """The writer of an upsert by the columnar engine. It gives False, with nothing written, where Spark must do it.
 
     None where that is known before: Spark then changes the table's columns, or stores less than the batch has.
     """
@@ -49,7 +49,7 @@ def upsert(batch: ModeBatch, native: NativeBatch) -> Callable[[Transaction], boo
 
 
 def _scope(batch: ModeBatch, keys: tuple[str, ...], rows: int, ends: Ends) -> MergeScope:
-    """What a batch can change: the same as of its MERGE."""
+    """The scope of a batch's changes: the same as of its MERGE."""
     kinds = {key: batch.df.schema[key].dataType for key in keys}
     given = [key for key, kind in kinds.items() if isinstance(kind, tuple(merge.BOUNDS))]
     few = len(given) == len(keys) and rows <= merge.FEW_KEYS

@@ -82,7 +82,7 @@ class Sink(Protocol):
     """
 
     transactional: bool
-    """Whether a batch and its record are committed together, or not at all."""
+    """True if a batch and its record are committed together, or not at all."""
 
     def number(self, spans: Sequence[Span]) -> int:
         """The number of a batch pipeline's next batch; identical inputs keep the last number, unless they are rerun."""

@@ -43,7 +43,7 @@ COLUMNS = "pipeline string, batch bigint, step string, reason string, position s
 
 ANOTHER = "give .quarantine() a table of another name"
 BEHIND_REPLAY = f"{ANOTHER}; the rows that stay in this one are then not replayed any more"
-"""What to do where rows that were replayed are in the quarantine again: a replay would double them."""
+"""The fix for replayed rows that are in the quarantine again: a replay would double them."""
 
 COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge", "delete")}
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
@@ -287,7 +287,7 @@ class QuarantineSink:
 
     @property
     def otherwise(self) -> str:
-        """What to do where the table lost rows, and will not get them back."""
+        """The fix for a table that lost rows and will not get them back."""
         plan = self._plan
         anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and not plan.write.sink.many_tables
         return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if anew else "")
@@ -353,7 +353,7 @@ class _InputsLedger(AppendLedger):
     """
 
     may_replace = False
-    """Whether rows that other steps rejected of the last batch that was looked up may be here."""
+    """True if rows that other steps rejected of the last batch that was looked up may be here."""
 
     @property
     @override

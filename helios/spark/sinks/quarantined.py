@@ -12,7 +12,7 @@ from helios.spark.iceberg import tables
 from helios.table.ledger import Record
 
 ROLLED_BACK = " (rolled back)"
-"""What stands behind the pipeline's name with the rows of batches that its target was rolled back behind."""
+"""The suffix of the pipeline's name for the rows of batches that a rollback of its target has removed."""
 
 
 def of_batch(record: Record) -> str:

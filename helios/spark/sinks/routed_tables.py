@@ -91,7 +91,7 @@ def refuse_other(context: SinkContext, name: TableName, table: JavaTable) -> Non
             f"{name.text} is the table that {pipeline} knows as {former}: it was renamed, and rows would go into the "
             "wrong table; nothing was written.",
             where=where,
-            fix=f"rename it back to {former}; or {context.other_tables}.",
+            fix=f"rename it back to {former}; or {context.restart_hint}.",
         )
     if known.get(name.text) not in (None, id):
         raise CheckpointError(
@@ -108,5 +108,5 @@ def foreign_error(context: SinkContext, name: TableName) -> CheckpointError:
         f"{name.text} holds rows of {context.plan.pipeline} that another checkpoint wrote, or lost its record of "
         "this one.",
         where=context.plan.write.sink.origin,
-        fix=f"restore the checkpoint or the record, or {context.other_tables}.",
+        fix=f"restore the checkpoint or the record, or {context.restart_hint}.",
     )

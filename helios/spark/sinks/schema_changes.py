@@ -58,7 +58,7 @@ class SchemaChange:
 
     @property
     def unsent(self) -> bool:
-        """Whether rows have changed that were not sent."""
+        """True if rows have changed that were not sent."""
         return bool(self.lost or self.returned or self.moved or self.retyped or self.filled)
 
 
@@ -150,7 +150,7 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
 
 
 def _is_before(a: _Schema, b: _Schema) -> bool:
-    """Whether changes of one schema come before such of another one, not counting those that are sent again."""
+    """True if changes of one schema come before those of another, not counting changes that are sent again."""
     return a.first < b.last and (a.first < b.first or a.last < b.last)
 
 
@@ -240,7 +240,7 @@ def _filled(schemas: Sequence[_Schema]) -> tuple[str, ...]:
 
 
 def told(change: SchemaChange, table: SourceTable, here: str) -> tuple[str, str, str]:
-    """What has changed, what becomes of the rows that are there, and how they differ from the database's."""
+    """The texts of a change: the change itself, its effect on existing rows, and their difference from the database."""
     since = f" (and new: {', '.join(change.gained)})" if change.gained else ""
     types = [f"{name} was {old} and is {new}" for name, old, new in change.retyped]
     former = f"{here} keeps the former values in rows that do not change"
@@ -307,7 +307,7 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
 
 
 def _alike(one: NewestSchema, other: NewestSchema) -> bool:
-    """Whether two tables have the same columns; the values of enums may have come in between."""
+    """True if two tables have the same columns. The values of enums may have grown in between."""
     if not (one.exact and other.exact):
         return list(one.columns) == list(other.columns)
     shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (one, other))

@@ -1,4 +1,4 @@
-"""What the upserts of other pipelines remember of the keys of a table.
+"""The state of keys that the upserts of other pipelines into a table remember.
 
 Each pipeline writes what it remembers into a folder that its record names (helios.spark.checkpoint.upsert_state), and
 stamps the snapshot of a batch that added to it. A batch of another pipeline reads the folders up to the batches that
@@ -36,7 +36,7 @@ STAMP = "helios.keys"
 
 
 class SharedKeys:
-    """What the upserts of others into one branch of a table remember.
+    """The state of keys that the upserts of others into one branch of a table remember.
 
     Args:
         context: The pipeline.
@@ -73,7 +73,7 @@ class SharedKeys:
         return newest(reduce(DataFrame.unionByName, parts), keys) if parts else None
 
     def remember(self, table: JavaTable) -> bool:
-        """Whether others remember any key, as of the batches that a table has."""
+        """True if others remember any key, as of the batches that a table has."""
         return any(self._state(name, record).knows(record.landed) for name, record in self._others(table))
 
     def conflict(

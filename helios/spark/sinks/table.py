@@ -184,7 +184,7 @@ class TableSink:
 
 
 def has_written(plan: Plan, table: JavaTable) -> bool:
-    """Whether the pipeline has written into a table."""
+    """True if the pipeline has written into a table."""
     return ledger.has_written(table.properties().get, plan.write.pipelines, table.name())
 
 

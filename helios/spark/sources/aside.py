@@ -1,4 +1,4 @@
-"""What the sources of a run remember: rows that are kept out of a batch, and inferred columns."""
+"""The memory of a run's sources: rows that are kept out of a batch, and inferred columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helios.files.entry import File
 
 @dataclass
 class Aside:
-    """What the sources of a run have kept out of the batch that is being built.
+    """The rows and files that the sources of a run have kept out of the batch that is being built.
 
     Attributes:
         rejected: Rows for the quarantine, as `payload`, `reason` and `step`.
@@ -25,7 +25,7 @@ class Aside:
     unread: dict[File, str] = field(default_factory=dict)
 
     def take(self) -> tuple[list[DataFrame], list[Observation]]:
-        """What was kept out since the last call."""
+        """Takes the rejected rows and the counts of dropped rows since the last call."""
         taken = self.rejected, self.counted
         self.rejected, self.counted = [], []
         return taken

@@ -19,7 +19,7 @@ TEXT = "_helios_bad_row"
 """The raw text of a bad row; null for a good one."""
 
 WHY = "_helios_bad_why"
-"""What is wrong with it."""
+"""The reason why a row is bad."""
 
 LINE = "_helios_line"
 """The line that a row comes from."""

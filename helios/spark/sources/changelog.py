@@ -189,7 +189,7 @@ def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFram
 
 
 def _pair(by: Sequence[str]) -> Column:
-    """Whether a row is one image of an update: its key has exactly one delete and one insert in the commit."""
+    """A condition for one image of an update: the row's key has exactly one delete and one insert in the commit."""
     same = Window.partitionBy(COMMIT, *map(quoted, by))
     deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
     inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
@@ -197,7 +197,7 @@ def _pair(by: Sequence[str]) -> Column:
 
 
 def _groups_exactly(kind: DataType) -> bool:
-    """Whether Spark groups a type exactly, without merging or altering values."""
+    """True if Spark groups a type exactly, without merging or altering values."""
     if isinstance(kind, StructType):
         return all(_groups_exactly(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):

@@ -46,7 +46,7 @@ DECIMAL = Path(__file__).with_name("ConnectDecimal.java")
 DECIMAL_FUNCTION = "helios_connect_decimal"
 
 PLACEHOLDER = "__debezium_unavailable_value"
-"""What Debezium writes for a value that the database's log does not have."""
+"""The placeholder that Debezium writes for a value that the database's log does not have."""
 
 _BYTES = PLACEHOLDER.encode()
 PLACEHOLDERS = (
@@ -232,7 +232,7 @@ def made(value: Column, kind: Kind) -> Column:
 
 
 def unfit(value: Column, kind: Kind, found: Column | None = None) -> Column:
-    """Whether a parsed value, or one inside it, does not fit its type.
+    """A condition that is true if a parsed value, or one inside it, does not fit its type.
 
     Args:
         value: The value.
@@ -252,7 +252,7 @@ def unfit(value: Column, kind: Kind, found: Column | None = None) -> Column:
 
 
 def unavailable(value: Column, kind: Kind) -> Column:
-    """Whether Debezium did not have the value."""
+    """A condition that is true if Debezium did not have the value."""
     found = F.lit(False)
     if isinstance(kind.stored, StringType):
         found = value.isin(*PLACEHOLDERS)

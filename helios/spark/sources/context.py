@@ -14,7 +14,7 @@ from helios.spark.sources.aside import Aside, Inferred
 
 @dataclass(frozen=True, kw_only=True)
 class SourceContext:
-    """What the sources of one run share.
+    """The context that the sources of one run share.
 
     Attributes:
         plan: The pipeline, whose `reads` number the sources.

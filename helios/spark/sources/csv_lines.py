@@ -96,7 +96,7 @@ def _plain(
 
 
 def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[[Sequence[Column], DataType], Column]:
-    """What a line of a csv file is, or the records of a whole one; see CsvLine.java."""
+    """A function that classifies a line of a csv file, or the records of a whole file; see CsvLine.java."""
     conf, settings = _settings(spark, source, width)
 
     def judged(columns: Sequence[Column], gives: DataType) -> Column:
@@ -107,7 +107,7 @@ def _csv_line(spark: SparkSession, source: FilesSource, width: int) -> Callable[
 
 
 def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[object, list[object]]:
-    """What a CsvLine is made of: Hadoop's configuration, and all else."""
+    """The arguments of a CsvLine: Hadoop's configuration, and all others."""
     options, jvm = source.reader_options(), classes()
     texts = [*_quoting(source), options.get("comment", "")]
     flags = [source.flag("header"), source.flag("ignoreLeadingWhiteSpace")]
@@ -120,7 +120,7 @@ def _settings(spark: SparkSession, source: FilesSource, width: int) -> tuple[obj
 
 
 def separator_of(source: FilesSource) -> str:
-    """What stands between the fields, as Spark takes the option."""
+    """The separator of the fields, as Spark takes the option."""
     options = source.reader_options()
     utils = getattr(classes().org.apache.spark.sql.catalyst.csv, "CSVExprUtils$")
     return str(getattr(utils, "MODULE$").toDelimiterStr(options.get("sep", options.get("delimiter", ","))))

@@ -47,7 +47,7 @@ class DebeziumReader(TopicChangesReader):
 
     @property
     def _atomic(self) -> bool:
-        """Whether all tables of a mirror are at one position of the database's log."""
+        """True if all tables of a mirror are at one position of the database's log."""
         sink = self.context.plan.write.sink
         return isinstance(sink, MirrorSink) and sink.atomic
 

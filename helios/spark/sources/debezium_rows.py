@@ -36,7 +36,7 @@ VALUES, MADE = "__helios_values", "__helios_made"
 
 
 ORIGIN = ("name", "db", "schema", "table")
-"""What the source of a change says of its table: the topic's prefix, the database, the schema and the table."""
+"""The fields of a change's source that identify its table: the topic's prefix, the database, schema and table."""
 
 
 def _texts(*names: str) -> list[StructField]:
@@ -89,7 +89,7 @@ def events(records: DataFrame) -> DataFrame:
 
 
 def look(changes: DataFrame) -> Found:
-    """What changes, as `events` gives them, say of their columns and keys; reads them all."""
+    """The columns and keys in changes, as `events` gives them; reads all changes."""
     return found_in(kinds(changes))
 
 
@@ -173,7 +173,7 @@ def _place() -> Column:
 
 
 def _of_whole_snapshot() -> Column:
-    """Whether a record is a row of a snapshot, but for incremental ones."""
+    """A condition that is true if a record is a row of a snapshot that is not incremental."""
     event = F.col(EVENT)
     return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
 

@@ -83,7 +83,7 @@ class ChangesByTable:
 
     @property
     def bad_ones_fail(self) -> bool:
-        """Whether a bad record stops the run."""
+        """True if a bad record stops the run."""
         return self._source.kafka.bad_row == "fail"
 
     def columns(self, table: SourceTable) -> StructType:

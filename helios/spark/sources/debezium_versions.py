@@ -1,4 +1,4 @@
-"""What Debezium's records say of their table: the versions of its schema, and its key."""
+"""The description of a table in Debezium's records: the versions of its schema, and its key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Found:
-    """What records say of their table.
+    """The description of a table in its records.
 
     Attributes:
         versions: The schemas, the oldest first.
@@ -54,7 +54,7 @@ class Found:
 
 
 def found_in(rows: Iterable[Row]) -> Found:
-    """What `kinds` has found, of one table."""
+    """The description of one table from the rows of `kinds`."""
     rows = list(rows)
     versions: dict[tuple[tuple[str, Kind], ...], list[Row]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""What is told of files that are gone or have changed since they were planned."""
+"""The messages about files that are gone or have changed since they were planned."""
 
 from __future__ import annotations
 
@@ -85,6 +85,6 @@ def _shown(stat: tuple[int, int]) -> str:
 
 
 def unfinished(paths: Iterable[str]) -> str:
-    """What a run tells of files that it has not read, as they may still be written; empty without any."""
+    """The message of a run about unread files that may still be written; empty if there are none."""
     young = sorted(paths)
     return f"not read yet, as they may still be written: {_first(young)}" if young else ""

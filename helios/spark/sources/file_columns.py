@@ -45,7 +45,7 @@ MAGIC = {
     b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"\x1f\x8b": "gzip", b"BZh": "bzip2",
     b"\x28\xb5\x2f\xfd": "zstandard", b"PK\x03\x04": "zip", b"PAR": "parquet",
 }  # fmt: skip
-"""What the first bytes of a file say."""
+"""The formats of files, by their first bytes."""
 
 NANOS = "TIMESTAMP(NANOS,"
 """How a footer's text begins the type of a time in nanoseconds, before whether it is adjusted to UTC."""
@@ -72,7 +72,7 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class Found:
-    """What a look at a file found.
+    """The result of a look at a file.
 
     Attributes:
         file: The file.

@@ -166,7 +166,7 @@ def _typed(
 
 
 def _fails_by_rows(source: FilesSource) -> bool:
-    """Whether each row of json that has other fields than the declared ones stops the run: nothing is read before."""
+    """True if each row of json with other fields than the declared ones stops the run: nothing is read before."""
     fails = (source.extra, source.bad_row, source.bad_file) == ("fail", "fail", "fail")
     return fails and has_plain_lines(source)
 

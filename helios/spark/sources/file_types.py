@@ -149,7 +149,7 @@ JAVA_NUMBER = r"(?i)^\s*[+-]?(0x|[\d.]+(e[+-]?\d+)?[df]\s*$)"
 
 
 def lossless(own: DataType, wanted: DataType) -> bool:
-    """Whether a cast keeps every value; nested fields go by name, and one that is wanted and not there is null."""
+    """True if a cast keeps every value. Nested fields match by name, and a wanted field that is missing is null."""
     if own == wanted or isinstance(own, NullType):
         return True
     if isinstance(own, StructType) and isinstance(wanted, StructType):
@@ -174,7 +174,7 @@ def lossless(own: DataType, wanted: DataType) -> bool:
 
 
 def castable(own: DataType, wanted: DataType) -> bool:
-    """Whether a file's type can be read as the wanted one, at least for the values that it holds."""
+    """True if a file's type can be read as the wanted type, as far as its values fit it."""
     if lossless(own, wanted):
         return True
     if isinstance(own, StringType):
@@ -203,7 +203,7 @@ def cast(value: Column, own: DataType, wanted: DataType) -> tuple[Column, Column
 
 
 def _loses(value: Column, found: Column, wanted: DataType) -> Column:
-    """Whether Spark's cast of a text leaves something of it out: digits, a time of day, a zone."""
+    """A condition that is true if Spark's cast of a text loses a part of it: digits, a time of day, a zone."""
     if isinstance(wanted, DecimalType):
         exact = DecimalType(38, 38 - wanted.precision + wanted.scale)
         same = value.try_cast(exact).eqNullSafe(found.cast(exact)) & (F.length(value) < 40)
@@ -318,7 +318,7 @@ def _extras(own: DataType, wanted: DataType, path: str) -> Iterator[str]:
 
 
 def leftover(value: Column, own: DataType, wanted: DataType | None) -> tuple[Column, Column] | None:
-    """What a value has that is not wanted, and whether it is there; None where its type has nothing else.
+    """The unwanted part of a value, and a condition that it is there; None where its type has nothing else.
 
     Args:
         value: The value.
@@ -391,6 +391,6 @@ def with_extras(wanted: DataType, own: DataType) -> DataType:
 
 
 def any_of(conditions: list[Column]) -> Column:
-    """Whether one of some conditions holds; a tree of few levels, as a chain of thousands overflows Java's stack."""
+    """True if any condition holds, as a column. A shallow tree: a chain of thousands overflows Java's stack."""
     middle = len(conditions) // 2
     return conditions[0] if middle == 0 else any_of(conditions[:middle]) | any_of(conditions[middle:])

@@ -229,7 +229,7 @@ class FilesReader(SpanSource):
         self.context.observer.lagging(self.index, self._lag)
 
     def lag(self, at: Position) -> Lag | None:
-        """What the last look found beyond the last plan; another listing would cost as much as a batch."""
+        """The lag that the last look saw beyond the last plan; another listing would cost as much as a batch."""
         return self._lag
 
     def left(self) -> str:
@@ -256,7 +256,7 @@ class FilesReader(SpanSource):
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
-        """Whether a planned span has to be planned anew: files are gone or changed, and the source allows for it."""
+        """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
         mended = changed and self._our_log.has_failed(Place.of(span.end))  # as the error of the run said
         allowed = not changed or mended or self._source.changed == "reread"

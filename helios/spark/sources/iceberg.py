@@ -69,13 +69,13 @@ class IcebergReader(SpanSource):
 
     @property
     def _accepts_replays(self) -> bool:
-        """Whether the target accepts rows a second time; Spark's own state would count them twice."""
+        """True if the target accepts rows a second time. Spark's own state would count them twice."""
         plan = self.context.plan
         return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
 
     @property
     def _rows_only(self) -> bool:
-        """Whether a batch starts only when rows were added."""
+        """True if a batch starts only when rows were added."""
         return self.context.plan.path is ReadPath.STREAM
 
     def _table(self) -> JavaTable:
@@ -178,7 +178,7 @@ class IcebergReader(SpanSource):
         )
 
     def _rebootstraps(self) -> bool:
-        """Whether the current state is read when snapshots have expired; Spark's own state would count rows twice."""
+        """True if the current state is read when snapshots have expired. Spark's own state would count rows twice."""
         return self._source.expired == "rebootstrap" and not self._rows_only
 
     def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:

@@ -140,7 +140,7 @@ class KafkaReader(SpanSource):
             )
 
     def _logs(self, at: TopicsPosition) -> dict[str, Log]:
-        """What the topics hold now, new ones of a pattern among them."""
+        """The current logs of the topics, including new topics of a pattern."""
         return self._cluster.logs(dict.fromkeys([*at.topics, *self._cluster.topics()]))
 
     def _verified(self, at: TopicsPosition, wanted: list[Range], logs: Mapping[str, Log]) -> None:
@@ -174,7 +174,7 @@ class KafkaReader(SpanSource):
 
     @override
     def lost(self, span: Span) -> bool:
-        """Whether records of a planned span are gone, and the source goes on without them."""
+        """True if records of a planned span are gone, and the source goes on without them."""
         end = TopicsPosition.parse(span.end or {})
         logs = self._cluster.logs(end.topics)
         self._verified(end, [], logs)

@@ -118,7 +118,7 @@ class Cluster:
         return sorted(name for name in known if re.fullmatch(self._source.pattern, name))
 
     def logs(self, names: Iterable[str]) -> dict[str, Log]:
-        """What topics hold now; those that are not there are left out.
+        """The current logs of topics. Missing topics are left out.
 
         Raises:
             RunError: The cluster does not answer, or refuses.

@@ -56,7 +56,7 @@ FIELDS = {
     "timestamp_type": "timestampType",
     "headers": "headers",
 }
-"""What a record has, by Spark's names of the columns."""
+"""The metadata fields of a record, with Spark's names of their columns."""
 
 
 def rows(
@@ -170,7 +170,7 @@ def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
 
 
 def there(json: Column, name: str) -> Column:
-    """Whether a JSON object has a field that is not null."""
+    """A condition that is true if a JSON object has a field that is not null."""
     return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
 
 
@@ -219,7 +219,7 @@ VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] =
 """By the format of values: the columns, and why a record is bad; null for a good one, None where none is bad."""
 
 READERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _read_json, "avro": _read_avro}
-"""What adds the hidden columns from which the columns of a value come."""
+"""The readers that add the hidden columns from which the columns of a value come."""
 
 
 # bad records

@@ -87,7 +87,7 @@ class KeptColumns:
 
 
 def _read_as(source: FilesSource) -> dict[str, object]:
-    """What decides which columns files have; by another reading they are looked at anew."""
+    """The settings that decide which columns files have. If they change, the files are looked at again."""
     return {"path": source.path, "format": source.format, "options": dict(sorted(source.reader_options().items()))}
 
 

@@ -231,7 +231,7 @@ def text_seq(texts: Iterable[str]) -> ScalaSeq[str]:
 
 
 def loaded(spark: SparkSession, reader: DataFrameReader, files: Iterable[File]) -> DataFrame:
-    """What a reader makes of files; a Python list would cross py4j path by path."""
+    """The DataFrame that a reader makes of files. A Python list would cross py4j path by path."""
     return DataFrame(reader._jreader.load(text_seq(escaped(file.path) for file in files)), spark)
 
 
@@ -321,6 +321,6 @@ def as_uri(path: str) -> str:
 
 
 def digest_of(files: Sequence[File]) -> str:
-    """What tells a folder that is as it was; earlier versions have stamped it in the same way."""
+    """The digest that identifies an unchanged folder. Earlier versions have stamped the same digest."""
     listed = sorted((as_uri(file.path), file.size, file.modified) for file in files)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What the doctor looks at behind a source of Kafka."""
+"""The doctor's checks behind a source of Kafka."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Planner = Callable[
 
 
 class FollowedSource(Protocol):
-    """What a stream needs of its source."""
+    """The part of its source that a stream needs."""
 
     context: SourceContext
     read_plan: ReadPlan

@@ -44,7 +44,7 @@ def _own(group: Group, wanted: StructField) -> tuple[str, str] | None:
 
 
 def _text(source: FilesSource, group: Group, typed: StructType) -> Text:
-    """What the lines of a group of files are."""
+    """The format of the lines of a group of files."""
     if not group.plain:
         raise NotNative("by its options no line is plain")
     columns = tuple((field.name, field.dataType.simpleString()) for field in typed.fields)

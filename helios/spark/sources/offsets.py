@@ -68,7 +68,7 @@ def expired(snapshot: int, source: str, *, again: bool = True, before: bool = Fa
 
 
 def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> bool:
-    """Whether a history may have lost snapshots before its oldest one, which has no parent.
+    """True if a history may have lost snapshots before its oldest one, which has no parent.
 
     PyIceberg's expiry removes the parent ids of the snapshots that it keeps.
     """
@@ -164,7 +164,7 @@ def commits(
 
 
 def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
-    """Whether commits may be missing between a sequence number and a snapshot without a parent.
+    """True if commits may be missing between a sequence number and a snapshot without a parent.
 
     Those of other branches have sequence numbers too. Format v1 has none: its first commit has added all that it holds.
     """
@@ -224,7 +224,7 @@ def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None
 
 
 def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
-    """Whether the rows that a snapshot appends take the place of others: its transaction has removed these before."""
+    """True if the rows that a snapshot appends replace others, which its transaction has removed before."""
     attempt = snapshot.summary().get(ATTEMPT)
     while attempt is not None and (parent := snapshot.parentId()) is not None:
         before = table.snapshot(parent)
@@ -244,14 +244,14 @@ def overwrites(read: ReadPlan) -> str:
 
 
 def may_rebootstrap(read: ReadPlan) -> bool:
-    """Whether `.on_expired("rebootstrap")` is possible for the source, and not declared."""
+    """True if `.on_expired("rebootstrap")` is possible for the source, and not declared."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return not follows_changes(read) and source.expired == "fail"
 
 
 def follows_changes(read: ReadPlan) -> bool:
-    """Whether row-level changes are read; every commit but a compaction adds some."""
+    """True if row-level changes are read. Every commit but a compaction adds some."""
     source = read.source
     assert isinstance(source, IcebergSource)
     return source.changed is not None
@@ -268,7 +268,7 @@ def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
 
 
 def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
-    """Whether a snapshot was committed after another one, which therefore cannot descend from it."""
+    """True if a snapshot was committed after another one, which therefore cannot descend from it."""
     other = table.snapshot(than) if than is not None else None
     one = table.snapshot(snapshot)
     return one is not None and other is not None and one.timestampMillis() > other.timestampMillis()
@@ -380,7 +380,7 @@ def rebootstrap(
         raise Expired(f"{lost.what[:-1]}, and there is no row lineage to find the new rows.", fix=lost.fix)
     if offset.sequence is None:
         raise Expired(
-            f"{lost.what[:-1]}, and the checkpoint is of a version that did not keep by what changed rows are told.",
+            f"{lost.what[:-1]}, and the checkpoint is of a version that did not record which rows changed.",
             fix=lost.fix,
         )
     if kept(offset.rows, offset.sequence) != offset.live:

@@ -30,7 +30,7 @@ def plain(spark: SparkSession, value: Column, columns: StructType, *, ignores: b
 
 
 def invoked(spark: SparkSession, made: JavaObject, value: Column, columns: StructType) -> Column:
-    """What a function in Java makes of each value: Spark's own row of some columns, or null.
+    """The result of a function in Java for each value: Spark's own row of some columns, or null.
 
     Args:
         spark: The session.

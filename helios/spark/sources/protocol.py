@@ -21,7 +21,7 @@ from helios.table.positions import Lag, Position, Span
 
 
 class PlanAnew(RunError):
-    """What a batch was planned to read is not there as it was, and its source allows for it: a start plans it anew."""
+    """The error if a batch's planned input is gone or changed, and its source allows for it: a start plans it again."""
 
 
 class Source(Protocol):
@@ -33,7 +33,7 @@ class Source(Protocol):
     context: SourceContext
     read_plan: ReadPlan
     pinned: bool
-    """Whether a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
+    """True if a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
 
     stream_columns: StructType | None
     """The columns of its stream, since the run began; None where it has none."""
@@ -67,7 +67,7 @@ class Source(Protocol):
         """The span between two positions; None is the starting position."""
 
     def lost(self, span: Span) -> bool:
-        """Whether a planned span can no longer be read, and the source may plan it anew."""
+        """True if a planned span can no longer be read, and the source may plan it again."""
 
     def failed(self, span: Span) -> None:
         """Called when a run has failed on a planned span: what it reads may be mended before the next one."""
@@ -89,7 +89,7 @@ class Source(Protocol):
         """Called when the target holds everything up to a position: the source may delete older data."""
 
     def left(self) -> str:
-        """What of the source a run that has read it to its end leaves for a later one; empty if nothing."""
+        """The data that a run up to the source's end leaves for a later one, in words; empty if there is none."""
 
     # sources that are read once
 
@@ -100,7 +100,7 @@ class Source(Protocol):
         """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""
 
     def exists(self, pin: int | None) -> bool:
-        """Whether the state at a pin can still be read."""
+        """True if the state at a pin can still be read."""
 
     def at_pin(self, pin: int | None) -> Span:
         """The state at a pin."""

@@ -50,7 +50,7 @@ def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
 
 
 class SpannedSource(FollowedSource, Protocol):
-    """What a stream of rows needs of its source."""
+    """The part of its source that a stream of rows needs."""
 
     def span(self, start: Position | None, end: Position | None) -> Span: ...
 
@@ -121,7 +121,7 @@ class RowStream:
         return found.select(*columns)
 
     def _committed(self, end: Position) -> bool:
-        """Whether a batch is asked for that was committed before the run."""
+        """True if the requested batch was committed before the run."""
         checkpoint = self.source.context.checkpoint
         if self._looked or checkpoint is None:
             return False

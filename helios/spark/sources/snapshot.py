@@ -51,7 +51,7 @@ def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
 
 
 def has_snapshot(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
-    """Whether a table still has a snapshot."""
+    """True if a table still has a snapshot."""
     return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
 
 

@@ -43,7 +43,7 @@ WHAT = "what"
 """The column that says what a line or record is: null for a row, or why it is none; of json, see `json_lines`."""
 
 REPLACED = "\ufffd"
-"""What bytes become that are no text of the encoding."""
+"""The replacement of bytes that are no text of the encoding."""
 
 UNPARSED = "the row does not parse"
 DAMAGED = "it holds bytes that are not"

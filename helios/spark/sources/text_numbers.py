@@ -28,7 +28,7 @@ FRACTION = rf"-?((0|[1-9]\d*){_DIGITS}?|[1-9]{_DIGITS}?[eE][+-]\d{{1,3}}|[1-9]{_
 """A double as C, Python, R or Java write it: with powers that have a sign, or as Java's from 7 on none."""
 
 NO_DIGITS = r"^[-0.]+|[eE].*|\D|0+$"
-"""What of a number's text is none of its significant digits."""
+"""The pattern of the parts of a number's text that are none of its significant digits."""
 
 MOST_OF_WHOLE, MOST = 15, 17
 """The digits that a double keeps of any number, and those of the longest text that a program writes for a double."""
@@ -41,7 +41,7 @@ ZEROS = r"^\s*[+-]?0\d"
 
 
 def comes_back(text: str, kind: DataType) -> bool:
-    """Whether a text is what a program writes for the number of a type that it would be.
+    """True if a text is exactly what a program writes for its number in a type.
 
     Examples:
         >>> texts = ["1234", "01234", "-5", "+5", "1.1", "1.10", "1.0", "12E5", "1e-05", "9007199254740993"]

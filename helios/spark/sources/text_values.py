@@ -67,7 +67,7 @@ PLAIN_SEPARATORS = frozenset({",", ";", "|", "\t", "\\t"})
 
 
 def has_plain_lines(source: FilesSource) -> bool:
-    """Whether lines that are plain may be read in one pass: no option changes what they mean."""
+    """True if plain lines may be read in one pass: no option changes what they mean."""
     options = source.reader_options()
     known = PLAINLY.get(source.format)
     if known is None or source.flag("multiLine") or not options.keys() <= known:
@@ -127,7 +127,7 @@ def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:
 
 
 def _is_written(kind: DataType, source: FilesSource) -> bool:
-    """Whether an option of a source says how values of a type, or inside it, are written."""
+    """True if an option of a source determines how values of a type, or inside it, are written."""
     if isinstance(kind, StructType):
         return any(_is_written(field.dataType, source) for field in kind.fields)
     if isinstance(kind, (ArrayType, MapType)):

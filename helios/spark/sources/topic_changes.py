@@ -1,4 +1,4 @@
-"""What the sources share whose records are the changes of a table."""
+"""The common base of the sources whose records are the changes of a table."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class TopicChangesReader(KafkaReader):
 
     @property
     def _ordered(self) -> bool:
-        """Whether an upsert goes by the hidden columns; a preview does not."""
+        """True if an upsert goes by the hidden columns. A preview does not."""
         return self.context.plan.write.mode.order_by == LOG

@@ -86,7 +86,7 @@ def _by_partition(records: DataFrame, *found: Column) -> list[Row]:
 
 
 def _earlier(seen: Mapping[str, Log]) -> Column:
-    """Whether a record was there when topics were seen."""
+    """A condition that is true if a record was there when topics were seen."""
     ends = {f"{name}/{partition}": end for name, log in seen.items() for partition, end in enumerate(log.latest)}
     if not ends:
         return F.lit(False)

@@ -1,4 +1,4 @@
-"""Whether steps go row by row, so that their rows over two ranges are those over both; by Spark's analyzed plan."""
+"""A check that steps go row by row, so that their rows over two ranges are those over both; by Spark's plan."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _join(node: JavaJoin) -> str | None:
 
 
 def _moves(node: JavaLogicalPlan) -> bool:
-    """Whether a plan reads a source whose ranges are read; what a query names may hide one."""
+    """True if a plan reads a source whose ranges are read. A name in a query may hide such a source."""
     name = str(node.nodeName())
     if name == "CTERelationRef" or (name == "SubqueryAlias" and str(cast("JavaSubqueryAlias", node).alias()) == MOVING):
         return True

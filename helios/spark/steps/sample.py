@@ -23,7 +23,7 @@ def lower(df: DataFrame, step: Sample, scope: Scope) -> DataFrame:
 
 
 def _hashed(kind: DataType) -> bool:
-    """Whether Spark hashes values of a type: none with a map in it."""
+    """True if Spark hashes values of a type: it hashes none with a map in it."""
     if isinstance(kind, StructType):
         return all(_hashed(field.dataType) for field in kind)
     if isinstance(kind, ArrayType):

@@ -40,7 +40,7 @@ class Dated:
 
 @dataclass(frozen=True)
 class Scope:
-    """What steps need besides their rows.
+    """The context that steps need besides their rows.
 
     Attributes:
         read: Reads another flow: the other side of a join or union.

@@ -36,8 +36,8 @@ ORDERS = Kafka.source("orders").servers("broker:9092")
         (lambda: ORDERS.value("avro"), r"needs the schema of the values, or a registry that knows it"),
         (lambda: ORDERS.value("avro", schema="orders.avsc"), r"orders.avsc cannot be read: .*No such file"),
         (lambda: ORDERS.value("avro", schema="id bigint"), r"that is no JSON"),
-        (lambda: ORDERS.value("avro", schema='"string"'), r"the schema is none of a record"),
-        (lambda: ORDERS.value("avro", schema={"type": "record", "name": "A"}), r"the schema is none of a record"),
+        (lambda: ORDERS.value("avro", schema='"string"'), r"the schema is not a record schema"),
+        (lambda: ORDERS.value("avro", schema={"type": "record", "name": "A"}), r"the schema is not a record schema"),
         (lambda: ORDERS.value("avro", registry="registry:8081"), r"is not the address of a registry"),
         (lambda: ORDERS.value("avro", registry="http://u:secret@r"), r"registry= is not the .* a login in it"),
         (lambda: ORDERS.value("avro", registry="http://r", registry_login="u"), r"takes a name and a password"),  # type: ignore[arg-type]

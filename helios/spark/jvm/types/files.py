@@ -110,7 +110,7 @@ class JavaManifestFile(JavaObject, Protocol):
         """DATA or DELETES."""
 
     def partitions(self) -> JavaList[JavaFieldSummary] | None:
-        """What is known of each field of the partition spec."""
+        """The summary of each field of the partition spec; None where the manifest has none."""
 
     def hasAddedFiles(self) -> bool: ...
 

@@ -27,7 +27,7 @@ class AncestryCheck(Protocol):
     """An `org.apache.iceberg.SnapshotAncestryValidator`, which Python implements."""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
-        """Whether a snapshot may be committed onto these, newest first."""
+        """True if a snapshot may be committed onto these ancestors, newest first."""
 
     def errorMessage(self) -> str: ...
 
@@ -203,7 +203,7 @@ class JavaManageSnapshots(JavaPendingUpdate, Protocol):
 
 
 class JavaExpiry(JavaObject, Protocol):
-    """What an `org.apache.iceberg.ExpireSnapshots` and the Spark action of that name share."""
+    """The common interface of `org.apache.iceberg.ExpireSnapshots` and the Spark action of that name."""
 
     def expireOlderThan(self, millis: int) -> Self: ...
 
