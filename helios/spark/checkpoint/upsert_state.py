@@ -94,7 +94,7 @@ class UpsertState:
 
     @cached_property
     def began_with_keys(self) -> bool:
-        """Whether it held any key when the run began: a script that deletes no more still compares with them."""
+        """True if it held any key when the run began: a script that deletes no more still compares with them."""
         return self.remembers
 
     @property
