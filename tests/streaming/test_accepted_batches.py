@@ -197,7 +197,7 @@ def expire(world: Any) -> None:
 
 @pytest.mark.parametrize("how", ["forwarded", "picked"])
 @pytest.mark.parametrize("then", ["audit", "no audit", "new checkpoint"])
-@pytest.mark.cases(landing="forwarded-no audit")
+@pytest.mark.cases(landing="no audit-forwarded")
 def test_a_batch_that_was_accepted_comes_once_when_its_snapshot_has_expired(
     world: Any, waits: Pipeline, how: str, then: str
 ) -> None:

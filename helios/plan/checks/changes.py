@@ -53,6 +53,7 @@ def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
     """The names that the key columns of an upsert have before steps.
 
     Examples:
+        >>> from helios import rename
         >>> former_names(["order"], rename({"id": "number"}).steps + rename({"number": "order"}).steps)
         ('id',)
     """
