@@ -19,6 +19,7 @@ from helios.spark.iceberg.history import History
 from helios.spark.iceberg.merge_scope import MergeScope, Reach, RowChange, reach_of
 from helios.spark.iceberg.rebase import Rebase
 from helios.spark.iceberg.transactional_table import TransactionalTable
+from helios.spark.iceberg.validators import Watch
 from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import allow_callbacks, classes, listed
 from helios.spark.jvm.types.files import JavaDataFile, JavaTableScan
@@ -61,7 +62,7 @@ class Transaction:
 
     Attributes:
         rows: The rows that the batch stores, where what it writes may hold others too; None elsewhere.
-        conflict: Why a snapshot that came since is a conflict that Iceberg does not see; empty where it is none.
+        watch: Looks for conflicts that Iceberg does not see.
         properties: What writers follow: those of the table, and those that take their place.
     """
 
@@ -76,11 +77,10 @@ class Transaction:
         retries: CommitRetries | None = None,
     ) -> None:
         allow_callbacks()  # Spark calls its table from threads of its own
-        self.spark = spark
-        self.table = table
+        self.spark, self.table = spark, table
         self.branch = branch
         self.rows: int | None = None
-        self.conflict: Callable[[JavaSnapshot], str] = lambda snapshot: ""
+        self.watch = Watch()
         self._jvm = classes()
         self._version = spark_version(spark)
         self._prepare = prepare

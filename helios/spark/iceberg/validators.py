@@ -14,6 +14,17 @@ COMPACTION = "replace"
 INTERFACE = "org.apache.iceberg.SnapshotAncestryValidator"
 
 
+class Watch:
+    """Looks for conflicts that Iceberg does not see.
+
+    Attributes:
+        conflict: Why a snapshot that came since the look-up is one; empty where it is none.
+    """
+
+    def __init__(self) -> None:
+        self.conflict: Callable[[JavaSnapshot], str] = lambda snapshot: ""
+
+
 class AncestryValidator:
     """Rejects a commit when this pipeline has committed since its batch was looked up.
 
@@ -24,7 +35,7 @@ class AncestryValidator:
         checkpoint: The id of its checkpoint.
         head: The newest snapshot at the look-up.
         exclusive: Whether it also rejects other writers' changes of rows since.
-        conflict: Why one of their snapshots is a conflict that Iceberg does not see; empty where it is none.
+        watch: Looks for conflicts that Iceberg does not see.
     """
 
     def __init__(
@@ -33,14 +44,14 @@ class AncestryValidator:
         checkpoint: str,
         head: int | None,
         exclusive: bool,
-        conflict: Callable[[JavaSnapshot], str] = lambda snapshot: "",
+        watch: Watch | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._head = head
         self._passed = {head}  # a later try looks only at what came after an earlier one: calls to the JVM take time
         self._exclusive = exclusive
-        self._conflict = conflict
+        self._watch = watch or Watch()
         self._why = ""
 
     def validate(self, ancestors: JavaIterable[JavaSnapshot]) -> bool:
@@ -61,7 +72,7 @@ class AncestryValidator:
             if self._exclusive and str(snapshot.operation()) != COMPACTION and changes_files(snapshot):
                 self._why = f"snapshot {snapshot.snapshotId()} has come since this batch was looked up"
                 return False
-            if why := self._conflict(snapshot):
+            if why := self._watch.conflict(snapshot):
                 self._why = why
                 return False
         self._why = "the history no longer reaches back to where this batch was looked up"

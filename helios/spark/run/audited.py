@@ -12,7 +12,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.table.refs import LEDGER
 
 
-def settle_audited(context: SinkContext, table: JavaTable, *, resumes: bool) -> None:
+def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | None, *, resumes: bool) -> None:
     """Has the record of a pipeline, and what its upserts remember, say what became of its last batch.
 
     The script may have no audit any more: the rows in the table are what counts.
@@ -20,6 +20,7 @@ def settle_audited(context: SinkContext, table: JavaTable, *, resumes: bool) -> 
     Args:
         context: The pipeline.
         table: Its target.
+        checkpoint: The id of the checkpoint that goes on; None where one begins.
         resumes: Whether a new checkpoint begins behind what the target has.
 
     Raises:
@@ -35,8 +36,8 @@ def settle_audited(context: SinkContext, table: JavaTable, *, resumes: bool) -> 
         ledger = AppendLedger(context, table, branch)
     ledger.key = key
     record = ledger.load()
-    if record is None:
-        return
+    if record is None or (checkpoint is not None and record.checkpoint != checkpoint):
+        return  # another driver has the table, which the look-up says
     known = with_accepted(ledger, plan.write.pipelines, record, resumes=resumes)
     if known != record:
         if known.keys != record.keys and not upsert_state(context, known).remembers:

@@ -318,7 +318,7 @@ class StartupValidator:
 
     def _old(self, table: JavaTable, existing: Identity | None) -> Record | None:
         """The target's record, once it is known that the target holds its batch, or that a new checkpoint goes on."""
-        settle_audited(self.context, table, resumes=self.new_checkpoint)
+        settle_audited(self.context, table, existing.id if existing is not None else None, resumes=self.new_checkpoint)
         old = self._last_record(table)
         id = existing.id if existing is not None else old.checkpoint if old is not None else ""
         ledger = replace(self.context, checkpoint_id=id).ledger(table, self.branch, self.plan.write.table)

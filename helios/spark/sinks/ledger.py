@@ -23,7 +23,7 @@ from helios.spark.iceberg.added_files import AddedFiles, changes_files
 from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Transaction
-from helios.spark.iceberg.validators import COMPACTION, AncestryValidator
+from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, Watch
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaSnapshotUtil, JavaTable
@@ -64,8 +64,7 @@ class Ledger:
         upserts: Mapping[str, object] | None = None,
         keys: str | None = None,
     ) -> None:
-        self.table = table
-        self.branch = branch
+        self.table, self.branch = table, branch
         self.pipeline, self.checkpoint, self.steps = pipeline, checkpoint, steps
         self.key = LEDGER + pipeline
         self.guard = guard or RollbackGuard(table, pipeline, checkpoint)
@@ -305,10 +304,10 @@ class Ledger:
             ATTEMPT: uuid.uuid4().hex,
         }
         head = self._head.snapshotId() if self._head is not None else None
+        watch = Watch()  # and not the transaction, which would be a cycle
 
         def prepare() -> Callable[[JavaSnapshotUpdate], None]:
-            whose, unseen = (self.pipeline, self.checkpoint), lambda snapshot: str(made.conflict(snapshot))
-            validators = [AncestryValidator(*whose, head, options.exclusive, unseen)]
+            validators = [AncestryValidator(self.pipeline, self.checkpoint, head, options.exclusive, watch)]
 
             def prepared(operation: JavaSnapshotUpdate) -> None:
                 for key, value in summary.items():
@@ -319,6 +318,7 @@ class Ledger:
             return prepared
 
         made = Transaction(spark, self.table, prepare, self.branch, options.properties, retries=retries)
+        made.watch = watch
         return made
 
     def record_of(self, batch: Batch, snapshot: int, sequence: int) -> Record:

@@ -260,8 +260,9 @@ def _remembered(batch: ModeBatch, pending: Transaction) -> bool:
 
 def _watch(batch: ModeBatch, pending: Transaction, narrow: Callable[[DataFrame], DataFrame] | None) -> None:
     """Has what other pipelines remember from now on be a conflict, where it is of keys of the batch."""
-    shared, table = batch.shared, pending.table
-    pending.conflict = lambda snapshot: shared.conflict(table, pending.base, snapshot, narrow)
+    # Without the transaction itself, which would be a cycle.
+    shared, table, base = batch.shared, pending.table, pending.base
+    pending.watch.conflict = lambda snapshot: shared.conflict(table, base, snapshot, narrow)
 
 
 @contextmanager
