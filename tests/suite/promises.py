@@ -145,10 +145,8 @@ SECTIONS: dict[str, dict[str, Promise]] = {
 PROMISES = {name: promise for section in SECTIONS.values() for name, promise in section.items()}
 
 LATER = (
-    "expressions as values (`col`, `lit`, `fn`), `sample`, `explode`",
-    "files that other writers registered in a table are not believed",
+    "expressions as values (`col`, `lit`, `fn`)",
     "`rehearse`, `backfill`, `diff`, `why`, `history`, `ui`, `explain`, declarations in YAML",
-    "one memory of deletes for all pipelines of a table",
     "OpenLineage and OpenTelemetry; `helios.testing`",
 )
 """What is planned and not built: no test shows it."""
