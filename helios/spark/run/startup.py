@@ -366,8 +366,6 @@ class StartupValidator:
         if table is not None:
             forget_lost_replay(table, self.plan.write.pipelines, head)
         state = upsert_state(self.context, old)
-        if old is not None and old.aside:
-            state.forget(old.batch)
         # Without a record the progress may be another program's.
         identity = self._identity(lenient=old is not None)
         kept = old is not None and old.keys is not None  # in a folder of its own, of which nothing is taken over
