@@ -12,7 +12,7 @@ from helios.model.flow import Source, flows
 
 if TYPE_CHECKING:
     from helios.cli.options import Loaded
-    from helios.spark.sources.looks import Look
+    from helios.spark.sources.look import Look
 
 
 def look_at_sources(loaded: Loaded) -> list[Check]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from helios.catalog.names import TableName
     from helios.config import Config
-    from helios.model.source import Point
+    from helios.model.values import Point
     from helios.table.maintenance import Expiry
     from helios.table.refs import RefChange
     from helios.table.snapshots import Snapshot, Table

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from helios.plan.typing.schema import Schema
     from helios.spark.run.run import PipelineRun
 
+DEFAULT_POLL = 60.0
+"""Seconds between two looks at a followed source."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Transform(LikeDataFrame, Node):

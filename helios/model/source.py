@@ -9,29 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, TypeV
 
 from helios.errors import DeclarationError, near_miss
 from helios.model.arguments import as_text, count, listed
-from helios.model.flow import Source
-from helios.model.values import Identifier, caller, duration, show_seconds
+from helios.model.flow import DEFAULT_POLL, Source
+from helios.model.values import Identifier, Point, caller, duration, show_seconds
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
-
-DEFAULT_POLL = 60.0
 
 Start: TypeAlias = Literal["current", "latest", "earliest"]
 STARTS: tuple[Start, ...] = get_args(Start)
 """Where a followed table begins; a snapshot id is allowed too."""
 
-CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
-"""The columns that row-level changes have after those of the table."""
-
 LINEAGE_SINCE = 3
 """The first format version whose rows have a lineage: an id, and the commit that last changed them."""
-
-POSITION = "__helios_position"
-"""Hidden column with a row's source position: it orders rows that are otherwise equal."""
-
-Point: TypeAlias = "int | str | datetime"
-"""A snapshot as a user names it: an id, a time (a datetime or ISO text), or any other text for a branch or a tag."""
 
 T = TypeVar("T")
 

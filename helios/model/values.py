@@ -8,15 +8,21 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from helios.errors import DeclarationError, Origin, near_miss
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _LONG = {"millisecond": "ms", "second": "s", "minute": "m", "hour": "h", "day": "d"}
 
 T = TypeVar("T")
+
+Point: TypeAlias = "int | str | datetime"
+"""A snapshot as a user names it: an id, a time (a datetime or ISO text), or any other text for a branch or a tag."""
 
 
 def caller() -> Origin:

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from helios.errors import DeclarationError, NotFound, near_miss
-from helios.model.source import At, Between, IcebergSource, Point
+from helios.model.source import At, Between, IcebergSource
+from helios.model.values import Point
 
 if TYPE_CHECKING:
     from helios.table.snapshots import Snapshot, Table

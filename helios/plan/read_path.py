@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helios.model.flow import Pipeline, Source
+from helios.model.flow import DEFAULT_POLL, Pipeline, Source
 from helios.model.sink import IcebergSink
-from helios.model.source import DEFAULT_POLL
 from helios.plan.nodes import ReadPath, Trigger
 from helios.plan.sources import WHY_SPANS, row_of
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups

@@ -197,7 +197,7 @@ TOPICS = SourceRow(
     reader="helios.spark.sources.kafka:KafkaReader",
     describe=_kafka,
     jars=("kafka",),
-    looks="helios.spark.sources.looks:kafka",
+    looks="helios.spark.sources.kafka_looks:kafka",
     why="stateless over topics: each batch reads its range of offsets as a batch",
     units="records",
 )
@@ -222,12 +222,12 @@ SOURCES: dict[type[Source], SourceRow] = {
     CdcSource: TOPICS._replace(
         reader="helios.spark.sources.debezium:DebeziumReader",
         describe=_debezium,
-        looks="helios.spark.sources.looks:changes",
+        looks="helios.spark.sources.changes_looks:changes",
     ),
     ChangeLogSource: TOPICS._replace(
         reader="helios.spark.sources.change_log:ChangeLogReader",
         describe=_change_log,
-        looks="helios.spark.sources.looks:changes",
+        looks="helios.spark.sources.changes_looks:changes",
     ),
     WebhookSource: SourceRow(
         reader="helios.spark.sources.webhook:WebhookReader",

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from helios.errors import DeclarationError, HeliosError, Origin
 from helios.model.call import Call
+from helios.model.columns import CHANGE_COLUMNS
 from helios.model.flow import Pipeline, flows
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS
 from helios.model.step import Step, Traits, kinds
 from helios.plan.typing.aggregates import group_columns, stateful_steps
 from helios.steps.aggregate import Aggregate

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, EngineNeeded, HeliosError, InputError, NotFound, RunError, near_miss
-from helios.model.source import Point
-from helios.model.values import caller, names_ref
+from helios.model.values import Point, caller, names_ref
 from helios.table.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from helios.errors import DeclarationError, NotFound, near_miss
-from helios.model.source import Point
-from helios.model.values import caller
+from helios.model.values import Point, caller
 from helios.table import refs
 from helios.table.refs import Rollback
 from helios.table.snapshot import Snapshot, as_moment, as_snapshot, from_milliseconds, shown

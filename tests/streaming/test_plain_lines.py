@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from helios import Files
+from helios.model.columns import POSITION
 from helios.model.files import FilesSource
-from helios.model.source import POSITION
 from helios.spark.sources import bad_rows, file_reading, file_rows
 from helios.spark.sources.file_rows import read_files
 from helios.spark.sources.text_lines import PLAIN

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from helios.errors import DeclarationError, HeliosError, NotFound, Origin, near_miss
+from helios.model.columns import CHANGE_COLUMNS
 from helios.model.modes import VALID_FROM, VALID_TO
 from helios.model.partition import PartitionField
 from helios.model.sink import FORMAT_PROPERTY, IcebergSink
-from helios.model.source import CHANGE_COLUMNS
 from helios.plan.checks.merge import merge_problems
 from helios.plan.typing.expression import UnparsedExpression, label, parse, plain_column
 from helios.plan.typing.infer import condition_problems, typed

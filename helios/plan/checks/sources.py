@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound, Origin, near_miss
+from helios.model.columns import CHANGE_COLUMNS
 from helios.model.sink import IcebergSink
-from helios.model.source import CHANGE_COLUMNS, LINEAGE_SINCE, IcebergSource
+from helios.model.source import LINEAGE_SINCE, IcebergSource
 from helios.plan.checks.sinks import NESTED
 from helios.plan.history import Settled, history
 from helios.plan.nodes import ReadPath, ReadPlan

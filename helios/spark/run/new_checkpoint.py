@@ -7,7 +7,7 @@ from typing import Any
 
 from helios.catalog.names import TableName
 from helios.errors import InputError
-from helios.model.source import CHANGE_COLUMNS
+from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.notes import lost_checkpoint
 from helios.spark.checkpoint.upsert_state import UpsertState

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 )
 
 from helios.errors import Origin, RunError
+from helios.model.columns import POSITION
 from helios.model.modes import VALID_FROM, VALID_TO, Mode
-from helios.model.source import POSITION
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER
 from helios.spark.iceberg.merge_scope import Bound, MergeScope
 from helios.spark.jvm.errors import BAD_ROW

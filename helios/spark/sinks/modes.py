@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from helios.errors import Origin, RunError
+from helios.model.columns import POSITION
 from helios.model.modes import (
     VALID_FROM,
     VALID_TO,
@@ -26,7 +27,6 @@ from helios.model.modes import (
     OverwritePartitions,
     Upsert,
 )
-from helios.model.source import POSITION
 from helios.model.topic_changes import LOG
 from helios.plan.typing.expression import parse
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, DecimalType, TimestampType
 
-from helios.model.source import POSITION
+from helios.model.columns import POSITION
 from helios.native.program import NotNative
 from helios.plan.native.upserts import check_mode, columns_of
 from helios.spark.iceberg.merge_scope import Bound, MergeScope

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from pyspark.sql import DataFrame
 
+from helios.model.columns import POSITION
 from helios.model.kafka_sink import KafkaSink
 from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
-from helios.model.source import POSITION
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks import kafka_output
 from helios.spark.sinks.context import SinkContext

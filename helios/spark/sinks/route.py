@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from helios.catalog.names import TableName
 from helios.errors import InputError, RunError
-from helios.model.source import POSITION
+from helios.model.columns import POSITION
 from helios.spark.iceberg import tables
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks import merge, modes

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, CheckpointError, InputError
-from helios.model.source import POSITION
+from helios.model.columns import POSITION
 from helios.plan.target import existing
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.alignment import columns_of

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from helios.model.source import CHANGE_COLUMNS
+from helios.model.columns import CHANGE_COLUMNS
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import scan_metrics
 from helios.spark.iceberg.scan_tasks import read_tasks

@@ -13,20 +13,10 @@ from helios.files.entry import File
 from helios.model.files import FilesSource
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.sources import bad_rows
+from helios.spark.jvm.functions import called, ddl
+from helios.spark.sources import bad_rows, rejects
 from helios.spark.sources.plain_csv import plain_csv
-from helios.spark.sources.text_lines import (
-    PLAIN,
-    RECORDS,
-    UNPARSED,
-    WHAT,
-    called,
-    ddl,
-    encoding_of,
-    lines,
-    of_lines,
-    records,
-)
+from helios.spark.sources.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, encoding_of, lines, of_lines, records
 from helios.spark.sources.text_values import as_cast
 
 CSV_LINE = Path(__file__).with_name("CsvLine.java")
@@ -71,7 +61,7 @@ def read_csv(
     else:
         found = lines(spark, source, files, what=lambda *line: judged(line, StringType()))
     found = found.where(f"{WHAT} IS NULL OR {WHAT} != ''")
-    schema = StructType([*columns.fields, StructField(bad_rows.TEXT, StringType())])
+    schema = StructType([*columns.fields, StructField(rejects.TEXT, StringType())])
     line = F.col(bad_rows.LINE)
     for reason in UNREAD:
         line = F.when(~F.coalesce(F.col(WHAT), F.lit("")).startswith(reason), line)
@@ -79,8 +69,8 @@ def read_csv(
     parsing = of_lines(source) | {"multiLine": str(whole).lower()}
     parsed = found.withColumn("row", F.from_csv(line, ddl(spark, schema), parsing))
     counted = all(isinstance(field.dataType, StringType) for field in columns.fields)
-    unparsed = F.when(F.col(f"row.{bad_rows.TEXT}").isNotNull(), F.lit(FIELDS if counted else UNPARSED))
-    why = F.coalesce(F.col(WHAT), F.col(bad_rows.WHY), unparsed).alias(bad_rows.WHY)
+    unparsed = F.when(F.col(f"row.{rejects.TEXT}").isNotNull(), F.lit(FIELDS if counted else UNPARSED))
+    why = F.coalesce(F.col(WHAT), F.col(rejects.WHY), unparsed).alias(rejects.WHY)
     row = F.col("row")
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     return parsed.select(*fields, bad_rows.LINE, *bad_rows.ORIGIN, why, *([PLAIN] if fast else []))

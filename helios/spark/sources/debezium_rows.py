@@ -15,15 +15,15 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from helios.errors import InputError
 from helios.model.cdc import CdcSource
 from helios.model.topic_changes import GONE, LOG
+from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
-from helios.spark.sources import bad_rows, connect_types
+from helios.spark.sources import connect_types, rejects
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.connect_types import Kind
 from helios.spark.sources.debezium_versions import Found, Version, found_in
 from helios.spark.sources.file_types import by_name, cast, castable, united
-from helios.spark.sources.json_lines import REST, an_object, json_line, reason
+from helios.spark.sources.json_values import REST, an_object, json_line, reason
 from helios.spark.sources.kafka_rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
-from helios.spark.sources.text_lines import ddl
 
 EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
 """Hidden columns: the envelope, the record's key, and the row as JSON."""
@@ -260,7 +260,7 @@ def rows(
         df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
         parts.append(_others(df, source, wanted, no_schema))
     judged = reduce(DataFrame.unionByName, parts)
-    return bad_rows.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
 
 
 def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:

@@ -17,9 +17,10 @@ from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_columns import Found, look, misfit, unreadable
 from helios.spark.sources.file_types import by_name, castable, extras, missing, nullable, united, with_extras
 from helios.spark.sources.json_lines import infer_json
+from helios.spark.sources.json_values import as_texts
 from helios.spark.sources.text_lines import refuse_encoding
 from helios.spark.sources.text_numbers import infer_csv
-from helios.spark.sources.text_values import READ_AS_TEXT, as_texts, has_plain_lines, refuse_decimals, texts
+from helios.spark.sources.text_values import READ_AS_TEXT, has_plain_lines, refuse_decimals, texts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from helios.model.file_formats import FORMATS
 from helios.model.files import METADATA, FilesSource
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
-from helios.spark.sources import bad_rows, partitions
+from helios.spark.sources import bad_rows, partitions, rejects
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.csv_lines import read_csv
 from helios.spark.sources.file_columns import NANOS_AS_LONG, Found, cause_of, look
@@ -83,7 +83,7 @@ def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, po
         fitted = [one._replace(columns=[*one.columns, bad_rows.position()]) for one in fitted]
     parts = [_rows(context.spark, source, reading, one, judged) for one in fitted]
     df = reduce(DataFrame.unionAll, parts)
-    if bad_rows.TEXT not in df.columns:
+    if rejects.TEXT not in df.columns:
         return df
     return bad_rows.kept(df, source, context.aside)
 
@@ -123,13 +123,13 @@ def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fi
         return df.select(*columns)
     text, why = _verdict(doubtful, _shown_row(source, group))
     if FORMATS[source.format].parsed:
-        told = F.col(bad_rows.WHY)
+        told = F.col(rejects.WHY)
         line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
         text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
     file = F.col(bad_rows.FILE)
     if group.plain:  # nothing else is asked of a good row
         text, why, file = (F.when(F.col(PLAIN).isNull(), one) for one in (text, why, file))
-    return df.select(*columns, text.alias(bad_rows.TEXT), why.alias(bad_rows.WHY), file.alias(bad_rows.FILE))
+    return df.select(*columns, text.alias(rejects.TEXT), why.alias(rejects.WHY), file.alias(bad_rows.FILE))
 
 
 def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:

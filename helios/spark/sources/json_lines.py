@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from helios.files.entry import File
 from helios.model.files import LACKED, FilesSource
-from helios.spark.jvm.classes import classes
-from helios.spark.sources import bad_rows
-from helios.spark.sources.file_types import united
+from helios.spark.jvm.functions import called, ddl
+from helios.spark.sources import bad_rows, rejects
+from helios.spark.sources.json_values import FEATURES, REST, json_line, reason, schema_of_json
 from helios.spark.sources.plain_json import plain
-from helios.spark.sources.text_lines import (
-    PLAIN,
-    RECORDS,
-    UNPARSED,
-    WHAT,
-    called,
-    ddl,
-    lines,
-    of_lines,
-    records,
-)
+from helios.spark.sources.text_lines import PLAIN, RECORDS, UNPARSED, WHAT, lines, of_lines, records
 from helios.spark.sources.text_values import as_cast, texts
 
-JSON_LINE = Path(__file__).with_name("JsonLine.java")
 JSON_RECORDS = Path(__file__).with_name("JsonRecords.java")
 
-REST, RAW = "__helios_rest", "__helios_raw"
-"""Fields of a parsed line: what has no column, and the text of an object of an array."""
-
-FEATURES: Mapping[str, tuple[str, bool]] = {
-    "allowComments": ("ALLOW_COMMENTS", False),
-    "allowUnquotedFieldNames": ("ALLOW_UNQUOTED_FIELD_NAMES", False),
-    "allowSingleQuotes": ("ALLOW_SINGLE_QUOTES", True),
-    "allowNumericLeadingZeros": ("ALLOW_NUMERIC_LEADING_ZEROS", False),
-    "allowNonNumericNumbers": ("ALLOW_NON_NUMERIC_NUMBERS", True),
-    "allowBackslashEscapingAnyCharacter": ("ALLOW_BACKSLASH_ESCAPING_ANY_CHARACTER", False),
-    "allowUnquotedControlChars": ("ALLOW_UNQUOTED_CONTROL_CHARS", False),
-}
-"""Of each option of Spark's reader of json: Jackson's feature, and Spark's default (Spark 4.1: `JSONOptions`)."""
+RAW = "__helios_raw"
+"""The field of a parsed line with the text of an object of an array."""
 
 
 def read_json(
@@ -73,17 +49,17 @@ def read_json(
     rest = source.rescued or (REST if source.extra != "ignore" else "")
     found = _json_lines(spark, source, files, typed.json(), rest, typed=typed if fast else None)
     kept = [F.col(PLAIN)] if fast else []
-    names = [*([rest] if rest else []), RAW, bad_rows.TEXT]
+    names = [*([rest] if rest else []), RAW, rejects.TEXT]
     schema = ddl(spark, StructType([*columns.fields, *[StructField(name, StringType()) for name in names]]))
     what = F.col(WHAT)
-    why = F.coalesce(F.col(bad_rows.WHY), reason(what)).alias(bad_rows.WHY)
+    why = F.coalesce(F.col(rejects.WHY), reason(what)).alias(rejects.WHY)
     values = F.when(~what.startswith("!"), _values(what))
     # An object of an array brings its own text: with the whole line at each, a long array would be quadratic.
     line = F.when(~what.startswith("[") | values.isNull(), F.col(bad_rows.LINE)).alias(bad_rows.LINE)
     parsed = found.select(line, *bad_rows.ORIGIN, why, *kept, F.explode_outer(values).alias(WHAT))
     parsed = parsed.withColumn("row", F.from_json(WHAT, schema, of_lines(source)))
-    row, why = F.col("row"), F.col(bad_rows.WHY)
-    unparsed = F.when(row.isNull() | row.getField(bad_rows.TEXT).isNotNull(), F.lit(UNPARSED))
+    row, why = F.col("row"), F.col(rejects.WHY)
+    unparsed = F.when(row.isNull() | row.getField(rejects.TEXT).isNotNull(), F.lit(UNPARSED))
     why = F.coalesce(why, unparsed)
     if rest == REST:
         more = F.concat(F.lit(LACKED), row.getField(REST))
@@ -91,7 +67,7 @@ def read_json(
     line = F.coalesce(bad_rows.LINE, row.getField(RAW)).alias(bad_rows.LINE)
     fields = [as_cast(row.getField(f.name), f.dataType, source).alias(f.name) for f in typed.fields]
     fields += [row.getField(source.rescued).alias(source.rescued)] if source.rescued else []
-    return parsed.select(*fields, line, *bad_rows.ORIGIN, why.alias(bad_rows.WHY), *kept)
+    return parsed.select(*fields, line, *bad_rows.ORIGIN, why.alias(rejects.WHY), *kept)
 
 
 def infer_json(
@@ -108,37 +84,6 @@ def infer_json(
     found = _json_lines(spark, source, files, "", "", typed=known).where(f"{WHAT} NOT LIKE '!%'").select(WHAT)
     found = found.select(F.explode(_values(F.col(WHAT))))
     return schema_of_json(spark, found, of_lines(source))
-
-
-def schema_of_json(spark: SparkSession, lines: DataFrame, options: Mapping[str, str]) -> StructType:
-    """The columns of JSON objects, as Spark infers them from all of them.
-
-    Args:
-        spark: The session.
-        lines: The objects, as texts in the only column.
-        options: Of Spark's reader of json.
-    """
-    texts = getattr(lines._jdf, "as")(classes().org.apache.spark.sql.Encoders.STRING())
-    reader = spark.read.options(**options).option("columnNameOfCorruptRecord", bad_rows.TEXT)
-    found = reader._jreader.json(texts).schema()
-    columns: StructType = _folded(StructType.fromJson(json.loads(found.json())))
-    return StructType([field for field in columns.fields if field.name != bad_rows.TEXT])
-
-
-def _folded(kind: Any) -> Any:
-    """A type whose structs have no two fields that differ in their case alone."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_folded(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _folded(kind.valueType))
-    if not isinstance(kind, StructType):
-        return kind
-    fields: dict[str, StructField] = {}
-    for field in kind.fields:
-        before, mine = fields.get(field.name.lower()), _folded(field.dataType)
-        both = united(before.dataType, mine, inferred=True) if before is not None else mine
-        fields[field.name.lower()] = StructField(field.name, both if both is not None else StringType())
-    return StructType(list(fields.values()))
 
 
 def _json_lines(
@@ -172,41 +117,6 @@ def _json_lines(
         if typed is not None:
             return found.where(f"{PLAIN} IS NOT NULL OR {WHAT} IS NOT NULL")
     return found.where(f"{WHAT} IS NOT NULL")
-
-
-def json_line(
-    spark: SparkSession,
-    text: Column,
-    columns: str,
-    texts: Sequence[type[DataType]],
-    features: Sequence[str],
-    *,
-    rescued: str = "",
-    timestamps: str = "s",
-) -> Column:
-    """A text as JSON that Spark's parser reads without changing it; see JsonLine.java.
-
-    Args:
-        spark: The session.
-        text: The text.
-        columns: The wanted columns, as Spark writes a schema as JSON; empty for all fields.
-        texts: The types whose values are texts then.
-        features: Jackson's features that are not its defaults.
-        rescued: The name of a field for what has no column.
-        timestamps: What numbers for timestamps count, where these are texts then: "s", "ms" or "us".
-    """
-    settings = [columns, ",".join(kind.typeName() for kind in texts), ",".join(features), rescued, timestamps]
-    return called(spark, "helios_json_line", JSON_LINE, [text], settings)
-
-
-def reason(what: Column) -> Column:
-    """Why a text is no good row, of what `json_line` has given for it; null for a good one."""
-    return F.when(what.startswith("!"), F.substring(what, 2, 1 << 20))
-
-
-def an_object(what: Column) -> Column:
-    """A good text that is one object, of what `json_line` has given for it; null for any other."""
-    return F.when(what.startswith("{"), what)
 
 
 def _values(what: Column) -> Column:

@@ -19,6 +19,7 @@ from typing_extensions import override
 from helios.errors import InputError, NotFound, RunError
 from helios.model.kafka import KafkaSource
 from helios.plan.checks.topics import column_problems
+from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
 from helios.spark.sources import kafka_avro, kafka_rows
 from helios.spark.sources.context import SourceContext
@@ -26,7 +27,6 @@ from helios.spark.sources.kafka_cluster import Cluster, properties
 from helios.spark.sources.kafka_columns import InferredColumns
 from helios.spark.sources.row_stream import RowStream
 from helios.spark.sources.spans import SpanSource
-from helios.spark.sources.text_lines import ddl
 from helios.table.lags import FOLDER, Seen
 from helios.table.positions import Lag, Position, Span
 from helios.table.topics import Log, Lost, Range, Topic, TopicsPosition, advance, gone, onward, ranges, sampled, verify

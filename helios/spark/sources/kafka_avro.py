@@ -14,8 +14,8 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from helios.errors import InputError, Origin
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import Registry
+from helios.spark.jvm.functions import called
 from helios.spark.sources.file_types import nullable
-from helios.spark.sources.text_lines import called
 from helios.table.registry import Registered, authorization, latest
 
 CODE = Path(__file__).with_name("AvroValue.java")

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 
 from helios.errors import CheckpointError, InputError
 from helios.model.kafka import KafkaSource
+from helios.spark.jvm.functions import ddl
 from helios.spark.sources import kafka_rows
 from helios.spark.sources.context import SourceContext
-from helios.spark.sources.text_lines import ddl
 
 FOLDER = "helios/columns"
 """The folder of a checkpoint with the inferred columns of sources, by their numbers."""

@@ -13,16 +13,23 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from helios.model.columns import POSITION
 from helios.model.kafka import KafkaSource
-from helios.model.source import POSITION
+from helios.spark.jvm.functions import ddl
 from helios.spark.jvm.sql import struct_of
-from helios.spark.sources import bad_rows, kafka_avro
+from helios.spark.sources import kafka_avro, rejects
 from helios.spark.sources.aside import Aside
 from helios.spark.sources.file_types import cast
-from helios.spark.sources.json_lines import REST, an_object, json_line, reason, schema_of_json
+from helios.spark.sources.json_values import (
+    READ_AS_TEXT_IN_JSON,
+    REST,
+    an_object,
+    as_texts,
+    json_line,
+    reason,
+    schema_of_json,
+)
 from helios.spark.sources.plain_json import plain
-from helios.spark.sources.text_lines import ddl
-from helios.spark.sources.text_values import READ_AS_TEXT, as_texts
 
 RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
 PARSED, WHY = "__helios_parsed", "__helios_why"
@@ -40,7 +47,7 @@ CORRUPT = "__helios_corrupt"
 """The field of a parsed value that has its text where it does not fit."""
 
 PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
-TEXTS = READ_AS_TEXT["json"]
+TEXTS = READ_AS_TEXT_IN_JSON
 FEATURES = ("ALONE",)
 """Nothing may stand behind a value, and Jackson takes nothing beside JSON; of a file Spark takes single quotes, too."""
 
@@ -88,7 +95,7 @@ def rows(
     df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
     # Of a good record nothing else is asked: its bytes are not copied.
     df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
-    return bad_rows.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
+    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
 
 
 def value_columns(source: KafkaSource) -> StructType:
@@ -225,7 +232,7 @@ READERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _re
 # bad records
 
 
-def verdict(source: KafkaSource, step: str) -> bad_rows.Verdict:
+def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
     """Which records are bad, by the columns `RECORD` and `WHY`, and what becomes of them.
 
     Args:
@@ -247,7 +254,7 @@ def verdict(source: KafkaSource, step: str) -> bad_rows.Verdict:
         record["offset"].cast("string"),
     )
     kept = [record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp", "key", "value")]
-    return bad_rows.Verdict(
+    return rejects.Verdict(
         bad=why.isNotNull(),
         why=why,
         action=source.bad_row,

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from typing_extensions import override
 
+from helios.model.columns import POSITION
 from helios.model.memory import MemorySource
-from helios.model.source import POSITION
 from helios.spark.sources.spans import SpanSource
 from helios.table.positions import Span
 

@@ -10,7 +10,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from helios.model.source import CHANGE_COLUMNS, POSITION, IcebergSource
+from helios.model.columns import CHANGE_COLUMNS, POSITION
+from helios.model.source import IcebergSource
 from helios.plan.history import settle
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import scan_metrics

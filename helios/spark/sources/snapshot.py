@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import NotFound
-from helios.model.source import CHANGE_COLUMNS, IcebergSource
+from helios.model.columns import CHANGE_COLUMNS
+from helios.model.source import IcebergSource
 from helios.plan.nodes import ReadPlan
 from helios.spark.iceberg import overflow, partitions, scan_metrics
 from helios.spark.iceberg.filters import UNNAMED, without_pushed

@@ -7,20 +7,19 @@ makes values of these.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, StringType, StructType
+from pyspark.sql.types import ArrayType, StringType
 
 from helios.errors import InputError
 from helios.files.entry import File
 from helios.model.files import FilesSource
-from helios.spark.jvm.classes import classes, java_array
-from helios.spark.jvm.compiled import instance
-from helios.spark.sources import bad_rows
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.functions import called
+from helios.spark.sources import bad_rows, rejects
 from helios.spark.sources.listing import loaded
 
 DECODED = Path(__file__).with_name("Decoded.java")
@@ -55,7 +54,7 @@ RECORDS = ArrayType(ArrayType(StringType()))
 def of_lines(source: FilesSource) -> dict[str, str]:
     """The options of a source that are about one line, as Spark's parser of one text takes them."""
     given = {name: text for name, text in source.reader_options().items() if name not in OF_THE_FILE}
-    return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad_rows.TEXT}
+    return given | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": rejects.TEXT}
 
 
 def refuse_encoding(source: FilesSource) -> None:
@@ -114,7 +113,7 @@ def lines(
         value = F.when(row.isNull(), value)
         columns += [row.alias(PLAIN), *([F.col(PLAIN)[WHAT].alias(WHAT)] if what is None else [])]
     text, why = _text(spark, source.reader_options(), value)
-    columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(bad_rows.WHY)]
+    columns += [text.alias(bad_rows.LINE), *map(F.col, bad_rows.ORIGIN), why.alias(rejects.WHY)]
     columns += [what(path, begin, text).alias(WHAT)] if what is not None else []
     return found.select(*columns)
 
@@ -132,14 +131,14 @@ def records(
     """
     text, why = _text(spark, source.reader_options(), F.col("value"))
     reader = spark.read.format("text").options(wholetext=True, **SPARKS_OWN)
-    columns = [*bad_rows.origin(), why.alias(bad_rows.WHY)]
+    columns = [*bad_rows.origin(), why.alias(rejects.WHY)]
     found = loaded(spark, reader, files).select(split(text).alias("records"), *columns)
-    found = found.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, bad_rows.WHY)
+    found = found.select(F.explode("records").alias("record"), *bad_rows.ORIGIN, rejects.WHY)
     line = F.col("record")[0]
     # What is not text in a file lies in some of its records: those that hold what was put in its place.
-    why = F.when(F.contains(line, F.lit(REPLACED)), F.col(bad_rows.WHY))
+    why = F.when(F.contains(line, F.lit(REPLACED)), F.col(rejects.WHY))
     what = F.col("record")[1].alias(WHAT)
-    return found.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(bad_rows.WHY), what)
+    return found.select(line.alias(bad_rows.LINE), *bad_rows.ORIGIN, why.alias(rejects.WHY), what)
 
 
 def encoding_of(options: Mapping[str, str]) -> str:
@@ -158,41 +157,3 @@ def _text(spark: SparkSession, options: dict[str, str], value: Column) -> tuple[
         )
         text, whole = F.coalesce(strict, lenient), strict.isNotNull()
     return text, F.when(~whole, F.lit(f"{DAMAGED} {encoding}"))
-
-
-def called(
-    spark: SparkSession,
-    name: str,
-    code: Path,
-    columns: Sequence[Column],
-    settings: Sequence[object],
-    *more: object,
-    gives: DataType | None = None,
-) -> Column:
-    """A function in Java of the values of columns, which sees each row once, and those of a file in their order.
-
-    Args:
-        spark: The session.
-        name: Its name.
-        code: Its class.
-        columns: What it takes: the class has a `call` of so many.
-        settings: What its constructor takes, by which it is told from others of its name.
-        more: What the constructor takes before these.
-        gives: The type of what it gives; a string by default.
-    """
-    jvm = classes()
-    made = instance(spark, code, *more, *settings)
-    kind = next(one for one in made.getClass().getInterfaces() if one.getSimpleName() == f"UDF{len(columns)}")
-    # By reflection: py4j takes another one of the functions of this name.
-    functions = jvm.java.lang.Class.forName("org.apache.spark.sql.functions")
-    types = java_array(jvm.java.lang.Class, [kind, jvm.java.lang.Class.forName("org.apache.spark.sql.types.DataType")])
-    result = spark._jsparkSession.parseDataType((gives or StringType()).json())
-    udf = functions.getMethod("udf", types).invoke(None, java_array(jvm.java.lang.Object, [made, result]))
-    # Pipelines of one session read with settings of their own.
-    name = f"{name}_{hashlib.sha256(repr(settings).encode()).hexdigest()[:16]}"
-    spark._jsparkSession.udf().register(name, udf.asNondeterministic())
-    return F.call_function(name, *columns)
-
-
-def ddl(spark: SparkSession, schema: StructType) -> str:
-    return str(spark._jsparkSession.parseDataType(schema.json()).toDDL())

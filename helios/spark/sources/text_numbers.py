@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, StringType, Str
 from helios.files.entry import File
 from helios.model.files import FilesSource
 from helios.spark.jvm.sql import quoted
-from helios.spark.sources import bad_rows
+from helios.spark.sources import rejects
 from helios.spark.sources.context import SourceContext
 from helios.spark.sources.file_types import NUMBERS, nullable
 from helios.spark.sources.listing import loaded
@@ -72,9 +72,9 @@ def infer_csv(context: SourceContext, source: FilesSource, files: Sequence[File]
         files: The files.
     """
     options = {"inferSchema": "true", **source.reader_options(), **SPARKS_OWN}
-    reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", bad_rows.TEXT)
+    reader = context.spark.read.format("csv").options(**options).option("columnNameOfCorruptRecord", rejects.TEXT)
     schema = loaded(context.spark, reader, files).schema
-    found = nullable(StructType([field for field in schema.fields if field.name != bad_rows.TEXT]))
+    found = nullable(StructType([field for field in schema.fields if field.name != rejects.TEXT]))
     assert isinstance(found, StructType)
     given = source.reader_options()
     written = [f for f in found.fields if isinstance(f.dataType, NUMBERS)]

@@ -9,15 +9,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
-    ByteType,
     DataType,
     DateType,
     DecimalType,
     DoubleType,
     FloatType,
     MapType,
-    StringType,
-    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -27,6 +24,7 @@ from helios.errors import InputError
 from helios.model.files import FilesSource
 from helios.spark.jvm.classes import classes
 from helios.spark.sources.file_types import PLAIN, ZONE
+from helios.spark.sources.json_values import READ_AS_TEXT_IN_JSON
 from helios.spark.sources.text_lines import UTF8, encoding_of
 
 _TIMES, _DOUBLES = (DateType, TimestampType, TimestampNTZType), (FloatType, DoubleType)
@@ -43,7 +41,7 @@ NUMBERS = {"nanValue": "NaN", "positiveInf": "Infinity", "negativeInf": "-Infini
 READ_AS_TEXT: Mapping[str, tuple[type[DataType], ...]] = {
     "text": (),
     "csv": PLAIN,
-    "json": (ByteType, DecimalType, *_DOUBLES, *_TIMES),  # Jackson takes 255 for a byte
+    "json": READ_AS_TEXT_IN_JSON,
 }
 """By format of text, the types whose values Spark's parser leaves as texts, as it would round, cut or guess them."""
 
@@ -84,17 +82,6 @@ def texts(source: FilesSource) -> tuple[type[DataType], ...]:
     """The types whose values are read as texts."""
     formatted = [kind for option, kind in FORMATTED.items() if option in source.reader_options()]
     return tuple(kind for kind in READ_AS_TEXT[source.format] if kind not in formatted)
-
-
-def as_texts(kind: DataType, texts: tuple[type[DataType], ...]) -> DataType:
-    """A type whose inner ones are strings where values are read as texts."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, as_texts(field.dataType, texts)) for field in kind.fields])
-    if isinstance(kind, ArrayType):
-        return ArrayType(as_texts(kind.elementType, texts))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, as_texts(kind.valueType, texts))
-    return StringType() if isinstance(kind, texts) else kind
 
 
 def as_cast(value: Column, kind: DataType, source: FilesSource) -> Column:

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios.errors import InputError
+from helios.model.columns import CHANGE_COLUMNS
 from helios.model.flow import Flow
-from helios.model.source import CHANGE_COLUMNS
 from helios.plan.nodes import Plan
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.views import View

@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from helios.model.columns import POSITION
 from helios.model.flow import Flow
-from helios.model.source import POSITION
 from helios.model.step import Step
 from helios.model.topic_changes import GONE, LOG
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from helios import Catalog, Files, Iceberg, aggregate, day, dedupe, expect, join, select, watermark, where, with_columns
-from helios.model.source import CHANGE_COLUMNS
+from helios.model.columns import CHANGE_COLUMNS
 from helios.plan import Context, compile_pipelines
 from helios.plan.text import show_bytes
 from helios.table.growth import Growth

@@ -1,41 +1,18 @@
-"""The doctor's checks behind a source of Kafka."""
+"""The looks of `helios doctor` at brokers, topics and a registry."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from helios.catalog.probe import reach
-from helios.model.cdc import CdcSource
 from helios.model.kafka import KafkaSource
 from helios.model.kafka_values import Registry
-from helios.model.topic_changes import TopicChanges
 from helios.spark.sources.kafka_cluster import Cluster
+from helios.spark.sources.look import Look
 from helios.table.registry import asked, latest
-from helios.table.slots import look_at_slot
 
 SOON = {"default.api.timeout.ms": "8000", "request.timeout.ms": "5000"}
 """The doctor waits 10 s for an answer."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """One look.
-
-    Attributes:
-        name: What is looked at.
-        what: Looks, and returns what was seen.
-        where: The address.
-        remedy: The fix of a failure whose cause is unknown.
-        needed: Whether nothing else can be seen where all such looks fail.
-    """
-
-    name: str
-    what: Callable[[], str]
-    where: str = ""
-    remedy: str | None = None
-    needed: bool = False
 
 
 def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
@@ -55,20 +32,6 @@ def kafka(source: KafkaSource) -> tuple[list[Look], list[Look]]:
     if source.pattern is not None:
         return without, [Look(f"topics /{source.pattern}/", partial(_matching, quick))]
     return without, [Look(f"topic {topic}", partial(_topic, quick, topic)) for topic in source.topics]
-
-
-def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
-    """The looks at the topic of changes, as those of `kafka`, and at the replication slot that is named.
-
-    Args:
-        source: The changes.
-    """
-    without, within = kafka(source.kafka)
-    slot = source.replication if isinstance(source, CdcSource) else None
-    if slot is not None:
-        what = partial(look_at_slot, slot, source.origin)
-        without.append(Look(f"replication slot {slot.name}", what))
-    return without, within
 
 
 def _reached(address: str) -> str:

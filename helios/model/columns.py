@@ -1,0 +1,9 @@
+"""Columns that sources add to their rows."""
+
+from __future__ import annotations
+
+CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
+"""The columns that row-level changes have after those of the table."""
+
+POSITION = "__helios_position"
+"""Hidden column with a row's source position: it orders rows that are otherwise equal."""
