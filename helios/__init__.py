@@ -34,17 +34,17 @@ from helios.errors import (
     RunError,
     ScriptError,
 )
+from helios.iceberg import Iceberg
 from helios.model import engine as _engine
-from helios.model.cdc import Cdc
-from helios.model.files import Files
 from helios.model.flow import Pipeline, Pipelines, Stream, Transform, step
-from helios.model.iceberg import Iceberg
-from helios.model.kafka import Kafka
-from helios.model.memory import Memory
 from helios.model.output import Console
 from helios.model.partition import bucket, day, hour, identity, month, truncate, year
 from helios.model.values import param
-from helios.model.webhook import Webhook
+from helios.sources.changes.debezium import Cdc
+from helios.sources.files.declare import Files
+from helios.sources.kafka.declare import Kafka
+from helios.sources.memory.declare import Memory
+from helios.sources.webhook.declare import Webhook
 from helios.steps.aggregate import aggregate, session_window, window
 from helios.steps.cast import cast
 from helios.steps.dedupe import dedupe

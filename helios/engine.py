@@ -74,7 +74,7 @@ class DefaultEngine:
     """The engine behind the methods of declared values."""
 
     def check(self, pipeline: Pipeline) -> None:
-        from helios.plan.sources import absent
+        from helios.sources.kinds import absent
 
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
         if problems := [*problems, *absent(plans)]:
@@ -111,17 +111,17 @@ class DefaultEngine:
         return rows_of(frame, declared)
 
     def preview(self, flow: Flow, rows: int, spark: SparkSession | None) -> pa.Table:
-        from helios.model.iceberg import Iceberg
+        from helios.iceberg import Iceberg
 
         context = self._flow_context(flow)
         # This pipeline never runs: it only provides the reads and the conf.
         pipeline = flow >> Iceberg.sink("helios.preview", catalog=Catalog.memory("helios_preview"))
         plans, problems = compile_pipelines([pipeline], context, lenient=True)
         plan = runnable(plans, problems)[0]
+        from helios.sources.common.spark.context import SourceContext
+        from helios.sources.common.spark.past import current_past
+        from helios.sources.common.spark.protocol import current_rows
         from helios.spark.iceberg.scan_tasks import scan_task_scope
-        from helios.spark.sources.context import SourceContext
-        from helios.spark.sources.past import current_past
-        from helios.spark.sources.protocol import current_rows
         from helios.spark.steps.build import build
 
         session = self._session(context.config, [plan], spark)

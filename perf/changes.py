@@ -29,10 +29,10 @@ from helios.catalog.conf import spark_conf
 from helios.catalog.names import TableName
 from helios.config import load
 from helios.plan.nodes import ReadPlan
+from helios.sources.iceberg.spark.changelog import read_changes
+from helios.sources.iceberg.spark.snapshot import source_table
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.session import session
-from helios.spark.sources.changelog import read_changes
-from helios.spark.sources.snapshot import source_table
 
 Rows: TypeAlias = "Counter[tuple[Any, ...]]"
 

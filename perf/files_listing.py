@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from helios.files.settling import Settling
-from helios.spark.sources import listing
+from helios.sources.files.settling import Settling
+from helios.sources.files.spark import listing
 
 LOOKS = 7
 

@@ -45,12 +45,12 @@ from helios.config import load
 from helios.engine import runnable
 from helios.errors import HeliosError
 from helios.plan import Context, Plan, compile_pipelines
+from helios.sources.iceberg.offsets import IcebergOffset, between
+from helios.sources.iceberg.spark.snapshot import source_table
+from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader
 from helios.spark.iceberg.filters import expression
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
-from helios.spark.sources.snapshot import source_table
-from helios.spark.sources.snapshot_reader import SnapshotReader
-from helios.table.offsets import IcebergOffset, between
 
 BASES = {"helios": "docs", "helios batch": "docs batch"}
 CONTENDERS = ("docs", "helios", "docs batch", "helios batch")

@@ -12,7 +12,7 @@ from helios.model.flow import Source, flows
 
 if TYPE_CHECKING:
     from helios.cli.options import Loaded
-    from helios.spark.sources.look import Look
+    from helios.sources.common.look import Look
 
 
 def look_at_sources(loaded: Loaded) -> list[Check]:
@@ -23,7 +23,7 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
     """
     from pkgutil import resolve_name
 
-    from helios.plan.sources import row_of
+    from helios.sources.kinds import row_of
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
     sources = {str(source.origin) + source.label(): source for source in declared if row_of(source).looks}
@@ -44,7 +44,7 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
 
 
 def _jars(source: Source) -> Iterable[str]:
-    from helios.plan.sources import row_of
+    from helios.sources.kinds import row_of
 
     return (*row_of(source).jars, *source.jars)
 

@@ -30,8 +30,8 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     """
     from helios.errors import InputError
     from helios.model.flow import flows
-    from helios.plan.sources import row_of
-    from helios.webhooks import RECEIVING, receiving
+    from helios.sources.kinds import row_of
+    from helios.sources.webhook.receiving import RECEIVING, receiving
 
     loaded = options.load(target, profile, values, offline=True)
     streams: Iterator[Any] = (inner.source for pipeline in loaded.pipelines for inner in flows(pipeline.stream))

@@ -61,7 +61,7 @@ class MirrorSink(IcebergSink):
             DeclarationError: It is another word; "snapshot" is one, as only Debezium takes snapshots.
 
         Examples:
-            >>> from helios.model.iceberg import Iceberg
+            >>> from helios.iceberg import Iceberg
             >>> Iceberg.mirror("local.shop").on_schema_change("keep").schema_change
             'keep'
         """

@@ -11,7 +11,7 @@ from helios.model.flow import Pipeline, Sink, Source, flows
 from helios.model.output import Output
 from helios.model.sink import IcebergSink
 from helios.plan.context import Context
-from helios.plan.sources import row_of
+from helios.sources.kinds import row_of
 
 
 def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:

@@ -17,7 +17,7 @@ def looked_ahead(plan: Plan) -> Plan:
     for index, read in enumerate(reads):
         if read.table is not None and read.uuid is not None:
             # Only a table that is there pays for what reads snapshots and checkpoints.
-            from helios.plan.table_backlog import ahead
+            from helios.sources.iceberg.backlog import ahead
 
             reads[index] = ahead(plan, index, read.table.catalog.load(read.table.within))
     return replace(plan, reads=tuple(reads))

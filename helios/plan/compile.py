@@ -22,14 +22,12 @@ from helios.catalog.spec import Catalog
 from helios.catalog.storages import checkpoint_schemes
 from helios.errors import CheckFailed, ConfigError, DeclarationError, HeliosError, InputError
 from helios.model.flow import Flow, Pipeline, Sink, Source
-from helios.model.kafka_sink import KafkaSink
 from helios.model.mirror import MirrorSink
 from helios.model.output import ConsoleSink, MemorySink, Output
 from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.model.values import Identifier
 from helios.plan.ahead import quarantine_of, target_of
-from helios.plan.checks.changes import change_problems
 from helios.plan.checks.loops import endless_loops
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
@@ -41,15 +39,12 @@ from helios.plan.checks.pipeline import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.checks.sources import rebootstrap_problems, unpaired_problems
 from helios.plan.context import NOTHING, Context, Surroundings, Writers
-from helios.plan.history import Unsettled
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
 from helios.plan.produced import Produced
 from helios.plan.read_path import path_of, trigger_of
-from helios.plan.sources import SOURCES, row_of
 from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
@@ -60,6 +55,11 @@ from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
+from helios.sources.changes.checks import change_problems
+from helios.sources.iceberg.checks import rebootstrap_problems, unpaired_problems
+from helios.sources.iceberg.history import Unsettled
+from helios.sources.kafka.sink import KafkaSink
+from helios.sources.kinds import SOURCES, row_of
 from helios.steps.join import Join
 from helios.steps.union import Union
 

@@ -107,7 +107,7 @@ class ReadPlan:
 
     @property
     def kind(self) -> str:
-        """The kind of the source, as in `helios.plan.sources.SOURCES`."""
+        """The kind of the source, as in `helios.sources.kinds.SOURCES`."""
         return self.source.kind
 
     def as_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from helios.model.flow import Flow, Source
 from helios.model.values import written_as_name
 from helios.plan.nodes import Plan, ReadPlan
-from helios.plan.sources import row_of
+from helios.sources.kinds import row_of
 from helios.steps.union import Union
 from helios.table.refs import REPLAY
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from helios.catalog.conf import keys_folder
 from helios.errors import InputError
 from helios.model.modes import Mode
-from helios.model.topic_changes import LOG
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import alongside
+from helios.sources.changes.topic import LOG
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record

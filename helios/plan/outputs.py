@@ -8,13 +8,13 @@ from helios.catalog.names import OutputName
 from helios.catalog.spec import Catalog
 from helios.errors import DeclarationError, HeliosError
 from helios.model.flow import Pipeline, flows
-from helios.model.kafka_sink import KafkaSink
 from helios.model.output import Output
 from helios.model.sink import IcebergSink
 from helios.model.values import Identifier
-from helios.plan.checks.topics import connection_problems
 from helios.plan.nodes import WritePlan
 from helios.plan.typing.late import quarantining_watermarks
+from helios.sources.kafka.checks import connection_problems
+from helios.sources.kafka.sink import KafkaSink
 from helios.steps.expect import Expect
 
 TEMPORARY = "helios_output"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from helios.model.flow import DEFAULT_POLL, Pipeline, Source
 from helios.model.sink import IcebergSink
 from helios.plan.nodes import ReadPath, Trigger
-from helios.plan.sources import WHY_SPANS, row_of
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
+from helios.sources.kinds import WHY_SPANS, row_of
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from helios.files.place import Place
-from helios.table.offsets import IcebergOffset
-from helios.table.topics import TopicsPosition
+from helios.sources.files.place import Place
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.kafka.topics import TopicsPosition
 
 Position: TypeAlias = Mapping[str, Any]
 """How far a source is read, as JSON values."""

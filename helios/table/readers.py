@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helios.errors import CheckpointError, RunError
-from helios.table.offsets import IcebergOffset
+from helios.sources.iceberg.offsets import IcebergOffset
 from helios.table.storage import Folder
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, LedgerError
+from helios.sources.files.lag import folder_lag
+from helios.sources.iceberg.offsets import TOUCHED
 from helios.table.ancestry import Landing, Node, Presence, presence
-from helios.table.folders import folder_lag
 from helios.table.growth import growth
 from helios.table.lags import last_seen
 from helios.table.ledger import AUDIT, Record, main_had, parse, staged, stamps_of
-from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
 from helios.table.refs import LEDGER, MAIN, REPLAY, ancestors, talking

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import RunError
-from helios.files.names import globbed, is_data, is_hidden
+from helios.sources.files.names import globbed, is_data, is_hidden
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from helios import Pipeline
     from helios.model.sink import IcebergSink
-    from helios.model.source import IcebergSource
     from helios.plan.nodes import Plan
+    from helios.sources.iceberg.declare import IcebergSource
     from helios.spark.run.events import Event
     from helios.spark.run.run import PipelineRun
 

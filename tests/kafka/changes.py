@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from helios import Cdc
-from helios.model.cdc import CdcSource
-from helios.model.kafka import KafkaSource
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.kafka.declare import KafkaSource
 from tests.kafka.conftest import Topics
 
 SOURCE = {"version": "3.6.0.Final", "connector": "postgresql", "name": "shop", "ts_ms": 0, "db": "postgres"}

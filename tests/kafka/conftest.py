@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from helios import Kafka
-from helios.model.kafka import KafkaSource
+from helios.sources.kafka.declare import KafkaSource
 from helios.spark.jvm.classes import classes
 from tests.services.kafka import Kafka as Broker
 from tests.streaming.conftest import World, forget_commit, shared_spark, world

@@ -15,9 +15,9 @@ import pytest
 
 from helios import watermark, window
 from helios.errors import CheckFailed, InputError, NotFound, RunError
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.protocol import open_source
 from helios.spark.jvm.classes import classes
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import open_source
 from tests.kafka.conftest import Topics
 from tests.kafka.registry import Registry
 from tests.kafka.test_cluster import until

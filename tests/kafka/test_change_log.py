@@ -10,7 +10,7 @@ import pytest
 
 from helios import Cdc, expect, rename, select, where
 from helios.errors import CheckpointError, NotFound, RunError
-from helios.model.change_log import ChangeLogSource
+from helios.sources.changes.json import ChangeLogSource
 from tests.kafka.conftest import Topics
 
 pytestmark = [pytest.mark.jars("kafka"), pytest.mark.promise("cdc")]

@@ -9,9 +9,9 @@ import pytest
 
 from helios import Kafka
 from helios.errors import RunError
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.protocol import open_source
 from helios.spark.jvm.classes import classes
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import open_source
 from tests.kafka.conftest import Topics, numbered
 from tests.services.server import Port
 from tests.suite.waiting import until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helios import Cdc, Iceberg
-from helios.table.topics import Lost
+from helios.sources.kafka.topics import Lost
 from tests.kafka.changes import Database, Table, event
 from tests.kafka.conftest import Topics
 

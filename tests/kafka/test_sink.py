@@ -11,7 +11,7 @@ import pytest
 
 from helios import Kafka, Memory, expect, select, with_columns
 from helios.errors import CheckFailed, InputError, NotFound, RunError
-from helios.model.kafka_sink import KafkaSink
+from helios.sources.kafka.sink import KafkaSink
 from tests.kafka.conftest import Topics
 from tests.services.server import Port
 

@@ -15,8 +15,8 @@ import pytest
 
 from helios import Cdc, Kafka
 from helios.errors import DeclarationError, EnvironmentProblem, NotFound, RunError
-from helios.model.slot import Slot
-from helios.table.slots import look_at_slot
+from helios.sources.changes.slot import Slot
+from helios.sources.changes.slots import look_at_slot
 from tests.kafka.changes import Table, event
 from tests.kafka.conftest import Topics
 from tests.kafka.test_doctor import seen

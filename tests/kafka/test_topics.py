@@ -12,9 +12,9 @@ import pytest
 
 from helios import where
 from helios.errors import CheckpointError, InputError, NotFound
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import open_source
-from helios.table.topics import Lost
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.protocol import open_source
+from helios.sources.kafka.topics import Lost
 from tests.kafka.conftest import Topics, numbered
 from tests.suite.deaths import dies_before_commit
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from helios import Cdc, Iceberg
-from helios.spark.sources.whole_transactions import end_of_transactions
-from helios.table.topics import Log, Range, Topic, TopicsPosition, ranges
+from helios.sources.changes.spark.transactions import end_of_transactions
+from helios.sources.kafka.topics import Log, Range, Topic, TopicsPosition, ranges
 from tests.kafka.changes import ID, SOURCE, Database
 from tests.kafka.conftest import Topics
 from tests.kafka.foreign_keys import Reader

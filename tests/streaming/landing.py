@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from helios.model.files import FilesSource
+from helios.sources.files.declare import FilesSource
 
 
 def land(folder: Path, name: str, content: bytes | str) -> Path:

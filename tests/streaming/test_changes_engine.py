@@ -1,4 +1,4 @@
-"""Row-level changes of Iceberg tables, read with `helios.spark.sources.changelog`."""
+"""Row-level changes of Iceberg tables, read with `helios.sources.iceberg.spark.changelog`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from helios.catalog.names import TableName
 from helios.errors import InputError, LedgerError
 from helios.plan.nodes import ReadPlan
-from helios.spark.sources.changelog import read_changes, state_as_changes
-from helios.spark.sources.snapshot import read_state, source_table
+from helios.sources.iceberg.spark.changelog import read_changes, state_as_changes
+from helios.sources.iceberg.spark.snapshot import read_state, source_table
 
 pytestmark = pytest.mark.promise("changes")
 

@@ -17,7 +17,7 @@ import pytest
 
 from helios import Files, select
 from helios.errors import InputError, RunError
-from helios.model.files import FilesSource
+from helios.sources.files.declare import FilesSource
 from tests.streaming.landing import land, read
 from tests.streaming.test_text_casts import CASES
 

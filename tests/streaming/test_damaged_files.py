@@ -17,8 +17,8 @@ from pyarrow import orc
 
 from helios import Files, with_columns
 from helios.errors import RunError
-from helios.spark.sources import file_rows
-from helios.spark.sources.files import FilesReader
+from helios.sources.files.spark import rows as file_rows
+from helios.sources.files.spark.reader import FilesReader
 from tests.suite.deaths import dies_at
 
 pytestmark = pytest.mark.promise("bad-files")

@@ -23,9 +23,9 @@ from pyarrow import orc
 
 from helios import Files, Memory, select, where
 from helios.errors import InputError, RunError
-from helios.files.entry import File
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.file_rows import read_files
+from helios.sources.common.file import File
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.files.spark.rows import read_files
 
 pytestmark = pytest.mark.promise("files", "bad-rows")
 

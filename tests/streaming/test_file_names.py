@@ -11,7 +11,7 @@ import pytest
 
 from helios import Files
 from helios.errors import HeliosError, InputError
-from helios.spark.sources import listing
+from helios.sources.files.spark import listing
 
 pytestmark = pytest.mark.promise("files")
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from helios import Files
 from helios.errors import InputError, RunError
-from helios.spark.sources.file_types import castable, extras, lossless, united, with_extras
+from helios.sources.common.spark.types import castable, extras, lossless, united, with_extras
 
 pytestmark = [pytest.mark.usefixtures("shared_spark"), pytest.mark.promise("files")]  # Spark parses the types
 

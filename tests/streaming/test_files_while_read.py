@@ -12,7 +12,7 @@ import pytest
 
 from helios import Files
 from helios.errors import RunError
-from helios.spark.sources.files import FilesReader
+from helios.sources.files.spark.reader import FilesReader
 
 pytestmark = pytest.mark.promise("bad-files")
 

@@ -13,8 +13,8 @@ import pytest
 
 from helios import Files, aggregate, union
 from helios.errors import CheckpointError, HeliosError, InputError, NotFound, RunError
-from helios.files.settling import Settling
-from helios.spark.sources.files import FilesReader
+from helios.sources.files.settling import Settling
+from helios.sources.files.spark.reader import FilesReader
 from helios.table.status import View, statuses
 from tests.suite.deaths import dies_before_commit
 
@@ -341,7 +341,7 @@ def test_a_planned_batch_is_read_as_planned(world: Any, inbox: Path) -> None:
 def test_an_entry_whose_batch_was_never_planned_is_planned_anew(
     world: Any, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from helios.files.log import FileLog
+    from helios.sources.files.log import FileLog
 
     pipeline = csv(inbox) >> world.sink("a.t")
     land(inbox, "a.csv", rows(1))

@@ -17,10 +17,10 @@ import pytest
 from helios import rename, where, with_columns
 from helios.errors import CheckFailed, HeliosError
 from helios.plan.native import engine
+from helios.sources.iceberg.spark.reader import IcebergReader
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.native import batch as native
 from helios.spark.native import spread, upsert
-from helios.spark.sources.iceberg import IcebergReader
 from tests.streaming.native_cases import rows_of, scanned, set_engine, told
 from tests.suite.waiting import until
 

@@ -11,11 +11,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from helios import Kafka
-from helios.model.kafka import KafkaSource
+from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.plain_json import plain
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.spark import rows as kafka_rows
 from helios.spark.jvm.sql import quoted
-from helios.spark.sources import kafka_rows
-from helios.spark.sources.aside import Aside
-from helios.spark.sources.plain_json import plain
 
 pytestmark = pytest.mark.promise("bad-rows")
 

@@ -12,10 +12,12 @@ from pyspark.sql import functions as F
 
 from helios import Files
 from helios.model.columns import POSITION
-from helios.model.files import FilesSource
-from helios.spark.sources import bad_rows, file_reading, file_rows
-from helios.spark.sources.file_rows import read_files
-from helios.spark.sources.text_lines import PLAIN
+from helios.sources.files.declare import FilesSource
+from helios.sources.files.spark import bad_rows
+from helios.sources.files.spark import reading as file_reading
+from helios.sources.files.spark import rows as file_rows
+from helios.sources.files.spark.rows import read_files
+from helios.sources.files.spark.text_lines import PLAIN
 from tests.streaming.landing import land
 from tests.streaming.test_csv_lines import parts_of
 from tests.streaming.test_file_formats import context, listed

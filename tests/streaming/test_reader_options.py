@@ -13,8 +13,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from helios.errors import DeclarationError
-from helios.model.file_formats import FORMATS
-from helios.model.option_values import BOOLEANS, CHARACTERS, SEPARATORS, WHOLE, WORDS, check_value
+from helios.sources.files.formats import FORMATS
+from helios.sources.files.option_values import BOOLEANS, CHARACTERS, SEPARATORS, WHOLE, WORDS, check_value
 
 pytestmark = pytest.mark.promise("files")
 

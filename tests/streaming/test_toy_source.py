@@ -10,8 +10,8 @@ import pytest
 
 from helios import Catalog, Iceberg, where
 from helios.errors import CheckFailed, CheckpointError
-from helios.plan import sources
-from helios.plan.sources import SourceRow
+from helios.sources import kinds as sources
+from helios.sources.kinds import SourceRow
 from tests.suite.deaths import dies_before_commit
 from tests.toy.counter import CounterSource
 

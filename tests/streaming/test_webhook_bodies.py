@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from helios import Webhook
-from helios.webhooks import receiving
+from helios.sources.webhook.receiving import receiving
 from tests.unit.webhooks.test_receiver import SECRET, post
 
 pytestmark = pytest.mark.promise("webhook")

@@ -9,7 +9,7 @@ import pytest
 
 from helios import Webhook, cast
 from helios.errors import CheckFailed
-from helios.webhooks import receiving
+from helios.sources.webhook.receiving import receiving
 from tests.unit.webhooks.test_receiver import SECRET, post
 
 pytestmark = pytest.mark.promise("webhook")

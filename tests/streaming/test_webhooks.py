@@ -12,10 +12,10 @@ import pytest
 
 from helios import Webhook
 from helios.errors import InputError
-from helios.model.webhook import ID, RECEIVED
 from helios.script import load_script
-from helios.webhooks import receiving
-from helios.webhooks.segments import Segments
+from helios.sources.webhook.declare import ID, RECEIVED
+from helios.sources.webhook.receiving import receiving
+from helios.sources.webhook.segments import Segments
 from tests.suite.deaths import dies_before_commit
 from tests.suite.waiting import until
 from tests.unit.webhooks.test_receiver import SECRET, post
@@ -87,7 +87,7 @@ def store(world: Any, ids: range) -> None:
 
 
 def test_the_log_of_segments_that_are_gone_stays_small(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helios.spark.sources.webhook.FANOUT", 2)
+    monkeypatch.setattr("helios.sources.webhook.spark.reader.FANOUT", 2)
     pipeline = hook(world).incremental(max_files=1) >> world.sink("a.t")
     log = Path(world.checkpoint(pipeline)) / "helios" / "files" / "0"
     for ids in (range(5), range(5, 8)):
@@ -133,7 +133,7 @@ def test_what_a_killed_receiver_has_left(world: Any) -> None:
 
 
 def test_what_a_receiver_keeps_open_is_told(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helios.spark.sources.webhook.SEALED", 0.3)
+    monkeypatch.setattr("helios.sources.webhook.spark.reader.SEALED", 0.3)
     living = Segments(world.folder / "segments")
     living.open()
     living.append([_line(1)])

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.spark.sources.spans import SpanSource
+from helios.sources.common.spark.spans import SpanSource
 from helios.table.positions import Lag, Position, Span
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import helios
 from helios.model.modes import MODES
-from helios.plan.sources import SOURCES
+from helios.sources.kinds import SOURCES
 
 pytestmark = pytest.mark.promise("own-source")
 

@@ -14,10 +14,10 @@ from helios.model.flow import Pipeline, Source, flows
 from helios.model.partition import PartitionField
 from helios.model.sink import IcebergSink
 from helios.plan.nodes import Plan, ReadPath
-from helios.plan.sources import row_of
 from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.late import late_problems, quarantining_watermarks
 from helios.plan.typing.schema import Schema
+from helios.sources.kinds import row_of
 from helios.steps.expect import Expect
 
 if TYPE_CHECKING:

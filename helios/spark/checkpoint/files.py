@@ -10,7 +10,7 @@
   helios/seen.json                    the table metadata that replicas of a catalog have shown (see freshness.py)
   helios/tables.json, mirror.json     the tables that rows name, with their UUIDs; of a mirror what they are of
   helios/routes/N.json                the tables that routed batch N writes, written before its first commit
-  helios/files/N/                     which files each batch of followed source N reads (see helios.files.log)
+  helios/files/N/                     which files each batch of followed source N reads (see helios.sources.files.log)
   helios/files/N.columns.json         the columns of its files (see kept_columns.py)
   helios/landed/                      the last batch in each target (see landings.py)
   helios/again.json                   a batch that is appended again (see repeat.py)

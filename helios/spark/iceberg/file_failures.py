@@ -12,9 +12,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from helios.errors import HeliosError, InputError, RunError
-from helios.model.files import LACKED
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
+from helios.sources.files.declare import LACKED
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.errors import BAD_ROW
 from helios.spark.jvm.sql import struct_of

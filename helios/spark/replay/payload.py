@@ -13,12 +13,12 @@ from pyspark.sql.types import DataType, MapType, StringType, StructType
 from helios.errors import InputError, RunError, near_miss
 from helios.model.flow import Flow, flows
 from helios.plan.nodes import Plan
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.past import current_past
+from helios.sources.common.spark.protocol import current_rows
 from helios.spark.jvm.sql import quoted
 from helios.spark.sinks.merge import null_key
 from helios.spark.sinks.route import VALUE
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.past import current_past
-from helios.spark.sources.protocol import current_rows
 from helios.spark.steps.build import as_dated
 from helios.spark.steps.steps import Dated, Scope, apply, rejected
 from helios.steps.expect import Expect

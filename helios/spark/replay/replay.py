@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 
 from helios.errors import CheckpointError, HeliosError, InputError, LedgerError, NotFound, near_miss
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.protocol import current_rows, open_source
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
@@ -38,8 +40,6 @@ from helios.spark.sinks.quarantine import COEXIST, NAMES, QuarantineSink
 from helios.spark.sinks.route import RoutedSink
 from helios.spark.sinks.shared_keys import SharedKeys
 from helios.spark.sinks.table import TableSink
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import current_rows, open_source
 from helios.spark.steps.build import Built, build
 from helios.table.ledger import Record
 from helios.table.refs import REPLAY

@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPath
-from helios.plan.sources import row_of
+from helios.sources.common.spark.micro_batch import MicroBatchStream
+from helios.sources.files.spark.columns import DamagedFile
+from helios.sources.kinds import row_of
 from helios.spark.iceberg.failures import engine_failure, is_outage
 from helios.spark.iceberg.file_failures import file_failure, file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
@@ -27,8 +29,6 @@ from helios.spark.run.other_writers import refuse_out_of_step
 from helios.spark.run.replaced_columns import refuse_replaced_columns
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Found, Partial, Staged
-from helios.spark.sources.file_columns import DamagedFile
-from helios.spark.sources.micro_batch import MicroBatchStream
 from helios.table.positions import Batch
 
 

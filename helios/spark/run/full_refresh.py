@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, InputError
 from helios.plan.nodes import VERSION, Plan, ReadPlan
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.iceberg.spark import offsets
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import commit, tables
 from helios.spark.iceberg.history import History
@@ -18,9 +20,7 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.files import JavaExpression
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.rollbacks import forget_replay
-from helios.spark.sources import offsets
 from helios.table.ledger import Record, Starts
-from helios.table.offsets import IcebergOffset
 from helios.table.refs import LEDGER, MAIN
 
 Start: TypeAlias = "Mapping[str, object]"

@@ -15,8 +15,10 @@ from pyspark.sql.types import StructType
 
 from helios.errors import HeliosError, LedgerError
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
-from helios.plan.sources import row_of
 from helios.plan.typing.late import late_rule
+from helios.sources.common.spark.past import Past, past_of
+from helios.sources.common.spark.protocol import Source
+from helios.sources.kinds import row_of
 from helios.spark.checkpoint.files import Checkpoint, StartEntry
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
@@ -26,8 +28,6 @@ from helios.spark.observer import Observer
 from helios.spark.run.native import native_batch
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Sink
-from helios.spark.sources.past import Past, past_of
-from helios.spark.sources.protocol import Source
 from helios.spark.steps import late, materialized_view
 from helios.spark.steps.build import Built, Unbuilt, build
 from helios.table.positions import SNAPSHOT, Batch, Position, Span, recorded

@@ -8,8 +8,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from helios.errors import HeliosError
+from helios.sources.files.spark.columns import cause_of
 from helios.spark.run.job import Job, StreamingQuery
-from helios.spark.sources.file_columns import cause_of
 
 GROUPS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")
 """Spark's operators whose state is what an append has not emitted yet, as `state-metadata` names them."""

@@ -12,8 +12,8 @@ from helios.plan.native.choice import required
 from helios.plan.native.steps import program_of
 from helios.plan.nodes import Plan
 from helios.plan.typing.schema import Column, Schema
+from helios.sources.common.spark.protocol import HasFiles, Source
 from helios.spark.native.batch import NativeBatch, SmallBatch, refuse_small
-from helios.spark.sources.protocol import HasFiles, Source
 from helios.table.positions import Batch
 
 

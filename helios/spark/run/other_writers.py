@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable
 
 from helios.catalog.names import TableName
 from helios.errors import CheckpointError, InputError
-from helios.files.place import Place
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import Entry, entries, other_records, renaming_call, shared_source, source_of_both
 from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
-from helios.plan.sources import row_of
+from helios.sources.files.place import Place
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.kinds import row_of
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
@@ -21,7 +22,6 @@ from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger, known_records
 from helios.spark.sinks.records import names_of, newest_record
 from helios.table.ledger import Record, parse
-from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch, same_source
 from helios.table.refs import LEDGER, REPLAY
 

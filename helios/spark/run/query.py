@@ -13,12 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from helios.errors import CheckFailed, CheckpointError, InputError
 from helios.model.flow import flows
 from helios.model.modes import Groups
-from helios.model.topic_changes import GONE, LOG
-from helios.plan.checks.changes import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.other_pipelines import alongside
 from helios.plan.typing.dedupes import earlier_steps
+from helios.sources.changes.checks import renamed
+from helios.sources.changes.topic import GONE, LOG
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.protocol import CarriesOrder, Source, open_source
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.repeat import Repeat
 from helios.spark.iceberg.scan_tasks import scan_task_scope
@@ -29,8 +31,6 @@ from helios.spark.run.job import Job, Run
 from helios.spark.run.output_startup import OutputStartup
 from helios.spark.run.startup import StartupValidator
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sources.context import SourceContext
-from helios.spark.sources.protocol import CarriesOrder, Source, open_source
 from helios.spark.steps import materialized_view, row_by_row
 from helios.spark.steps.build import build
 from helios.steps.join import Join

@@ -10,13 +10,13 @@ from helios.errors import InputError
 from helios.plan.evolution.fields import shown
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.types import quoted
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.iceberg.spark.reader import IcebergReader
 from helios.spark.iceberg.schema import names_by_id
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.table import TableSink
-from helios.spark.sources.iceberg import IcebergReader
 from helios.steps.rename import Rename
-from helios.table.offsets import IcebergOffset
 from helios.table.positions import Batch
 
 

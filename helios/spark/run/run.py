@@ -18,7 +18,8 @@ from helios.catalog.operations import forget_all
 from helios.errors import RunError
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
-from helios.plan.sources import row_of
+from helios.sources.common.spark.protocol import PlanAnew
+from helios.sources.kinds import row_of
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
@@ -31,7 +32,6 @@ from helios.spark.run.query import PipelineQuery
 from helios.spark.run.summaries import summary
 from helios.spark.session.executors import EXECUTOR_WAIT, Executors
 from helios.spark.sinks.options import Commit
-from helios.spark.sources.protocol import PlanAnew
 from helios.table.positions import Lag
 
 

@@ -14,7 +14,7 @@ from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.notes import declared_notes
 from helios.plan.other_upserts import upserts_of
-from helios.plan.sources import row_of
+from helios.sources.kinds import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables

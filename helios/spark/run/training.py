@@ -13,10 +13,10 @@ from pyspark import SparkContext
 from helios.catalog.spec import Catalog
 from helios.config import load
 from helios.environment.class_archive import QUIET
-from helios.model.iceberg import Iceberg
-from helios.model.memory import Memory
+from helios.iceberg import Iceberg
 from helios.model.partition import bucket
 from helios.plan import Context, compile_pipelines
+from helios.sources.memory.declare import Memory
 from helios.spark.run.run import PipelineRun
 from helios.spark.session import session
 from helios.steps.aggregate import aggregate

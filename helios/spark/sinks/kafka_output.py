@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from helios.errors import InputError, RunError
-from helios.model.kafka import KafkaSource
-from helios.model.kafka_sink import KafkaSink
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.sink import KafkaSink
+from helios.sources.kafka.spark.cluster import Cluster, properties
 from helios.spark.jvm.sql import quoted, refusal
-from helios.spark.sources.kafka_cluster import Cluster, properties
 
 NESTED = (ArrayType, MapType, StructType, VariantType)
 

@@ -18,6 +18,8 @@ from helios.catalog.names import Namespace, TableName
 from helios.errors import CheckFailed, CheckpointError, InputError, RunError
 from helios.model.mirror import MirrorSink as Declared
 from helios.model.modes import Mode
+from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
+from helios.sources.common.spark.aside import Aside
 from helios.spark.checkpoint.mirrored import Mirrored, MirroredTables
 from helios.spark.iceberg import tables
 from helios.spark.jvm.sql import quoted
@@ -31,8 +33,6 @@ from helios.spark.sinks.protocol import Found, Staged
 from helios.spark.sinks.routed_tables import open_table
 from helios.spark.sinks.schema_changes import SchemaChange, compared, told, twins
 from helios.spark.sinks.table import TableSink, split_invalid
-from helios.spark.sources.aside import Aside
-from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from helios.catalog.names import TableName
 from helios.errors import InputError, Origin
 from helios.plan.evolution.fields import METADATA_COLUMNS
+from helios.sources.changes.spark.tables import SourceTable
 from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.iceberg import tables
 from helios.spark.jvm.classes import listed
-from helios.spark.sources.debezium_tables import SourceTable
 
 ANOTHER = "have Debezium take a new snapshot under another topic.prefix, and mirror it into another namespace"
 """The fix that gives tables equal to the database's, whatever the log leaves out."""

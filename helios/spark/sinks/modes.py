@@ -27,8 +27,8 @@ from helios.model.modes import (
     OverwritePartitions,
     Upsert,
 )
-from helios.model.topic_changes import LOG
 from helios.plan.typing.expression import parse
+from helios.sources.changes.topic import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction

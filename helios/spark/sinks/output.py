@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 
 from helios.model.columns import POSITION
-from helios.model.kafka_sink import KafkaSink
 from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
+from helios.sources.kafka.sink import KafkaSink
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks import kafka_output
 from helios.spark.sinks.context import SinkContext

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 
+from helios.sources.changes.spark.tables import ChangesByTable, SourceTable
+from helios.sources.changes.spark.types import Kind
+from helios.sources.changes.spark.versions import Version
 from helios.spark.checkpoint.mirrored import Mirrored, NewestSchema, Place
-from helios.spark.sources.connect_types import Kind
-from helios.spark.sources.debezium_tables import ChangesByTable, SourceTable
-from helios.spark.sources.debezium_versions import Version
 
 ENUM = "string of io.debezium.data.Enum"
 TEXTS = (ENUM, *(f"string of io.debezium.data.{name}" for name in ("Json", "Ltree", "Uuid", "Xml")))
@@ -158,7 +158,7 @@ def typed(kind: Kind) -> str:
     """A type with what else says how values are written: a scale, the unit of a time, and the name of its schema.
 
     Examples:
-        >>> from helios.spark.sources.connect_types import of_connect
+        >>> from helios.sources.changes.spark.types import of_connect
         >>> typed(of_connect({"type": "array", "items": {"type": "int64", "name": "io.debezium.time.MicroTime"}}))
         'array<string of micros>'
     """

@@ -9,8 +9,8 @@ from pyspark.sql.types import StructType
 
 from helios.model.flow import Flow
 from helios.plan.nodes import Plan, ReadPath, ReadPlan
+from helios.sources.common.spark.past import Past
 from helios.spark.native.batch import NativeBatch
-from helios.spark.sources.past import Past
 from helios.spark.steps.steps import Dated, Scope, apply
 
 

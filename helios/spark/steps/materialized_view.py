@@ -17,12 +17,12 @@ from helios.model.flow import Flow
 from helios.plan.nodes import Plan
 from helios.plan.typing.determinism import nondeterministic_function
 from helios.plan.views import View
+from helios.sources.iceberg.spark.rows import narrowed
+from helios.sources.iceberg.spark.snapshot import count_state, read_state, source_table
 from helios.spark.checkpoint.upsert_state import DELETED
 from helios.spark.iceberg.tables import spark_schema
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.spark import JavaLogicalPlan
-from helios.spark.sources.readers import narrowed
-from helios.spark.sources.snapshot import count_state, read_state, source_table
 from helios.spark.steps.build import Built
 from helios.spark.steps.row_by_row import ROW_BY_ROW
 from helios.spark.steps.steps import Scope, apply

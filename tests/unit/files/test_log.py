@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from helios.errors import CheckpointError
-from helios.files.entry import File
-from helios.files.log import FANOUT, FileLog
-from helios.files.place import INLINE, Place
+from helios.sources.common.file import File
+from helios.sources.files.log import FANOUT, FileLog
+from helios.sources.files.place import INLINE, Place
 
 pytestmark = pytest.mark.promise("files")
 

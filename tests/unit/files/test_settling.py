@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helios.files.settling import EMPTY, YOUNG, Settling
+from helios.sources.files.settling import EMPTY, YOUNG, Settling
 
 pytestmark = pytest.mark.promise("files")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from helios.errors import CheckpointError
-from helios.files.entry import File
-from helios.files.spark_log import files_of
+from helios.sources.common.file import File
+from helios.sources.files.spark_log import files_of
 from tests.unit.files.test_log import Disk
 
 

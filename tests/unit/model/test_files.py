@@ -9,8 +9,8 @@ import pytest
 
 from helios import Files
 from helios.errors import DeclarationError
-from helios.model.file_formats import FORMATS, REFUSED
-from helios.model.option_values import CHECKS, FREE
+from helios.sources.files.formats import FORMATS, REFUSED
+from helios.sources.files.option_values import CHECKS, FREE
 
 pytestmark = pytest.mark.promise("words")
 

@@ -10,7 +10,7 @@ import pytest
 
 from helios import Iceberg
 from helios.errors import DeclarationError
-from helios.model.source import At, Between, Changes, IcebergSource
+from helios.sources.iceberg.declare import At, Between, Changes, IcebergSource
 
 pytestmark = pytest.mark.promise("words")
 

@@ -16,8 +16,8 @@ import pytest
 from helios import Catalog, Iceberg, where
 from helios.plan import Context, Plan, compile_pipelines
 from helios.plan.backlog import looked_ahead
-from helios.plan.pruning import row_filter
 from helios.plan.scans import Backlog, Scan
+from helios.sources.iceberg.pruning import row_filter
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("commands")
@@ -206,7 +206,7 @@ def test_states_and_spans_of_the_past(table: Table, scan: Any) -> None:
 
 def test_of_many_files_it_is_not_looked_which_match(table: Table, looked: Any, monkeypatch: Any) -> None:
     add(table, range(4))
-    monkeypatch.setattr("helios.plan.table_backlog.MOST_FILES", 3)
+    monkeypatch.setattr("helios.sources.iceberg.backlog.MOST_FILES", 3)
     plan = looked(SOURCE.where("id = 1") >> SINK)
     assert plan.reads[0].scan == Scan(of_files=4)
     assert "scan: not looked at which of 4 files match" in str(plan)

@@ -32,7 +32,7 @@ from helios.model.sink import IcebergSink
 from helios.model.values import show_seconds
 from helios.plan import Context, Plan, ReadPath, Trigger, compile_pipelines, components_ahead, infer_schema
 from helios.plan.compile import SINKS
-from helios.plan.sources import SOURCES
+from helios.sources.kinds import SOURCES
 
 pytestmark = pytest.mark.promise("commands")
 

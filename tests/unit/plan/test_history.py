@@ -12,9 +12,9 @@ import pytest
 
 from helios import Catalog, Iceberg, Memory
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound
-from helios.model.source import IcebergSource
 from helios.plan import Context, compile_pipelines
-from helios.plan.history import Settled, Unsettled, history, settle
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.history import Settled, Unsettled, history, settle
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("time-travel")

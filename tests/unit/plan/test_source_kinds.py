@@ -17,7 +17,7 @@ from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
 from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
-from helios.plan.sources import SOURCES, SourceRow, row_of
+from helios.sources.kinds import SOURCES, SourceRow, row_of
 
 pytestmark = pytest.mark.promise("own-source")
 

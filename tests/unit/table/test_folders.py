@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from helios.files.entry import File
-from helios.files.log import FileLog
-from helios.files.place import Place
-from helios.table.folders import folder_lag
+from helios.sources.common.file import File
+from helios.sources.files.lag import folder_lag
+from helios.sources.files.log import FileLog
+from helios.sources.files.place import Place
 from helios.table.positions import recorded
 from tests.unit.files.test_log import Disk
 

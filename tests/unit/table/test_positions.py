@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helios.table.offsets import IcebergOffset, between
+from helios.sources.iceberg.offsets import IcebergOffset, between
 from helios.table.positions import Batch, Recorded, Span, recorded, same_sources
 
 pytestmark = pytest.mark.promise("formats")

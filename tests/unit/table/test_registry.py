@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from helios.errors import InputError, NotFound, Origin, RunError
-from helios.model.kafka_values import Registry as Declared
-from helios.table.registry import asked, authorization, latest
+from helios.sources.kafka.registry import asked, authorization, latest
+from helios.sources.kafka.values import Registry as Declared
 from tests.kafka.registry import Registry
 from tests.services.server import Port
 

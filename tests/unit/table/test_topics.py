@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.table.topics import Log, Lost, Range, Topic, TopicsPosition, advance, gone, onward, ranges, verify
+from helios.sources.kafka.topics import Log, Lost, Range, Topic, TopicsPosition, advance, gone, onward, ranges, verify
 
 AT = TopicsPosition({"t": Topic("a", (5, 7))})
 

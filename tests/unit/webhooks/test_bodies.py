@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helios.plan.typing.schema import from_ddl
-from helios.webhooks.bodies import line_of, verified
-from helios.webhooks.signatures import Refused
+from helios.sources.webhook.bodies import line_of, verified
+from helios.sources.webhook.signatures import Refused
 
 pytestmark = pytest.mark.promise("webhook")
 

@@ -19,8 +19,9 @@ import pytest
 
 from helios import Webhook
 from helios.errors import RunError
-from helios.model.webhook import WebhookSource
-from helios.webhooks import receiver, receiving
+from helios.sources.webhook import receiver
+from helios.sources.webhook.declare import WebhookSource
+from helios.sources.webhook.receiving import receiving
 
 pytestmark = pytest.mark.promise("webhook")
 

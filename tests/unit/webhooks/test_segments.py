@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helios.errors import RunError
-from helios.webhooks.segments import Segments, is_taken
+from helios.sources.webhook.segments import Segments, is_taken
 
 pytestmark = pytest.mark.promise("webhook")
 

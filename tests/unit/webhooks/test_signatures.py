@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from helios.model.values import Secret
-from helios.webhooks.signatures import Refused, github, key_of, standard
+from helios.sources.webhook.signatures import Refused, github, key_of, standard
 
 pytestmark = pytest.mark.promise("webhook")
 

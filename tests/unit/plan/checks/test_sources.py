@@ -12,10 +12,10 @@ import pytest
 
 from helios import Catalog, Iceberg, day, join, select, where
 from helios.catalog.operations import client
-from helios.model.source import IcebergSource
 from helios.plan import Context, compile_pipelines
-from helios.plan.checks.sources import CONTRADICTIONS, change_problems
-from helios.plan.history import settle
+from helios.sources.iceberg.checks import CONTRADICTIONS, change_problems
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.history import settle
 from helios.table.snapshots import Table
 from tests.unit.plan.conftest import SCHEMA
 

@@ -15,11 +15,11 @@ import helios
 from helios.errors import DeclarationError, HeliosError, NotFound
 from helios.model.call import Call
 from helios.model.flow import Transform
-from helios.model.memory import Memory
 from helios.model.step import Step
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Column, Schema, from_ddl
+from helios.sources.memory.declare import Memory
 from helios.steps.aggregate import aggregate, window
 from helios.steps.cast import cast
 from helios.steps.dedupe import dedupe

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import Row
 
+from helios.sources.changes.spark.tables import SourceTable
+from helios.sources.changes.spark.types import NAMED, PLAIN, Kind, of_connect
+from helios.sources.changes.spark.versions import Version, columns_of, found_in
 from helios.spark.checkpoint.mirrored import NewestSchema
 from helios.spark.sinks.schema_changes import compared, told
-from helios.spark.sources.connect_types import NAMED, PLAIN, Kind, of_connect
-from helios.spark.sources.debezium_tables import SourceTable
-from helios.spark.sources.debezium_versions import Version, columns_of, found_in
 from tests.kafka.changes import schema
 
 ID, NAME, TITLE = (("id", PLAIN["int32"]), ("name", PLAIN["string"]), ("title", PLAIN["string"]))

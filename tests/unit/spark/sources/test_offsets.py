@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helios.spark.sources.offsets import SnapshotDelta, advance, lag
-from helios.table.offsets import IcebergOffset, SnapshotRange, between
+from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, between
+from helios.sources.iceberg.spark.offsets import SnapshotDelta, advance, lag
 from helios.table.positions import Lag
 
 

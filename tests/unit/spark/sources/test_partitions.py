@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helios.spark.sources import partitions
+from helios.sources.files.spark import partitions
 
 
 @pytest.mark.parametrize(

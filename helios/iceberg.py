@@ -1,0 +1,87 @@
+"""`Iceberg.source(...)`, `Iceberg.sink(...)` and `Iceberg.mirror(...)`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from helios.model.arguments import flag
+from helios.model.mirror import ANY, MirrorSink
+from helios.model.mirror import names as table_names
+from helios.model.modes import Upsert
+from helios.model.sink import IcebergSink
+from helios.model.values import Identifier, duration
+from helios.sources.iceberg.declare import IcebergSource
+
+if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
+
+
+class Iceberg:
+    """Iceberg tables as sources and sinks."""
+
+    @staticmethod
+    def source(table: str, catalog: Catalog | str | None = None) -> IcebergSource:
+        """A table to read: by default its current snapshot, once.
+
+        Args:
+            table: `namespace.table` in the default catalog, or `catalog.namespace.table` with a declared catalog.
+            catalog: The catalog, or its name; then all parts of `table` are namespace and table.
+
+        Raises:
+            DeclarationError: The name has a bad part.
+
+        Examples:
+            >>> Iceberg.source("sales.orders").label()
+            'Iceberg.source(sales.orders)'
+        """
+        return IcebergSource(table=Identifier.parse(table), catalog=catalog)
+
+    @staticmethod
+    def sink(table: str, catalog: Catalog | str | None = None) -> IcebergSink:
+        """A table to write, created from the stream's schema when it is missing.
+
+        Args:
+            table: As for `source`.
+            catalog: As for `source`.
+
+        Raises:
+            DeclarationError: The name has a bad part.
+        """
+        return IcebergSink(table=Identifier.parse(table), catalog=catalog)
+
+    @staticmethod
+    def mirror(
+        namespace: str,
+        catalog: Catalog | str | None = None,
+        *,
+        names: str = "{table}",
+        atomic: bool = False,
+        tombstones: float | str | timedelta = "7d",
+    ) -> MirrorSink:
+        """The tables of a database, after `Cdc.debezium(...)`: one table for each, with its own columns and key.
+
+        Tables are made when their first change comes, and new columns are added as the changes bring them.
+
+        Args:
+            namespace: `namespace` in the default catalog, or `catalog.namespace` with a declared catalog.
+            catalog: The catalog, or its name; then all parts of `namespace` are namespace.
+            names: How a table is called, by the `{table}`, `{schema}`, `{db}` and `{prefix}` (of Debezium's topics)
+                that it comes from: `"{schema}_{table}"`. Two tables of one name stop the run.
+            atomic: Whether all tables of a batch change in one commit of the catalog.
+            tombstones: How long a delete is remembered, so that an older change does not bring the key back.
+
+        Raises:
+            DeclarationError: The namespace has a bad part, or the names have no `{table}`.
+
+        Examples:
+            >>> Iceberg.mirror("local.shop").label()
+            'Iceberg.mirror(local.shop)'
+        """
+        return MirrorSink(
+            table=Identifier.parse(f"{namespace}.{ANY}"),
+            catalog=catalog,
+            mode=Upsert(tombstones=duration(tombstones, "tombstones")),
+            names=table_names(names),
+            atomic=flag(atomic, "mirror(atomic=)"),
+        )

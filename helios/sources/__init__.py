@@ -1,0 +1,1 @@
+"""Sources, a folder for each kind."""

@@ -1,0 +1,1 @@
+"""Changes of databases, and change logs, as sources."""

@@ -1,0 +1,127 @@
+"""`Cdc.json(...)`: a change log whose records are rows with a column that says what happened to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from helios.errors import DeclarationError
+from helios.model.arguments import key_columns, one_of, text
+from helios.model.values import caller
+from helios.sources.changes.topic import TopicChanges, topic_source
+from helios.sources.kafka.declare import KafkaSource
+
+Operation: TypeAlias = Literal["insert", "update", "delete", "ignore"]
+
+MEANINGS = ("insert", "update", "delete", "ignore")
+
+OPERATIONS: Mapping[str, Operation] = {
+    "c": "insert",
+    "r": "insert",
+    "i": "insert",
+    "insert": "insert",
+    "u": "update",
+    "update": "update",
+    "d": "delete",
+    "delete": "delete",
+}
+"""The default meaning of the operation's values, in lower case. A declared mapping replaces it."""
+
+CALL = "Cdc.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeLogSource(TopicChanges):
+    """The changes of a change log. Created by `Cdc.json`.
+
+    Attributes:
+        op: The expression that says what a change does.
+        operations: What its values mean, in lower case.
+        order: The expression by which changes are ordered; None for their position in the partition.
+    """
+
+    kind: ClassVar[str] = "change_log"
+    call: ClassVar[str] = CALL
+
+    op: str = "op"
+    operations: tuple[tuple[str, str], ...] = tuple(OPERATIONS.items())
+    order: str | None = None
+
+    @property
+    def op_column(self) -> str:
+        """The name of the operation's column, where the operation is one: it is none of the stream's."""
+        return self.op.strip().strip("`")
+
+    @property
+    def step_texts(self) -> tuple[str, ...]:
+        given = {"key": self.key, "order": self.order}
+        more = [f"{name}={value!r}" for name, value in given.items() if value]
+        more += [f"operations={dict(self.operations)!r}"] if dict(self.operations) != OPERATIONS else []
+        return (*self.kafka.step_texts, f"json({', '.join([f'op={self.op!r}', *more])})")
+
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        yield from self.kafka.details()
+        said: dict[str, list[str]] = {}
+        for value, meaning in self.operations:
+            said.setdefault(meaning, []).append(value)
+        yield f"changes by {self.op}: " + "; ".join(f"{meaning}: {', '.join(said[meaning])}" for meaning in said)
+        yield "ordered by " + (f"{self.order}, then offset" if self.order else "the offset in the key's own partition")
+        if self.key:
+            yield f"keys: {', '.join(self.key)}"
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        more = {"key": list(self.key), "op": self.op, "operations": dict(self.operations), "order": self.order}
+        return {**self.kafka.as_json(found), **more}
+
+
+def change_log(
+    source: KafkaSource,
+    op: str,
+    key: str | Sequence[str] | None,
+    order: str | None,
+    operations: Mapping[str, Operation] | None,
+) -> ChangeLogSource:
+    """The source as it was declared; see `Cdc.json`.
+
+    Raises:
+        DeclarationError: The source is no topic of JSON, or the operations cannot be told apart.
+    """
+    kafka = topic_source(source, CALL)
+    if kafka.values.format == "bytes":  # nothing was said
+        kafka = kafka.value("json")
+    elif kafka.values.format != "json":
+        raise DeclarationError(
+            f"Cdc.json() reads JSON, and the source says .value({kafka.values.format!r}).",
+            where=caller(),
+            fix='write .value("json", schema="op string, id bigint, ..."), or leave it out to infer the columns.',
+        )
+    named = (key,) if isinstance(key, str) else tuple(key or ())
+    return ChangeLogSource(
+        kafka=kafka,
+        key=key_columns(named, "key") if named else (),
+        op=text(op, "op="),
+        operations=_operations(OPERATIONS if operations is None else operations),
+        order=text(order, "order=") if order is not None else None,
+        poll=kafka.poll,
+        max_rows=kafka.max_rows,
+    )
+
+
+def _operations(given: Mapping[str, Operation]) -> tuple[tuple[str, str], ...]:
+    found: dict[str, str] = {}
+    for value, meaning in given.items():
+        folded = text(value, "operations=").lower()
+        if found.setdefault(folded, one_of(meaning, MEANINGS, "operations")) != meaning:
+            raise DeclarationError(
+                f"operations=: {value!r} means both {found[folded]} and {meaning}: upper and lower case are one.",
+                where=caller(),
+                fix="give each value one meaning.",
+            )
+    if not {"insert", "update"} & set(found.values()):
+        raise DeclarationError(
+            "operations= has no value for an insert or an update.",
+            where=caller(),
+            fix='write operations={"A": "insert", "M": "update", "X": "delete"}.',
+        )
+    return tuple(found.items())

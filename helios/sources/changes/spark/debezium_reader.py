@@ -1,0 +1,182 @@
+"""The source of a database's changes: Debezium's records, read as topics are, and their columns."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from helios.errors import HeliosError, NotFound
+from helios.model.mirror import MirrorSink
+from helios.sources.changes.checks import former_names
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.changes.slots import look_at_slot
+from helios.sources.changes.spark import rows as debezium_rows
+from helios.sources.changes.spark.tables import RECORDS
+from helios.sources.changes.spark.topic import TopicChangesReader
+from helios.sources.changes.spark.transactions import SETTLED, end_of_transactions
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.kafka.topics import Log, Range, Topic, TopicsPosition
+from helios.table.positions import Span
+
+LOOKED_AT = (200, 20_000, None)
+"""How many of the newest records of each partition are looked at for columns and keys, as long as none has any."""
+
+
+class DebeziumReader(TopicChangesReader):
+    """The changes of a table as a `Source`; those of a mirror's tables are records, which the sink tells apart."""
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        self._noted: tuple[StructType, tuple[str, ...]] | None = None
+        self._seen: dict[str, Log] = {}
+
+    @property
+    @override
+    def _changes(self) -> CdcSource:
+        assert isinstance(self.read_plan.source, CdcSource)
+        return self.read_plan.source
+
+    @property
+    def _mirrored(self) -> bool:
+        return self.context.plan.write.sink.mirrors
+
+    @property
+    def _atomic(self) -> bool:
+        """True if all tables of a mirror are at one position of the database's log."""
+        sink = self.context.plan.write.sink
+        return isinstance(sink, MirrorSink) and sink.atomic
+
+    # positions
+
+    @override
+    def freeze(self) -> None:
+        super().freeze()
+        self._tell_slot()
+        if self._atomic and self._frozen is not None:
+            self._seen = dict(self._frozen)
+            time.sleep(SETTLED)
+            self._frozen = self._cluster.logs(self._seen)
+
+    def _tell_slot(self) -> None:
+        """Tells of a slot that nobody reads: its topics look as those of a quiet database do."""
+        slot = self._changes.replication
+        if slot is None:
+            return
+        try:
+            look_at_slot(slot, None)
+        except HeliosError as problem:
+            self.context.observer.noted(f"the topics may lack changes: {problem}")
+
+    @override
+    def _end(self, at: TopicsPosition, logs: Mapping[str, Log], most: int | None) -> TopicsPosition:
+        if not self._atomic or not self._behind(at, logs):
+            return super()._end(at, logs, most)
+        seen = self._seen
+        if self._frozen is None:
+            seen = dict(logs)
+            time.sleep(SETTLED)
+            logs = self._logs(at)
+
+        def read(upto: TopicsPosition, wanted: Sequence[Range]) -> DataFrame:
+            return self._loaded(self.context.spark, self.span(at.as_json(), upto.as_json()), wanted)
+
+        return end_of_transactions(at, seen, logs, read, most=most, skips=self._skips)
+
+    # columns and keys
+
+    @override
+    def schema(self) -> StructType:
+        if self._mirrored:
+            return RECORDS
+        declared = debezium_rows.declared_columns(self._changes)
+        return declared if declared is not None else self._known()[0]
+
+    def keys(self) -> tuple[str, ...]:
+        """The key columns of the records: the declared ones, those of the upsert, or what the records say.
+
+        Raises:
+            NotFound: No record has said any yet.
+        """
+        plan = self.context.plan
+        return self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps) or self._known()[1]
+
+    def _known(self) -> tuple[StructType, tuple[str, ...]]:
+        """The columns and keys of the newest records, or those that an earlier run found."""
+        if self._noted is None:
+            self._noted = self._newest() or self._remembered()
+        if self._noted is None:
+            raise NotFound(
+                f"{self._changes.label()}: no record is there yet that says the columns and the key.",
+                where=self._changes.origin,
+                fix="start when Debezium has written its first record, or declare them: "
+                'Cdc.debezium(..., key="id", schema="id bigint, ...").',
+            )
+        return self._noted
+
+    def _newest(self) -> tuple[StructType, tuple[str, ...]] | None:
+        logs = self._cluster.logs(self._cluster.topics())
+        declared = debezium_rows.declared_columns(self._changes)
+        for most in LOOKED_AT:
+            starts = {
+                name: tuple(
+                    max(first, last - most) if most is not None else first
+                    for first, last in zip(log.earliest, log.latest, strict=True)
+                )
+                for name, log in logs.items()
+            }
+            at = TopicsPosition({name: Topic(log.id, starts[name]) for name, log in logs.items()})
+            upto = TopicsPosition({name: Topic(log.id, log.latest) for name, log in logs.items()})
+            records = self._records(self.context.spark, self.span(at.as_json(), upto.as_json()))
+            if records is None:
+                return None
+            found = debezium_rows.look(debezium_rows.events(records))
+            seen = declared or debezium_rows.columns(found.versions, self._changes)
+            if found.keys and seen.fields:
+                self._remember(seen, found.keys)
+                return seen, found.keys
+        return None
+
+    @property
+    def _note(self) -> str:
+        return f"helios/debezium/{self.index}.json"
+
+    def _remember(self, columns: StructType, keys: tuple[str, ...]) -> None:
+        files = self.context.checkpoint.files if self.context.checkpoint is not None else None
+        text = json.dumps({"columns": columns.jsonValue(), "keys": keys})
+        if files is not None and files.read(self._note) != text:
+            files.write(self._note, text)
+
+    def _remembered(self) -> tuple[StructType, tuple[str, ...]] | None:
+        checkpoint = self.context.checkpoint
+        text = checkpoint.files.read(self._note) if checkpoint is not None else None
+        if text is None:
+            return None
+        noted = json.loads(text)
+        return StructType.fromJson(noted["columns"]), tuple(noted["keys"])
+
+    # rows
+
+    @override
+    def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
+        if self._mirrored:
+            return records
+        changes = debezium_rows.events(records)
+        found = debezium_rows.look(changes)
+        known = self.schema() if not found.versions else StructType([])
+        aside = self.context.aside
+        made = debezium_rows.rows(changes, self._changes, found, keys=self.keys(), known=known, aside=aside)
+        return made if self._ordered else debezium_rows.shown(made)
+
+    @override
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        empty = super().nothing(spark)
+        return debezium_rows.hidden(empty) if self._ordered and not self._mirrored else empty
+
+    def _records(self, spark: SparkSession, span: Span) -> DataFrame | None:
+        wanted = self._ranges(span)
+        return self._loaded(spark, span, wanted) if wanted else None

@@ -1,0 +1,125 @@
+"""The source of a change log: records of JSON, with the hidden columns of their order and deletes."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType, StructType
+from typing_extensions import override
+
+from helios.errors import NotFound, near_miss
+from helios.sources.changes.checks import former_names
+from helios.sources.changes.json import ChangeLogSource
+from helios.sources.changes.spark.rows import shown
+from helios.sources.changes.spark.topic import TopicChangesReader
+from helios.sources.changes.topic import GONE, LOG
+from helios.sources.kafka.spark import rows as kafka_rows
+from helios.sources.kafka.spark.rows import RECORD, WHY
+from helios.sources.kafka.topics import TopicsPosition
+from helios.spark.jvm.sql import quoted
+
+OPERATION, ORDER = "__helios_operation", "__helios_order_value"
+"""Hidden columns: what a change does, and the value by which it is ordered."""
+
+PLACE = ("offset", "partition")
+"""The fields of the order of a change without an order of its own."""
+
+
+class ChangeLogReader(TopicChangesReader):
+    """The changes of a change log as a `Source`."""
+
+    @property
+    @override
+    def _changes(self) -> ChangeLogSource:
+        assert isinstance(self.read_plan.source, ChangeLogSource)
+        return self.read_plan.source
+
+    def keys(self) -> tuple[str, ...]:
+        """The key columns: the declared ones, or those of the upsert."""
+        plan = self.context.plan
+        return self._changes.key or former_names(plan.write.mode.keys, plan.stream.steps)
+
+    @override
+    def schema(self) -> StructType:
+        operation = self._changes.op_column.lower()
+        return StructType([field for field in super().schema().fields if field.name.lower() != operation])
+
+    @override
+    def _rows(self, records: DataFrame, end: TopicsPosition, *, positioned: bool) -> DataFrame:
+        source = self._settled(end.topics)
+        self._inferred.keep()
+        made = kafka_rows.rows(
+            records, source, self.context.aside, positioned=False, also=lambda df: changes(df, self._changes)
+        )
+        return made if self._ordered else shown(made)
+
+    @override
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        empty = super().nothing(spark)
+        if not self._ordered:
+            return empty
+        place = F.struct(*[F.lit(None).cast("bigint").alias(name) for name in PLACE])
+        return empty.select("*", place.alias(LOG), F.lit(False).alias(GONE))
+
+
+def changes(df: DataFrame, source: ChangeLogSource) -> DataFrame:
+    """Parsed records as changes, with the hidden columns, and why one is none.
+
+    Args:
+        df: The records, with `kafka_rows.RECORD` and `WHY`.
+        source: The source.
+
+    Raises:
+        NotFound: No column is the operation.
+    """
+    names = [name for name in df.columns if name not in (RECORD, WHY)]
+    if source.op_column.isidentifier() and source.op_column.lower() not in map(str.lower, names):
+        raise NotFound(
+            f"{source.label()}: the records have no column {source.op_column!r}. {near_miss(source.op_column, names)}",
+            where=source.origin,
+            fix='name the column of the operation: Cdc.json(..., op="type").',
+        )
+    order = [F.expr(source.order).alias(ORDER)] if source.order is not None else []
+    df = df.select("*", F.expr(source.op).cast("string").alias(OPERATION), *order)
+    said = {value: F.lower(OPERATION) == value for value, _ in source.operations}
+    done: dict[str, Column] = {}
+    for value, meaning in source.operations:
+        done[meaning] = done[meaning] | said[value] if meaning in done else said[value]
+    never = F.lit(False)
+    left_out = F.col(WHY).isNull() & F.coalesce(done.get("ignore", never), never)
+    columns = [F.col(quoted(name)) for name in names if name.lower() != source.op_column.lower()]
+    return df.where(~left_out).select(
+        *columns,
+        _order(df, source).alias(LOG),
+        F.coalesce(done.get("delete", never), never).alias(GONE),
+        RECORD,
+        F.coalesce(WHY, _why(source)).alias(WHY),
+    )
+
+
+def _why(source: ChangeLogSource) -> Column:
+    """Why a record that parses is no change; null if it is one."""
+    operation = F.col(OPERATION)
+    known = ", ".join(value for value, _ in source.operations)
+    why = (
+        F.when(F.col(RECORD)["value"].isNull(), F.lit(f"the record has no value, and so no {source.op}"))
+        .when(operation.isNull(), F.lit(f"{source.op} is null: it is not known what the change does"))
+        .when(
+            ~F.lower(operation).isin([value for value, _ in source.operations]),
+            F.concat(F.lit(f"{source.op} is '"), operation, F.lit(f"', and none of {known}")),
+        )
+    )
+    if source.order is not None:
+        why = why.when(F.col(ORDER).isNull(), F.lit(f"{source.order} is null: the change has no order"))
+    return why
+
+
+def _order(df: DataFrame, source: ChangeLogSource) -> Column:
+    """The order of a change. The name of its first field says by what, so that a state of another order is refused."""
+    place = [F.col(RECORD)[name].cast("bigint").alias(name) for name in PLACE]
+    if source.order is None:
+        return F.struct(*place)
+    value = F.col(ORDER)
+    if isinstance(df.schema[ORDER].dataType, IntegralType):
+        value = value.cast("bigint")
+    return F.struct(value.alias(f"by {' '.join(source.order.split())}"), *place)

@@ -1,0 +1,25 @@
+"""The looks of `helios doctor` at changes of a database."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.changes.slots import look_at_slot
+from helios.sources.changes.topic import TopicChanges
+from helios.sources.common.look import Look
+from helios.sources.kafka.spark.looks import kafka
+
+
+def changes(source: TopicChanges) -> tuple[list[Look], list[Look]]:
+    """The looks at the topic of changes, as those of `kafka`, and at the replication slot that is named.
+
+    Args:
+        source: The changes.
+    """
+    without, within = kafka(source.kafka)
+    slot = source.replication if isinstance(source, CdcSource) else None
+    if slot is not None:
+        what = partial(look_at_slot, slot, source.origin)
+        without.append(Look(f"replication slot {slot.name}", what))
+    return without, within

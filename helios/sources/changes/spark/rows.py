@@ -1,0 +1,335 @@
+"""The rows of Debezium's records: envelopes become columns, with the hidden ones of their order and deletes.
+
+Records of one batch may have schemas of several versions: each is read by its own, and columns go by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from helios.errors import InputError
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.changes.spark import types as connect_types
+from helios.sources.changes.spark.types import Kind
+from helios.sources.changes.spark.versions import Found, Version, found_in
+from helios.sources.changes.topic import GONE, LOG
+from helios.sources.common.spark import rejects
+from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.json_values import REST, an_object, json_line, reason
+from helios.sources.common.spark.types import by_name, cast, castable, united
+from helios.sources.kafka.spark.rows import CORRUPT, FEATURES, PARSING, RECORD, WHY, there, verdict
+from helios.spark.jvm.functions import ddl
+from helios.spark.jvm.sql import struct_of
+
+EVENT, KEY, ROW = "__helios_event", "__helios_key", "__helios_row"
+"""Hidden columns: the envelope, the record's key, and the row as JSON."""
+
+ENVELOPE_WHY = "__helios_envelope_why"
+"""Why a record is no change of a row."""
+
+VALUES, MADE = "__helios_values", "__helios_made"
+"""The row's parsed values, and what is made of them."""
+
+
+ORIGIN = ("name", "db", "schema", "table")
+"""The fields of a change's source that identify its table: the topic's prefix, the database, schema and table."""
+
+
+def _texts(*names: str) -> list[StructField]:
+    return [StructField(name, StringType()) for name in names]
+
+
+SOURCE = StructType(
+    _texts("connector", "snapshot", "file", *ORIGIN) + [StructField(n, LongType()) for n in ("lsn", "pos", "row")]
+)
+PAYLOAD = StructType([*_texts("op", "before", "after"), StructField("source", SOURCE)])
+ENVELOPE = StructType([*PAYLOAD.fields, *_texts("schema"), StructField("payload", PAYLOAD)])
+KEYS = StructType(_texts("schema", "payload"))
+
+OPERATIONS = ("c", "r", "u", "d")
+BINLOGS = ("mysql", "mariadb")
+
+
+# envelopes
+
+
+def events(records: DataFrame) -> DataFrame:
+    """Records with their envelope and key, and why they are none; without tombstones, whose deletes came before."""
+    spark = records.sparkSession
+    record = F.struct(*[F.col(name) for name in records.columns])
+    text, key = F.col("value").cast("string"), F.col("key").cast("string")
+    df = records.where(F.col("value").isNotNull()).select(
+        record.alias(RECORD),
+        json_line(spark, F.when(F.is_valid_utf8(text), text), ENVELOPE.json(), (), FEATURES).alias(EVENT),
+        json_line(spark, F.when(F.is_valid_utf8(key), key), KEYS.json(), (), FEATURES).alias(KEY),
+        F.when(~F.is_valid_utf8(text), F.lit("the value is no UTF-8 text")).alias(ENVELOPE_WHY),
+        F.when(F.is_valid_utf8(key), key).alias(ROW),
+    )
+    json_event, json_key = F.col(EVENT), F.col(KEY)
+    parsed = F.from_json(an_object(json_event), ddl(spark, ENVELOPE), PARSING)
+    keyed = F.from_json(an_object(json_key), ddl(spark, KEYS), PARSING)
+    why = F.coalesce(
+        F.col(ENVELOPE_WHY),
+        F.when(an_object(json_event).isNull(), F.lit("the value is not one JSON object")),
+    )
+    wrapped = F.col(EVENT)["payload"].isNotNull()
+    inner = F.when(wrapped, F.col(EVENT)["payload"]).otherwise(
+        F.struct(*[F.col(EVENT)[field.name].alias(field.name) for field in PAYLOAD.fields])
+    )
+    own_key = F.coalesce(F.when(F.col(KEY)["schema"].isNotNull(), F.col(KEY)["payload"]), F.col(ROW))
+    return (
+        df.withColumns({EVENT: parsed, KEY: keyed, ENVELOPE_WHY: why})
+        .withColumns({KEY: own_key, ROW: F.col(EVENT)["schema"], EVENT: inner})
+        .withColumnRenamed(ROW, "schema")
+    )
+
+
+def look(changes: DataFrame) -> Found:
+    """The columns and keys in changes, as `events` gives them; reads all changes."""
+    return found_in(kinds(changes))
+
+
+def kinds(changes: DataFrame, *by: str) -> list[Row]:
+    """The schemas and keys that occur, with whether they are of changes of rows; the oldest first.
+
+    Args:
+        changes: The records, as `events` gives them.
+        by: Columns by whose values they are told apart too.
+    """
+    key = F.array_sort(F.coalesce(F.json_object_keys(KEY), F.array().cast("array<string>")))
+    good = F.col(ENVELOPE_WHY).isNull() & F.coalesce(F.col(EVENT)["op"].isin(*OPERATIONS), F.lit(False))
+    newest = F.max(F.struct(F.col(RECORD)["timestamp"], F.col(RECORD)["offset"])).alias("newest")
+    place = _place()
+    at = F.when(place["file"].isNotNull() & place["position"].isNotNull(), place)
+    grouped = changes.groupBy(*by, "schema", key.alias("names"), good.alias("good"))
+    record, op = F.col(RECORD), F.col(EVENT)["op"]
+    begin = F.min(F.struct(record["timestamp"], record["partition"], record["offset"], op.alias("op")))
+    first, last = F.min(at).alias("first"), F.max(at).alias("last")
+    snapshot = F.max(F.coalesce(op == "r", F.lit(False))).alias("snapshot")
+    taken = F.min(F.when(_of_whole_snapshot(), at)).alias("taken")
+    found = grouped.agg(newest, first, last, begin.alias("begin"), snapshot, taken)
+    return found.orderBy("newest").collect()
+
+
+# columns
+
+
+def columns(versions: Iterable[Version], source: CdcSource) -> StructType:
+    """The columns of records of some versions, each with the type that holds all its values.
+
+    Raises:
+        InputError: A column has had types that none holds all values of.
+    """
+    found: dict[str, StructField] = {}
+    for version in versions:
+        for name, kind in version.fields:
+            before = found.get(name.lower())
+            both = united(before.dataType, kind.made) if before is not None else kind.made
+            if both is None:
+                assert before is not None
+                raise InputError(
+                    f"{source.label()}: column {name} was {before.dataType.simpleString()} and is "
+                    f"{kind.made.simpleString()} now, and no type holds the values of both.",
+                    where=source.origin,
+                    fix='declare its type: Cdc.debezium(..., schema="id bigint, ...").',
+                )
+            found[name.lower()] = StructField(before.name if before is not None else name, both)
+    return StructType(list(found.values()))
+
+
+def declared_columns(source: CdcSource) -> StructType | None:
+    """The declared columns."""
+    if source.declared_schema is None:
+        return None
+    return struct_of(source.declared_schema)
+
+
+def hidden(df: DataFrame) -> DataFrame:
+    """Rows with the hidden columns, of a batch that has none."""
+    return df.select("*", F.lit(None).cast(LOG_TYPE).alias(LOG), F.lit(False).alias(GONE))
+
+
+def shown(df: DataFrame) -> DataFrame:
+    """Rows without the hidden columns, and without the keys of deleted rows: as they are previewed."""
+    return df.where(~F.col(GONE)).drop(LOG, GONE)
+
+
+LOG_TYPE = "struct<epoch:bigint,file:bigint,position:bigint,row:bigint,partition:int,offset:bigint,time:bigint>"
+"""The order of a change: by the snapshot that went before it, the place in the database's log, and that in Kafka. The
+time orders snapshots among changes in other partitions, as there are once a topic was given more."""
+
+
+def _place() -> Column:
+    """The position of a change in the database's log."""
+    source = F.col(EVENT)["source"]
+    binlog = source["connector"].isin(*BINLOGS)
+    file = F.when(binlog, F.regexp_extract(source["file"], r"\.(\d+)$", 1).try_cast("bigint")).otherwise(F.lit(0))
+    position = F.when(binlog, source["pos"]).otherwise(source["lsn"])
+    return F.struct(file.cast("bigint").alias("file"), position.alias("position"))
+
+
+def _of_whole_snapshot() -> Column:
+    """A condition that is true if a record is a row of a snapshot that is not incremental."""
+    event = F.col(EVENT)
+    return (event["op"] == "r") & (F.coalesce(event["source"]["snapshot"], F.lit("true")) != "incremental")
+
+
+def _log() -> Column:
+    event, record = F.col(EVENT), F.col(RECORD)
+    source, place = event["source"], _place()
+    # A snapshot is taken while the log goes on: not log positions order its rows among the changes, but Kafka does.
+    # The sink gives each change the time of the last snapshot before it. An incremental
+    # one goes by the log.
+    whole = _of_whole_snapshot()
+    binlog = source["connector"].isin(*BINLOGS)
+    first = F.lit(-1).cast("bigint")  # before all changes of its epoch
+    return F.struct(
+        F.when(whole, F.unix_millis(record["timestamp"])).alias("epoch"),
+        F.when(whole, first).otherwise(place["file"]).alias("file"),
+        place["position"].alias("position"),
+        F.when(binlog, source["row"]).otherwise(F.lit(0)).cast("bigint").alias("row"),
+        record["partition"].alias("partition"),
+        record["offset"].alias("offset"),
+        F.unix_millis(record["timestamp"]).alias("time"),
+    )
+
+
+def _envelope_why(keys: Sequence[str]) -> Column:
+    """Why a record is no change of a row; null if it is one."""
+    event, log = F.col(EVENT), _log()
+    op, names = event["op"], F.json_object_keys(F.col(KEY))
+    folded = F.array_sort(F.transform(names, F.lower))
+    wanted = F.array(*[F.lit(key) for key in sorted(key.lower() for key in keys)]).cast("array<string>")
+    other = F.concat(
+        F.lit("its key is ("),
+        F.array_join(names, ", "),
+        F.lit(f"), and the upsert is by ({', '.join(keys)}): Debezium deletes rows by the record's own key alone"),
+    )
+    unordered = log["position"].isNull() | log["file"].isNull()
+    return (
+        F.when(F.col(ENVELOPE_WHY).isNotNull(), F.col(ENVELOPE_WHY))
+        .when(op.isNull(), F.lit("the value is no envelope of Debezium: it has no op"))
+        .when(op == "t", F.lit("the table was truncated, which an upsert cannot follow"))
+        .when(~op.isin(*OPERATIONS), F.concat(F.lit("its op "), op, F.lit(" is no change of a row")))
+        .when(unordered, F.lit("its source has no position in a log that Helios knows (PostgreSQL, MySQL, MariaDB)"))
+        .when(F.coalesce(F.size(names), F.lit(0)) < 1, F.lit("the record has no key that is JSON"))
+        .when(folded != wanted, other)
+        .when((op != "d") & event["after"].isNull(), F.lit("the change has no row: after is null"))
+    )
+
+
+# rows
+
+NO_SCHEMA = "the record has no schema part: pass schema= to Cdc.debezium()"
+
+
+def rows(
+    changes: DataFrame,
+    source: CdcSource,
+    found: Found,
+    *,
+    keys: Sequence[str],
+    known: StructType,
+    aside: Aside,
+    no_schema: str = NO_SCHEMA,
+) -> DataFrame:
+    """The rows of changes, with the hidden columns.
+
+    Args:
+        changes: The records, as `events` gives them.
+        source: The source.
+        found: What they say of their columns.
+        keys: The key columns.
+        known: The columns where no record says any.
+        aside: Collects records that are kept out.
+        no_schema: What is wrong with a record that has no schema part, where no columns are declared.
+    """
+    connect_types.prepare(changes.sparkSession)
+    df = changes.withColumn(ENVELOPE_WHY, _envelope_why(keys))
+    # A delete has its key alone: of the row before it the log may have less than that.
+    df = df.withColumn(ROW, F.when(F.col(EVENT)["op"] == "d", F.col(KEY)).otherwise(F.col(EVENT)["after"]))
+    declared, schema = declared_columns(source), F.col("schema")
+    wanted = declared or (columns(found.versions, source) if found.versions else known)
+    parts = [_read(df.where(schema.isin(*version.texts)), version.fields, source, wanted) for version in found.versions]
+    if found.others:
+        texts = [text for version in found.versions for text in version.texts]
+        df = df.where(schema.isNull() | ~schema.isin(*texts)) if texts else df
+        parts.append(_others(df, source, wanted, no_schema))
+    judged = reduce(DataFrame.unionByName, parts)
+    return rejects.judged(judged, verdict(source.kafka, f"{source.label()}.on_bad_row"), aside)
+
+
+def _others(df: DataFrame, source: CdcSource, wanted: StructType, no_schema: str) -> DataFrame:
+    """Records whose schema part says no columns: by the declared ones where they have none."""
+    declared = declared_columns(source)
+    why = F.when(F.col("schema").isNotNull(), F.lit("its schema part is none of an envelope"))
+    if declared is None:
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in wanted.fields]
+        return _with_hidden(df, nothing, F.coalesce(why, F.lit(no_schema)))
+    kinds = [(f.name, connect_types.declared(f.dataType, source.time, source.decimals)) for f in declared.fields]
+    return _read(df.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, why)), tuple(kinds), source, wanted)
+
+
+def _read(df: DataFrame, fields: tuple[tuple[str, Kind], ...], source: CdcSource, wanted: StructType) -> DataFrame:
+    """The records of one version as the wanted columns, with the hidden ones and why a record is bad."""
+    spark = df.sparkSession
+    rest = REST if source.declared_schema is not None and source.extra == "fail" else ""
+    mine = {name.lower(): (name, kind) for name, kind in fields if name.lower() in by_name(wanted)}
+    stored = StructType([StructField(name, kind.stored) for name, kind in mine.values()])
+    df = df.withColumn(ROW, json_line(spark, F.col(ROW), stored.json(), (), FEATURES, rescued=rest))
+    parsing = StructType([*stored.fields, *_texts(REST, CORRUPT)])
+    df = df.withColumn(VALUES, F.from_json(an_object(F.col(ROW)), ddl(spark, parsing), PARSING))
+    made = [connect_types.made(F.col(VALUES)[name], kind).alias(name) for name, kind in mine.values()]
+    df = df.withColumn(MADE, F.struct(*made) if made else F.lit(None))
+    out, told = [], []
+    for field in wanted.fields:
+        if field.name.lower() in mine:
+            value, why = _value(field, *mine[field.name.lower()])
+            out.append(value.alias(field.name))
+            told.append(why)
+        else:
+            out.append(F.lit(None).cast(field.dataType).alias(field.name))
+    why, row, values = F.concat_ws(", ", *told), F.col(ROW), F.col(VALUES)
+    why = (
+        F.when(row.startswith("!"), F.concat(F.lit("the row: "), reason(row)))
+        .when(why != "", why)
+        .when(values.isNull() | values[CORRUPT].isNotNull(), F.lit("the row does not fit its schema"))
+    )
+    if rest:
+        more = F.concat(F.lit("columns that the schema lacks: "), F.array_join(F.json_object_keys(values[REST]), ", "))
+        why = F.coalesce(why, F.when(values[REST].isNotNull(), more))
+    return _with_hidden(df, out, why)
+
+
+def _value(field: StructField, name: str, kind: Kind) -> tuple[Column, Column]:
+    """The value of a column, and why it is bad; null for a good one."""
+    values, live = F.col(VALUES), F.col(EVENT)["op"] != "d"
+    value, made = values[name], F.col(MADE)[name]
+    # What Spark's parser itself cannot read is null, and the text of the field is not.
+    bad = connect_types.unfit(value, kind, made) | (
+        values[CORRUPT].isNotNull() & value.isNull() & there(F.col(ROW), name)
+    )
+    if castable(kind.made, field.dataType):
+        made, changed = cast(made, kind.made, field.dataType)
+        bad = bad | changed if changed is not None else bad
+    else:
+        made, bad = F.lit(None).cast(field.dataType), value.isNotNull()
+    absent = F.lit(f"{field.name} was not in the log: set the table's REPLICA IDENTITY to FULL")
+    misfit = F.lit(connect_types.misfit(field.name, kind))
+    return made, F.when(live & connect_types.unavailable(value, kind), absent).when(bad, misfit)
+
+
+def _with_hidden(df: DataFrame, out: list[Column], why: Column) -> DataFrame:
+    gone = F.coalesce(F.col(EVENT)["op"] == "d", F.lit(False))
+    return df.select(
+        *out,
+        _log().alias(LOG),
+        gone.alias(GONE),
+        F.col(RECORD),
+        F.coalesce(F.col(ENVELOPE_WHY), why).alias(WHY),
+    )

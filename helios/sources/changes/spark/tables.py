@@ -1,0 +1,161 @@
+"""Debezium's records of several tables, told apart: each table's changes have their own columns and key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from helios.model.flow import Source
+from helios.sources.changes.debezium import CdcSource
+from helios.sources.changes.spark import rows as debezium_rows
+from helios.sources.changes.spark.rows import ENVELOPE_WHY, EVENT, KEY, OPERATIONS, ORIGIN
+from helios.sources.changes.spark.versions import Found, found_in
+from helios.sources.common.spark.aside import Aside
+
+RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+"""The columns of records, as Spark reads them."""
+
+TABLE = "__helios_table"
+"""Hidden column: the table that a change is of, by `ORIGIN`; null where the record names none."""
+
+NO_SCHEMA = "the record has no schema part, from which its columns come: set Debezium's schemas.enable to true"
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A table of a database, as its changes name it.
+
+    Attributes:
+        prefix: The prefix of Debezium's topics, which stands for the server.
+        db: The database.
+        schema: The schema; empty where the database has none.
+        table: The table.
+
+    Examples:
+        >>> str(SourceTable("shop", "postgres", "public", "orders"))
+        'postgres.public.orders of shop'
+    """
+
+    prefix: str
+    db: str
+    schema: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(part for part in (self.db, self.schema, self.table) if part)} of {self.prefix}"
+
+
+class ChangesByTable:
+    """The records of a batch, by the tables that they are changes of.
+
+    Args:
+        records: The records, as Spark reads them.
+        source: The source that they are of.
+        aside: Collects records that are kept out.
+
+    Attributes:
+        found: What the records of each table say of their columns and keys; under None those that name no table.
+    """
+
+    def __init__(self, records: DataFrame, source: Source, aside: Aside) -> None:
+        assert isinstance(source, CdcSource)
+        self._source = source
+        self._aside = aside
+        self._changes = _named(debezium_rows.events(records)).persist()
+        grouped: dict[SourceTable | None, list[Row]] = {}
+        for row in debezium_rows.kinds(self._changes, TABLE):
+            grouped.setdefault(SourceTable(*row[TABLE]) if row[TABLE] is not None else None, []).append(row)
+        self.found: dict[SourceTable | None, Found] = {table: found_in(rows) for table, rows in grouped.items()}
+
+    @property
+    def bad_ones_fail(self) -> bool:
+        """True if a bad record stops the run."""
+        return self._source.kafka.bad_row == "fail"
+
+    def columns(self, table: SourceTable) -> StructType:
+        """The columns of a table.
+
+        Raises:
+            InputError: A column has had types that none holds all values of.
+        """
+        return debezium_rows.columns(self.found[table].versions, self._source)
+
+    def rows(self, table: SourceTable, keys: Sequence[str]) -> DataFrame:
+        """The rows of a table's changes, with the hidden columns of their order and deletes."""
+        return self._made(self._of(table), self.found[table], keys)
+
+    def keys(self, table: SourceTable, keys: Sequence[str], *operations: str) -> DataFrame:
+        """The keys of a table's changes of some operations, as texts."""
+        texts = [F.get_json_object(F.col(KEY), f"$['{key}']").alias(key) for key in keys]
+        return self._of(table).where(F.col(EVENT)["op"].isin(*operations)).select(*texts)
+
+    def refuse(self, table: SourceTable | None, keys: Sequence[str] = (), why: str | None = None) -> None:
+        """Has all records of a table go the way of bad ones.
+
+        Args:
+            table: The table; None for records that name none.
+            keys: The key columns that the table has.
+            why: What is wrong with them; None for what is wrong with each.
+
+        Raises:
+            Py4JJavaError: A bad record stops the run.
+        """
+        changes = self._of(table)
+        if why is not None:
+            changes = changes.withColumn(ENVELOPE_WHY, F.coalesce(ENVELOPE_WHY, F.lit(why)))
+        # No row is left: reading it stops the run, or counts what is dropped.
+        self._made(changes, Found(), keys).write.format("noop").mode("overwrite").save()
+
+    def forget(self) -> None:
+        """Frees the memory that the records take."""
+        self._changes.unpersist()
+
+    def _of(self, table: SourceTable | None) -> DataFrame:
+        named = F.col(TABLE)
+        if table is None:
+            return self._changes.where(named.isNull())
+        parts = (table.prefix, table.db, table.schema, table.table)
+        same = F.lit(True)
+        for name, part in zip(ORIGIN, parts, strict=True):
+            same = same & (named[name] == part)
+        return self._changes.where(named.isNotNull() & same)
+
+    def _made(self, changes: DataFrame, found: Found, keys: Sequence[str]) -> DataFrame:
+        return debezium_rows.rows(
+            changes.drop(TABLE),
+            self._source,
+            found,
+            keys=keys,
+            known=StructType([]),
+            aside=self._aside,
+            no_schema=NO_SCHEMA,
+        )
+
+
+def _named(changes: DataFrame) -> DataFrame:
+    """Changes with the table that each is of; a change of a row that names none is bad."""
+    event = F.col(EVENT)
+    source = event["source"]
+    there = F.coalesce(source["table"], F.lit("")) != ""
+    table = F.struct(*[F.coalesce(source[name], F.lit("")).alias(name) for name in ORIGIN])
+    of_row = F.coalesce(event["op"].isin(*OPERATIONS), F.lit(False))
+    return changes.withColumns(
+        {
+            TABLE: F.when(F.col(ENVELOPE_WHY).isNull() & there, table),
+            ENVELOPE_WHY: F.coalesce(F.col(ENVELOPE_WHY), F.when(of_row & ~there, F.lit("its source names no table"))),
+        }
+    )

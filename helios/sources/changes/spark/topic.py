@@ -1,0 +1,28 @@
+"""The common base of the sources whose records are the changes of a table."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from helios.sources.changes.topic import LOG, TopicChanges
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.spark.reader import KafkaReader
+
+
+class TopicChangesReader(KafkaReader):
+    """Records of a topic as changes."""
+
+    @property
+    def _changes(self) -> TopicChanges:
+        assert isinstance(self.read_plan.source, TopicChanges)
+        return self.read_plan.source
+
+    @property
+    @override
+    def _source(self) -> KafkaSource:
+        return self._changes.kafka
+
+    @property
+    def _ordered(self) -> bool:
+        """True if an upsert goes by the hidden columns. A preview does not."""
+        return self.context.plan.write.mode.order_by == LOG

@@ -1,0 +1,362 @@
+"""Types of Kafka Connect's schemas, as Debezium writes them into records, and the values of their columns.
+
+Spark's parser makes plain values of a record's JSON (`Kind.stored`); what they mean by the schema, such as days since
+1970, is made of these here (`Kind.made`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from helios.sources.common.spark.types import cast
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.compiled import instance
+
+Json: TypeAlias = "Mapping[str, Any]"
+"""A schema, as a record has it."""
+
+DECIMAL = Path(__file__).with_name("ConnectDecimal.java")
+DECIMAL_FUNCTION = "helios_connect_decimal"
+
+PLACEHOLDER = "__debezium_unavailable_value"
+"""The placeholder that Debezium writes for a value that the database's log does not have."""
+
+_BYTES = PLACEHOLDER.encode()
+PLACEHOLDERS = (
+    PLACEHOLDER,
+    f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}',
+    base64.b64encode(_BYTES).decode(),
+    str(uuid.UUID(bytes=hashlib.md5(_BYTES, usedforsecurity=False).digest(), version=3)),
+)
+"""The same as text, of an hstore, as bytes, and of an array of uuid."""
+
+A_DAY = {"millis": 86_400_000, "micros": 86_400_000_000, "nanos": 86_400_000_000_000}
+"""A day in the units of times."""
+
+DAYS = (-719_162, 2_932_896)
+"""The years 1 to 9999; infinite times of PostgreSQL lie far beyond them."""
+
+MOST_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of a column.
+
+    Attributes:
+        rule: How its values are made, a row of `RULES`; "array", "map" or "struct".
+        stored: The type that Spark's parser makes of the JSON.
+        made: The type of the column.
+        unit: Of a time its unit, of a declared decimal how it is written, of others the name of their schema; None
+            where that is not known.
+        scale: Of a decimal in base64.
+        allowed: Of an enum its values, with commas.
+        inner: Of an array or map its element, of a struct its fields by name.
+    """
+
+    rule: str
+    stored: DataType
+    made: DataType
+    unit: str | None = None
+    scale: int = 0
+    allowed: str = ""
+    inner: tuple[tuple[str, Kind], ...] = ()
+
+
+def of_connect(schema: Json) -> Kind:
+    """The type of a field, by its schema."""
+    name, kind = schema.get("name") or "", schema["type"]
+    if name in NAMED:
+        return NAMED[name](schema)
+    if kind == "array":
+        element = of_connect(schema["items"])
+        return Kind("array", ArrayType(element.stored), ArrayType(element.made), inner=(("", element),))
+    if kind == "map":
+        value = of_connect(schema["values"])
+        stored, made = MapType(StringType(), value.stored), MapType(StringType(), value.made)
+        return Kind("map", stored, made, inner=(("", value),))
+    if kind == "struct":
+        return _struct(tuple((field["field"], of_connect(field)) for field in schema["fields"]))
+    return replace(PLAIN[kind], unit=name) if name else PLAIN[kind]
+
+
+def _struct(fields: tuple[tuple[str, Kind], ...]) -> Kind:
+    stored = StructType([StructField(name, kind.stored) for name, kind in fields])
+    return Kind("struct", stored, StructType([StructField(name, kind.made) for name, kind in fields]), inner=fields)
+
+
+def _decimal(schema: Json) -> Kind:
+    parameters = schema.get("parameters") or {}
+    scale = int(parameters.get("scale", 0))
+    precision = int(parameters.get("connect.decimal.precision", MOST_DIGITS))
+    fits = 0 <= scale <= precision <= MOST_DIGITS
+    made: DataType = DecimalType(precision, scale) if fits else StringType()
+    return Kind("decimal", StringType(), made, scale=scale)
+
+
+def _enum(schema: Json) -> Kind:
+    allowed = (schema.get("parameters") or {}).get("allowed") or ""
+    return replace(PLAIN["string"], unit=schema["name"], allowed=allowed)
+
+
+def _any_scale(_: Json) -> Kind:
+    stored = StructType([StructField("scale", LongType()), StructField("value", StringType())])
+    return Kind("any scale", stored, StringType())
+
+
+def _always(kind: Kind) -> Callable[[Json], Kind]:
+    return lambda _: kind
+
+
+def _time(unit: str) -> Kind:
+    return Kind("time", LongType(), StringType(), unit=unit)
+
+
+def _timestamp(unit: str) -> Kind:
+    return Kind("timestamp", LongType(), TimestampNTZType(), unit=unit)
+
+
+PLAIN: Mapping[str, Kind] = {
+    "int8": Kind("plain", LongType(), IntegerType()),
+    "int16": Kind("plain", LongType(), IntegerType()),
+    "int32": Kind("plain", LongType(), IntegerType()),
+    "int64": Kind("plain", LongType(), LongType()),
+    "float": Kind("plain", StringType(), FloatType()),
+    "float32": Kind("plain", StringType(), FloatType()),
+    "double": Kind("plain", StringType(), DoubleType()),
+    "float64": Kind("plain", StringType(), DoubleType()),
+    "boolean": Kind("plain", BooleanType(), BooleanType()),
+    "string": Kind("plain", StringType(), StringType()),
+    "bytes": Kind("base64", StringType(), BinaryType()),
+}
+
+_DATE = Kind("date", LongType(), DateType())
+_TIME_OF = {"Time": "millis", "MicroTime": "micros", "NanoTime": "nanos"}
+_TIMESTAMP_OF = {"Timestamp": "millis", "MicroTimestamp": "micros", "NanoTimestamp": "nanos"}
+
+NAMED: Mapping[str, Callable[[Json], Kind]] = {
+    "io.debezium.time.Date": _always(_DATE),
+    "org.apache.kafka.connect.data.Date": _always(_DATE),
+    **{f"io.debezium.time.{name}": _always(_time(unit)) for name, unit in _TIME_OF.items()},
+    "org.apache.kafka.connect.data.Time": _always(_time("millis")),
+    **{f"io.debezium.time.{name}": _always(_timestamp(unit)) for name, unit in _TIMESTAMP_OF.items()},
+    "org.apache.kafka.connect.data.Timestamp": _always(_timestamp("millis")),
+    "io.debezium.time.ZonedTimestamp": _always(Kind("zoned", StringType(), TimestampType())),
+    "org.apache.kafka.connect.data.Decimal": _decimal,
+    "io.debezium.data.VariableScaleDecimal": _any_scale,
+    "io.debezium.data.Enum": _enum,
+}
+"""By the name of a schema; other names are those of their plain types."""
+
+
+def declared(kind: DataType, time: str | None, decimals: str | None) -> Kind:
+    """The type of a declared column, of records that have no schema.
+
+    Args:
+        kind: The type.
+        time: The unit of times that are numbers.
+        decimals: How decimals are written.
+    """
+    if isinstance(kind, ArrayType):
+        element = declared(kind.elementType, time, decimals)
+        return Kind("array", ArrayType(element.stored), ArrayType(element.made), inner=(("", element),))
+    if isinstance(kind, MapType):
+        value = declared(kind.valueType, time, decimals)
+        stored, made = MapType(StringType(), value.stored), MapType(kind.keyType, value.made)
+        return Kind("map", stored, made, inner=(("", value),))
+    if isinstance(kind, StructType):
+        return _struct(tuple((field.name, declared(field.dataType, time, decimals)) for field in kind.fields))
+    if isinstance(kind, (TimestampType, TimestampNTZType)):
+        return Kind("declared time", StringType(), kind, unit=time)
+    if isinstance(kind, DateType):
+        return Kind("declared date", StringType(), kind)
+    if isinstance(kind, DecimalType) and decimals == "precise":
+        return Kind("decimal", StringType(), kind, scale=kind.scale)
+    if isinstance(kind, DecimalType):
+        return Kind("declared decimal", StringType(), kind, unit=decimals)
+    if isinstance(kind, BinaryType):
+        return PLAIN["bytes"]
+    if isinstance(kind, BooleanType):
+        return PLAIN["boolean"]
+    return Kind("plain", StringType(), kind)
+
+
+# values
+
+
+def prepare(spark: SparkSession) -> None:
+    """Registers the functions that values are made with."""
+    text = classes().org.apache.spark.sql.types.DataTypes.StringType
+    spark._jsparkSession.udf().register(DECIMAL_FUNCTION, instance(spark, DECIMAL), text)
+
+
+def made(value: Column, kind: Kind) -> Column:
+    """A parsed value as the column has it; null where it does not fit."""
+    if kind.rule == "array":
+        [(_, element)] = kind.inner
+        return value if element.stored == element.made else F.transform(value, lambda one: made(one, element))
+    if kind.rule == "map":
+        [(_, element)] = kind.inner
+        return F.transform_values(value, lambda _, one: made(one, element))
+    if kind.rule == "struct":
+        fields = [made(value.getField(name), inner).alias(name) for name, inner in kind.inner]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    return RULES[kind.rule](value, kind)
+
+
+def unfit(value: Column, kind: Kind, found: Column | None = None) -> Column:
+    """A condition that is true if a parsed value, or one inside it, does not fit its type.
+
+    Args:
+        value: The value.
+        kind: Its type.
+        found: What `made` makes of it, where that is at hand.
+    """
+    if kind.rule in ("array", "map"):
+        [(_, element)] = kind.inner
+        values = value if kind.rule == "array" else F.map_values(value)
+        return F.coalesce(F.exists(values, lambda one: unfit(one, element)), F.lit(False))
+    if kind.rule == "struct":
+        found = F.lit(False)
+        for name, inner in kind.inner:
+            found = found | unfit(value.getField(name), inner)
+        return F.coalesce(found, F.lit(False))
+    return value.isNotNull() & (found if found is not None else made(value, kind)).isNull()
+
+
+def unavailable(value: Column, kind: Kind) -> Column:
+    """A condition that is true if Debezium did not have the value."""
+    found = F.lit(False)
+    if isinstance(kind.stored, StringType):
+        found = value.isin(*PLACEHOLDERS)
+    elif isinstance(kind.stored, MapType):
+        found = F.map_contains_key(value, PLACEHOLDER)
+    elif isinstance(kind.stored, ArrayType) and isinstance(kind.stored.elementType, StringType):
+        found = (F.size(value) == 1) & F.try_element_at(value, F.lit(1)).isin(*PLACEHOLDERS)
+    elif isinstance(kind.stored, ArrayType) and isinstance(kind.stored.elementType, LongType):
+        found = value == F.array(*[F.lit(byte).cast("bigint") for byte in _BYTES])
+    return F.coalesce(found, F.lit(False))
+
+
+def _plain(value: Column, kind: Kind) -> Column:
+    return value if kind.stored == kind.made else cast(value, kind.stored, kind.made)[0]
+
+
+def _base64(value: Column, kind: Kind) -> Column:
+    return F.try_to_binary(value, F.lit("base64"))
+
+
+def _date(value: Column, kind: Kind) -> Column:
+    return F.when(value.between(*DAYS), F.date_from_unix_date(value.cast("int")))
+
+
+def _instant(value: Column, unit: str | None) -> Column:
+    """Numbers since 1970 as an instant; null beyond the years 1 to 9999, and between microseconds."""
+    if unit is None:
+        return F.lit(None).cast("timestamp")
+    day = A_DAY[unit]
+    micros = {"millis": value * 1000, "micros": value, "nanos": F.call_function("div", value, F.lit(1000))}[unit]
+    least, most = max(-(2**63), DAYS[0] * day), min(2**63 - 1, (DAYS[1] + 1) * day - 1)
+    whole = value % 1000 == 0 if unit == "nanos" else F.lit(True)
+    return F.when(value.between(least, most) & whole, F.timestamp_micros(micros))
+
+
+def _timestamps(value: Column, kind: Kind) -> Column:
+    return _instant(value, kind.unit).cast(kind.made)
+
+
+def _times(value: Column, kind: Kind) -> Column:
+    """A time of day as text, with as many digits of a second as it needs."""
+    day, at = A_DAY[str(kind.unit)], _instant(value, kind.unit)
+    whole = value % (day // 86_400) == 0
+    shown = F.when(whole, F.date_format(at, "HH:mm:ss")).otherwise(
+        F.regexp_replace(F.date_format(at, "HH:mm:ss.SSSSSS"), "0+$", "")
+    )
+    return F.when(value == day, F.lit("24:00:00")).when(value.between(0, day - 1), shown)
+
+
+def _zoned(value: Column, kind: Kind) -> Column:
+    at = cast(value, StringType(), kind.made)[0]
+    return F.when(F.year(F.to_utc_timestamp(at, "UTC")).between(1, 9999), at)
+
+
+def _decimals(value: Column, kind: Kind) -> Column:
+    text = F.call_function(DECIMAL_FUNCTION, value, F.lit(kind.scale))
+    return text if isinstance(kind.made, StringType) else cast(text, StringType(), kind.made)[0]
+
+
+def _any_scales(value: Column, kind: Kind) -> Column:
+    return F.call_function(DECIMAL_FUNCTION, value.getField("value"), value.getField("scale").cast("int"))
+
+
+NUMBER = r"^-?\d{1,19}$"
+
+
+def _declared_time(value: Column, kind: Kind) -> Column:
+    text = cast(value, StringType(), kind.made)[0]
+    number = value.try_cast("bigint")
+    counted = _instant(number, kind.unit).cast(kind.made)
+    return F.when(value.rlike(NUMBER), counted).otherwise(text)
+
+
+def _declared_date(value: Column, kind: Kind) -> Column:
+    text = cast(value, StringType(), kind.made)[0]
+    return F.when(value.rlike(NUMBER), _date(value.try_cast("bigint"), kind)).otherwise(text)
+
+
+def _declared_decimal(value: Column, kind: Kind) -> Column:
+    if kind.unit is None:
+        return F.lit(None).cast(kind.made)
+    return cast(value, StringType(), kind.made)[0]
+
+
+RULES: Mapping[str, Callable[[Column, Kind], Column]] = {
+    "plain": _plain,
+    "base64": _base64,
+    "date": _date,
+    "timestamp": _timestamps,
+    "time": _times,
+    "zoned": _zoned,
+    "decimal": _decimals,
+    "any scale": _any_scales,
+    "declared time": _declared_time,
+    "declared date": _declared_date,
+    "declared decimal": _declared_decimal,
+}
+
+ASKS = {"declared time": "time=", "declared decimal": "decimals="}
+"""Of rules without their detail: the argument of `Cdc.debezium` that says it."""
+
+
+def misfit(name: str, kind: Kind) -> str:
+    """Why a value of a column is bad."""
+    told = f"{name} does not fit {kind.made.simpleString()}"
+    asked = ASKS.get(kind.rule) if kind.unit is None else None
+    return f"{told}: pass {asked} to Cdc.debezium(), which says how it is written" if asked else told

@@ -1,0 +1,86 @@
+"""The common base of the sources whose rows are the changes of a table, held by a topic of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, ClassVar, Self
+
+from helios.errors import DeclarationError
+from helios.model.flow import Source
+from helios.model.values import caller
+from helios.sources.kafka.declare import KafkaSource
+
+LOG, GONE = "__helios_log", "__helios_gone"
+"""Hidden columns of changes: their order, and whether the row is deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicChanges(Source):
+    """The changes of a table; the concrete ones are created by the methods of `Cdc`.
+
+    Attributes:
+        kafka: The topic that has them.
+        key: The declared key columns.
+    """
+
+    call: ClassVar[str] = ""
+
+    kafka: KafkaSource
+    key: tuple[str, ...] = ()
+
+    def incremental(self, poll: float | str | timedelta = 60, *, max_rows: int | None = None) -> Self:
+        """Follows the topic, as `KafkaSource.incremental` does."""
+        followed = self.kafka.incremental(poll, max_rows=max_rows)
+        return replace(self, kafka=followed, poll=followed.poll, max_rows=followed.max_rows)
+
+    @property
+    def carries_order(self) -> bool:
+        return True
+
+    @property
+    def carried_keys(self) -> tuple[str, ...] | None:
+        return self.key
+
+    @property
+    def quarantining(self) -> tuple[str, ...]:
+        return self.kafka.quarantining
+
+    @property
+    def beginning(self) -> Any:
+        return self.kafka.beginning
+
+    @property
+    def ledger_name(self) -> str:
+        return self.kafka.ledger_name
+
+    @property
+    def service(self) -> str | None:
+        return self.kafka.service
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        return self.kafka.jars
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        return self.kafka.addresses
+
+    def label(self) -> str:
+        return f"{self.call}({self.kafka.label()})"
+
+
+def topic_source(source: KafkaSource, call: str) -> KafkaSource:
+    """The source of the changes, which must be a source of Kafka.
+
+    Raises:
+        DeclarationError: It is none.
+    """
+    if isinstance(source, KafkaSource):
+        return source
+    raise DeclarationError(
+        f"{call}() takes a source of Kafka, not {type(source).__name__}.",
+        where=caller(),
+        fix=f'write {call}(Kafka.source("shop.public.orders").servers("broker:9092")).',
+    )

@@ -1,0 +1,1 @@
+"""What the sources of all kinds have in common."""

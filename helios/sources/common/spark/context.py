@@ -1,0 +1,35 @@
+"""The context that all sources of one run share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import Plan
+from helios.sources.common.spark.aside import Aside, Inferred
+from helios.spark.checkpoint.files import Checkpoint
+from helios.spark.observer import Observer, Silent
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceContext:
+    """The context that the sources of one run share.
+
+    Attributes:
+        plan: The pipeline, whose `reads` number the sources.
+        spark: The session.
+        observer: Receives the lag each time a source is checked.
+        aside: Collects the rows that sources keep out of a batch.
+        inferred: The columns that were inferred of files that do not say their types.
+        checkpoint: The checkpoint of a run, in which a source may keep a log; None for a mere look at the rows.
+        refills: Whether the target is filled anew, so that what the checkpoint keeps is forgotten.
+    """
+
+    plan: Plan
+    spark: SparkSession
+    observer: Observer = field(default_factory=Silent)
+    aside: Aside = field(default_factory=Aside)
+    inferred: Inferred = field(default_factory=Inferred)
+    checkpoint: Checkpoint | None = None
+    refills: bool = False

@@ -1,0 +1,249 @@
+"""Spark's `MicroBatchStream` for a followed source, implemented in Python.
+
+Spark keeps the offset log, the triggers and the recovery; the source gives the end offset of each batch. The rows of a
+batch are read as a span, unless a planner is given: then Spark plans and reads the partitions itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from helios.plan.nodes import ReadPlan
+from helios.sources.common.spark.context import SourceContext
+from helios.spark.jvm.classes import allow_callbacks, classes, java_array
+from helios.spark.jvm.types.java import JavaArray, JavaMap, JavaObject, JavaSet
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaOffset, JavaReaderFactory, JavaStructType
+from helios.table.positions import Position
+
+SPARK = "org.apache.spark.sql.connector"
+
+T = TypeVar("T")
+
+Planner = Callable[
+    [Position, Position, JavaStructType], "tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]"
+]
+"""Plans the input partitions between two positions and their reader factory; None if there are none."""
+
+
+class FollowedSource(Protocol):
+    """The part of its source that a stream needs."""
+
+    context: SourceContext
+    read_plan: ReadPlan
+    error: BaseException | None
+    stream_columns: StructType | None
+
+    def start(self) -> Position: ...
+
+    def latest(self, after: Position) -> Position: ...
+
+    def freeze(self) -> None: ...
+
+    def schema(self) -> StructType: ...
+
+
+class MicroBatchStream:
+    """Spark's view of a followed source.
+
+    Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
+
+    Args:
+        source: The followed source.
+        planner: Plans the partitions that Spark reads; None if only the offsets are used.
+    """
+
+    def __init__(self, source: FollowedSource, planner: Planner | None = None) -> None:
+        self.source = source
+        self._planner = planner
+        spark = source.context.spark
+        allow_callbacks()
+        self._jvm = classes()
+        # A running stream keeps its columns; new ones need a new stream.
+        source.stream_columns = source.stream_columns or source.schema()
+        self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.stream_columns.json())
+        self._factory: JavaReaderFactory | None = None
+        self._planned: tuple[str, JavaArray[JavaInputPartition]] | None = None
+
+    def df(self) -> DataFrame:
+        """The stream as a streaming DataFrame."""
+        jvm = self._jvm
+        none = jvm.scala.Option.empty()
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        options = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap.empty()
+        plan = jvm.org.apache.spark.sql.catalyst.streaming.StreamingRelationV2(
+            none, "helios", self, options, attributes, none, none, none
+        )
+        spark = self.source.context.spark
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan), spark)
+
+    def _empty_array(self, kind: str) -> JavaArray[T]:
+        found = self._jvm
+        for part in f"{SPARK}.{kind}".split("."):
+            found = getattr(found, part)
+        return java_array(found)
+
+    # Spark's interface SupportsRead, a Table
+
+    def name(self) -> str:
+        return self.source.read_plan.name
+
+    def id(self) -> None:
+        return None
+
+    def version(self) -> None:
+        return None
+
+    def schema(self) -> JavaStructType:
+        return self._columns
+
+    def columns(self) -> JavaObject:
+        columns: JavaObject = self._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.structTypeToV2Columns(
+            self._columns
+        )
+        return columns
+
+    def partitioning(self) -> JavaArray[JavaObject]:
+        return self._empty_array("expressions.Transform")
+
+    def constraints(self) -> JavaArray[JavaObject]:
+        return self._empty_array("catalog.constraints.Constraint")
+
+    def properties(self) -> JavaMap[str, str]:
+        properties: JavaMap[str, str] = self._jvm.java.util.HashMap()
+        return properties
+
+    def capabilities(self) -> JavaSet[JavaObject]:
+        return self._capabilities
+
+    @cached_property
+    def _capabilities(self) -> JavaSet[JavaObject]:  # Spark asks six times in a run, and nine times for the mode
+        found: JavaSet[JavaObject] = self._jvm.java.util.HashSet()
+        found.add(self._jvm.org.apache.spark.sql.connector.catalog.TableCapability.MICRO_BATCH_READ)
+        return found
+
+    def newScanBuilder(self, options: JavaObject) -> MicroBatchStream:
+        return self
+
+    # Spark's interfaces ScanBuilder and Scan
+
+    def build(self) -> MicroBatchStream:
+        return self
+
+    def readSchema(self) -> JavaStructType:
+        return self._columns
+
+    def description(self) -> str:
+        return self.name()
+
+    def toMicroBatchStream(self, checkpoint: str) -> MicroBatchStream:
+        return self
+
+    def supportedCustomMetrics(self) -> JavaArray[JavaObject]:
+        return self._empty_array("metric.CustomMetric")
+
+    def reportDriverMetrics(self) -> JavaArray[JavaObject]:
+        return self._empty_array("metric.CustomTaskMetric")
+
+    def columnarSupportMode(self) -> JavaObject:
+        return self._columnar_mode
+
+    @cached_property
+    def _columnar_mode(self) -> JavaObject:
+        modes = getattr(self._jvm.org.apache.spark.sql.connector.read, "Scan$ColumnarSupportMode")
+        mode: JavaObject = modes.PARTITION_DEFINED if self._planner is not None else modes.UNSUPPORTED
+        return mode
+
+    # Spark's interface MicroBatchStream
+
+    def initialOffset(self) -> JavaOffset:
+        return offset_of(self.source.start())
+
+    def deserializeOffset(self, text: str) -> JavaOffset:
+        return offset_of(json.loads(text))
+
+    def getDefaultReadLimit(self) -> JavaObject:
+        limit: JavaObject = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        keeping_error(self.source, self.source.freeze)
+
+    def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
+        after = position_of(start) if start is not None else self.source.start()
+        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
+
+    def reportLatestOffset(self) -> None:
+        return None
+
+    def planInputPartitions(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
+        key = f"{start.json()} {end.json()}"
+        if self._planned is None or self._planned[0] != key:
+            self._planned = key, keeping_error(self.source, lambda: self._plan(start, end))
+        return self._planned[1]
+
+    def createReaderFactory(self) -> JavaReaderFactory:
+        # Spark asks for a factory even without partitions; any serializable one works.
+        unused = getattr(
+            self._jvm.org.apache.spark.sql.execution.streaming.sources, "RateStreamMicroBatchReaderFactory$"
+        )
+        return self._factory or getattr(unused, "MODULE$")
+
+    def commit(self, end: JavaOffset) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None
+
+    def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
+        if self._planner is None:
+            return self._empty_array("read.InputPartition")
+        found, self._factory = self._planner(position_of(start), position_of(end), self._columns)
+        return found if self._factory is not None else self._empty_array("read.InputPartition")
+
+    # java.lang.Object
+
+    def toString(self) -> str:
+        return self.name()
+
+    def hashCode(self) -> int:
+        return hash(self.name()) & 0x7FFFFFFF
+
+    def equals(self, other: JavaObject) -> bool:
+        return False
+
+    class Java:
+        implements = (
+            f"{SPARK}.catalog.SupportsRead",
+            f"{SPARK}.read.ScanBuilder",
+            f"{SPARK}.read.Scan",
+            f"{SPARK}.read.streaming.MicroBatchStream",
+            f"{SPARK}.read.streaming.SupportsTriggerAvailableNow",
+        )
+
+
+def position_of(offset: JavaOffset) -> Position:
+    """The position of one of Spark's offsets."""
+    position: Position = json.loads(str(offset.json()))
+    return position
+
+
+def offset_of(position: Position) -> JavaOffset:
+    """Spark's offset of a position."""
+    text = json.dumps(dict(position), sort_keys=True, separators=(",", ":"))
+    offset: JavaOffset = classes().org.apache.spark.sql.execution.streaming.SerializedOffset.apply(text)
+    return offset
+
+
+def keeping_error(source: FollowedSource, call: Callable[[], T]) -> T:
+    """Runs a callback and keeps its error on the source, as Spark passes on only the text of it."""
+    try:
+        return call()
+    except Exception as error:
+        source.error = error
+        raise

@@ -1,0 +1,197 @@
+"""The `Source` protocol: positions, the spans between them, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Protocol, runtime_checkable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.errors import RunError
+from helios.plan.nodes import ReadPlan
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.kinds import row_of
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.native.inputs import SourceFiles
+from helios.table.commit_times import CommitTimes
+from helios.table.positions import Lag, Position, Span
+
+
+class PlanAnew(RunError):
+    """The error if a batch's planned input is gone or changed, and its source allows for it: a start plans it again."""
+
+
+class Source(Protocol):
+    """One source of a running pipeline.
+
+    A followed source gives spans between positions; a source that is read once gives its current state as a span.
+    """
+
+    context: SourceContext
+    read_plan: ReadPlan
+    pinned: bool
+    """True if a batch of a streaming pipeline reads it at a pin, so that a replay reads the same rows."""
+
+    stream_columns: StructType | None
+    """The columns of its stream, since the run began; None where it has none."""
+
+    # followed sources
+
+    def begin(self) -> StartEntry:
+        """Resolves the starting position at a pipeline's first start.
+
+        Returns:
+            The entry of `helios/start.json`: `declared`, `place` and what identifies the source.
+        """
+
+    def resume(self, entry: StartEntry) -> None:
+        """Uses the starting position that the first start has stored.
+
+        Raises:
+            HeliosError: The source was replaced, or the script declares another start.
+        """
+
+    def start(self) -> Position:
+        """The position before the first batch."""
+
+    def latest(self, after: Position) -> Position:
+        """The end of the batch after a position, within the plan's limits; `after` itself if nothing is new."""
+
+    def freeze(self) -> None:
+        """Caps `latest` at the source's current end, for `--once`."""
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        """The span between two positions; None is the starting position."""
+
+    def lost(self, span: Span) -> bool:
+        """True if a planned span can no longer be read, and the source may plan it again."""
+
+    def failed(self, span: Span) -> None:
+        """Called when a run has failed on a planned span: what it reads may be mended before the next one."""
+
+    def give_up(self, span: Span) -> None:
+        """Called when a lost span is going to be planned anew, and nothing of it was written."""
+
+    def confirm(self, span: Span) -> None:
+        """Called when the rows of a span have been read, and before they are committed.
+
+        Raises:
+            RunError: What was read may not be the span.
+        """
+
+    def lag(self, at: Position) -> Lag | None:
+        """The lag of a position; None if unknown."""
+
+    def committed(self, position: Position) -> None:
+        """Called when the target holds everything up to a position: the source may delete older data."""
+
+    def left(self) -> str:
+        """The data that a run up to the source's end leaves for a later one, in words; empty if there is none."""
+
+    # sources that are read once
+
+    def current(self) -> Span:
+        """The current state; two states with equal entries hold equal rows."""
+
+    def pin(self) -> int | None:
+        """The pin at which a batch reads the source when it is joined, as stored in `helios/pins/N.json`."""
+
+    def exists(self, pin: int | None) -> bool:
+        """True if the state at a pin can still be read."""
+
+    def at_pin(self, pin: int | None) -> Span:
+        """The state at a pin."""
+
+    # rows
+
+    def schema(self) -> StructType:
+        """The columns of a followed source, before its own predicates and columns are applied."""
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        """The rows of a span; None if it adds none.
+
+        Args:
+            spark: The session of the batch.
+            span: The span; None for the current state.
+            positioned: Whether each row carries its position in the hidden column `POSITION`.
+        """
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        """An empty DataFrame with the columns of `read`."""
+
+    def set_aside(self, named: str) -> bool:
+        """Leaves a file out from now on that cannot be read to its end, where the source goes on without such files.
+
+        Args:
+            named: The file, as Spark's message of a failed read names it.
+
+        Returns:
+            Whether it is one of the last read, and newly left out.
+        """
+
+    def stream(self) -> DataFrame:
+        """The source as a streaming DataFrame; its offsets are positions of the source, or Spark's own."""
+
+    def verify_stream(self) -> None:
+        """Checks that Spark's own stream would not skip anything.
+
+        Raises:
+            RunError: It would; names what.
+        """
+
+    def scanned(self) -> ScanMetrics:
+        """Scan metrics of Spark's own stream since the last call."""
+
+    error: BaseException | None
+    """The error that stopped Spark's own stream, which keeps only its text."""
+
+
+@runtime_checkable
+class CarriesOrder(Protocol):
+    """A source whose rows carry their order and deletes."""
+
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """A source whose spans are data files that can be read without Spark."""
+
+    def size(self, span: Span) -> int | None:
+        """At most how many bytes the files of a span have, where that is known before they are planned."""
+
+    def files(self, span: Span) -> SourceFiles:
+        """The data files of a span.
+
+        Raises:
+            NotNative: The span is not made of whole rows of files.
+        """
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A source whose earlier states can be read, by their commit times."""
+
+    def commits(self, pin: int | None) -> CommitTimes:
+        """The commit times of the states up to a pin."""
+
+
+def open_source(context: SourceContext, index: int) -> Source:
+    """Opens a source of the plan by its number, with the reader of its kind.
+
+    Raises:
+        DeclarationError: Its kind is unknown.
+    """
+    reader: Callable[[SourceContext, int], Source] = resolve_name(row_of(context.plan.reads[index].source).reader)
+    return reader(context, index)
+
+
+def current_rows(context: SourceContext, index: int) -> DataFrame:
+    """All current rows of a source."""
+    rows = open_source(context, index).read(context.spark, None)
+    assert rows is not None
+    return rows

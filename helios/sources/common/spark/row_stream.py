@@ -1,0 +1,179 @@
+"""Spark's `Source` for a stateful pipeline, implemented in Python: the rows of each batch are those of a span.
+
+`MicroBatchStream` asks a source for Spark's input partitions. A source that reads its spans as DataFrames has none, so
+it is a source of Spark's first interface, which takes a DataFrame for each batch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from helios.errors import RunError
+from helios.sources.common.spark.micro_batch import FollowedSource, keeping_error, offset_of, position_of
+from helios.spark.jvm.classes import allow_callbacks, classes
+from helios.spark.jvm.types.java import JavaObject, ScalaOption
+from helios.spark.jvm.types.spark import (
+    JavaDataset,
+    JavaLogicalPlan,
+    JavaLogicalRelation,
+    JavaOffset,
+    JavaStructType,
+)
+from helios.spark.jvm.version import spark_version
+from helios.table.positions import Position, Span
+
+STREAMING = "org.apache.spark.sql.connector.read.streaming"
+
+
+ROW_BY_ROW = ("Project", "Filter", "Union", "SubqueryAlias", "LocalRelation")
+"""Spark's logical operators that mean the same in a streaming plan."""
+
+
+def streaming(plan: JavaLogicalPlan) -> JavaLogicalPlan | None:
+    """A plan whose scans of files are those of a stream; None if it would mean something else as a stream."""
+    kind = str(plan.getClass().getSimpleName())
+    if kind == "LogicalRelation":
+        none = classes().scala.Option.empty()
+        scan = cast("JavaLogicalRelation", plan)
+        return scan.copy(scan.relation(), scan.output(), scan.catalogTable(), True, none)
+    if kind not in ROW_BY_ROW:
+        return None
+    children = [streaming(plan.children().apply(index)) for index in range(plan.children().size())]
+    kept = [child for child in children if child is not None]
+    if len(kept) < len(children):
+        return None
+    return plan.withNewChildren(classes().org.apache.spark.api.python.PythonUtils.toSeq(kept)) if kept else plan
+
+
+class SpannedSource(FollowedSource, Protocol):
+    """The part of its source that a stream of rows needs."""
+
+    def span(self, start: Position | None, end: Position | None) -> Span: ...
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None: ...
+
+
+class RowStream:
+    """Spark's view of a followed source whose spans are DataFrames.
+
+    Args:
+        source: The followed source.
+    """
+
+    def __init__(self, source: SpannedSource) -> None:
+        self.source = source
+        allow_callbacks()
+        self._spark = source.context.spark
+        # A running stream keeps its columns; new ones need a new stream.
+        self._schema = source.stream_columns = source.stream_columns or source.schema()
+        self._columns: JavaStructType = self._spark._jsparkSession.parseDataType(self._schema.json())
+        self._looked = False
+
+    def df(self) -> DataFrame:
+        """The stream as a streaming DataFrame."""
+        jvm, session = classes(), self._spark._jsparkSession
+        attributes = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(self._columns)
+        relation = spark_version(self._spark).streams().StreamingExecutionRelation
+        plan = relation(self, attributes, jvm.scala.Option.empty(), session)
+        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._spark)
+
+    # Spark's interface Source
+
+    def schema(self) -> JavaStructType:
+        return self._columns
+
+    def getBatch(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> JavaDataset:
+        rows = keeping_error(self.source, lambda: self._rows(start, end))
+        session = self._spark._jsparkSession
+        # Only a streaming plan may stand for a batch of a stream. A plan that is one prunes columns and files too.
+        plan = streaming(rows._jdf.queryExecution().analyzed())
+        if plan is not None and plan.isStreaming():
+            batch: JavaDataset = classes().org.apache.spark.sql.classic.Dataset.ofRows(session, plan)
+            return batch
+        made: JavaDataset = session.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), self._columns, True)
+        return made
+
+    def _rows(self, start: ScalaOption[JavaOffset], end: JavaOffset) -> DataFrame:
+        begun = position_of(start.get()) if start.isDefined() else self.source.start()
+        upto = position_of(end)
+        # Spark asks for a committed batch once more at a restart, and reads nothing of it.
+        found = None if self._committed(upto) else self.source.read(self._spark, self.source.span(begun, upto))
+        if found is None:
+            return self._spark.createDataFrame([], self._schema)
+        new = [name for name in found.columns if name not in self._schema.names]
+        if new:
+            raise RunError(
+                f"{self.source.read_plan.name} has columns that are new since the run began ({', '.join(new)}), and "
+                "the running stream would leave them out.",
+                where=self.source.context.plan.origin,
+                fix="run again: a new run reads the current columns.",
+            )
+        columns = [
+            (F.col(f"`{field.name}`") if field.name in found.columns else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in self._schema.fields
+        ]
+        return found.select(*columns)
+
+    def _committed(self, end: Position) -> bool:
+        """True if the requested batch was committed before the run."""
+        checkpoint = self.source.context.checkpoint
+        if self._looked or checkpoint is None:
+            return False
+        committed = checkpoint.batches("commits")
+        return bool(committed) and dict(end) in checkpoint.offsets(committed[-1])
+
+    def getOffset(self) -> JavaObject:
+        found: JavaObject = classes().scala.Some(self.latestOffset())
+        return found
+
+    def initialOffset(self) -> JavaOffset:
+        return offset_of(self.source.start())
+
+    def deserializeOffset(self, text: str) -> JavaOffset:
+        return offset_of(json.loads(text))
+
+    def commit(self, end: JavaOffset) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None
+
+    # Spark's interface SupportsTriggerAvailableNow
+
+    def getDefaultReadLimit(self) -> JavaObject:
+        limit: JavaObject = classes().org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        keeping_error(self.source, self.source.freeze)
+
+    def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
+        self._looked = True
+        after = position_of(start) if start is not None else self.source.start()
+        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
+
+    def reportLatestOffset(self) -> None:
+        return None
+
+    # java.lang.Object
+
+    def toString(self) -> str:
+        return self.source.read_plan.name
+
+    def hashCode(self) -> int:
+        return hash(self.toString()) & 0x7FFFFFFF
+
+    def equals(self, other: JavaObject) -> bool:
+        return False
+
+    class Java:
+        implements = (
+            "org.apache.spark.sql.execution.streaming.Source",
+            f"{STREAMING}.SupportsTriggerAvailableNow",
+        )

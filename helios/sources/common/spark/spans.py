@@ -1,0 +1,149 @@
+"""The base class of sources that are read by spans, with defaults for a new kind of source."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.errors import CheckpointError, InputError
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.micro_batch import MicroBatchStream
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg.scan_metrics import ScanMetrics
+from helios.spark.jvm.sql import struct_of
+from helios.spark.jvm.types.java import JavaArray
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.table.positions import Lag, Position, Span
+
+
+class SpanSource:
+    """Defaults of the `Source` protocol for a source that is read by spans.
+
+    A subclass implements `first`, `latest` and `read`; a pinned one also `pin`, `exists` and `at_pin`.
+
+    Args:
+        context: What the sources of the run share.
+        index: The source's number in the plan.
+    """
+
+    pinned = False
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        self.context = context
+        self.index = index
+        self.read_plan = context.plan.reads[index]
+        self.error: BaseException | None = None
+        self.stream_columns: StructType | None = None
+        self._start: Position | None = None
+
+    @property
+    def declared(self) -> str:
+        """The declared start; another text at a later start is an error."""
+        return self.read_plan.source.label()
+
+    def first(self) -> Position:
+        """The position before the first batch, resolved at the first start."""
+        raise NotImplementedError
+
+    def begin(self) -> StartEntry:
+        self._start = self.first()
+        return StartEntry(declared=self.declared, branch=None, uuid=None, place=self._start)
+
+    def resume(self, entry: StartEntry) -> None:
+        if entry["declared"] != self.declared:
+            raise CheckpointError(
+                f"{self.read_plan.name} has been followed from {entry['declared']}; the pipeline now says "
+                f"{self.declared}, which applies to the first start only.",
+                where=self.read_plan.source.origin,
+                fix="put it back, refill the target with `helios run --full-refresh`, or give the pipeline a new name "
+                "and a new target.",
+            )
+        self._start = entry["place"]
+
+    def start(self) -> Position:
+        assert self._start is not None  # begin() or resume() comes first
+        return self._start
+
+    def latest(self, after: Position) -> Position:
+        raise NotImplementedError
+
+    def freeze(self) -> None:
+        """Does nothing by default: new data is still read."""
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        entry = {"source": self.read_plan.name, "branch": None, "uuid": None, "from": self.declared, "place": end}
+        return Span(self.read_plan.name, start, end, entry)
+
+    def lost(self, span: Span) -> bool:
+        return False
+
+    def failed(self, span: Span) -> None:
+        return None
+
+    def give_up(self, span: Span) -> None:
+        return None
+
+    def confirm(self, span: Span) -> None:
+        return None
+
+    def lag(self, at: Position) -> Lag | None:
+        return None
+
+    def committed(self, position: Position) -> None:
+        return None
+
+    def left(self) -> str:
+        return ""
+
+    def current(self) -> Span:
+        start = self.first()
+        return self.span(start, self.latest(start))
+
+    def pin(self) -> int | None:
+        raise NotImplementedError
+
+    def exists(self, pin: int | None) -> bool:
+        raise NotImplementedError
+
+    def at_pin(self, pin: int | None) -> Span:
+        raise NotImplementedError
+
+    def schema(self) -> StructType:
+        """The declared columns; a source that knows its own overrides this."""
+        return struct_of(str(self.read_plan.source.declared_schema))
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        raise NotImplementedError
+
+    def size(self, span: Span) -> int | None:
+        """Of a source with files: at most how many bytes those of a span have; None where only they tell it."""
+        return None
+
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        return spark.createDataFrame([], self.schema())
+
+    def set_aside(self, named: str) -> bool:
+        return False
+
+    def stream(self) -> DataFrame:
+        return MicroBatchStream(self, self.partitions).df()
+
+    def partitions(
+        self, start: Position, end: Position, columns: JavaStructType
+    ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
+        """The input partitions of Spark's own stream.
+
+        Raises:
+            InputError: The source is read by spans only.
+        """
+        raise InputError(
+            f"{self.read_plan.name} cannot feed a stateful pipeline: it is read by spans only.",
+            where=self.read_plan.source.origin,
+            fix="write it into a table first, and follow that.",
+        )
+
+    def verify_stream(self) -> None:
+        return None
+
+    def scanned(self) -> ScanMetrics:
+        return ScanMetrics()

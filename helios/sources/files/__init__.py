@@ -1,0 +1,1 @@
+"""Files as sources."""

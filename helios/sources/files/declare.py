@@ -1,0 +1,398 @@
+"""`Files.source(...)`: a folder of parquet, csv, json, avro, orc or text files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from helios.errors import DeclarationError, InputError, near_miss
+from helios.model.arguments import TIMESTAMPS, TimestampUnit, columns_ddl, count, metadata_columns, one_of
+from helios.model.flow import Source
+from helios.model.values import caller, duration, show_seconds
+from helios.sources.files.formats import (
+    DEFAULT_OPTIONS,
+    ENDINGS,
+    FORMATS,
+    ending_of,
+    format_of,
+    option_name,
+    option_text,
+    refuse_timestamps,
+    refuse_values,
+    refuse_without_schema,
+)
+from helios.sources.files.option_values import check_value
+
+if TYPE_CHECKING:
+    from helios.catalog.storage import Storage
+
+OnBadRow: TypeAlias = Literal["fail", "quarantine", "drop", "null"]
+OnBadFile: TypeAlias = Literal["fail", "quarantine"]
+OnMissing: TypeAlias = Literal["fail", "skip"]
+OnChange: TypeAlias = Literal["fail", "reread"]
+Extra: TypeAlias = Literal["fail", "ignore", "add"]
+
+ON_BAD_ROW = ("fail", "quarantine", "drop", "null")
+ON_BAD_FILE = ("fail", "quarantine")
+ON_MISSING = ("fail", "skip")
+ON_CHANGE = ("fail", "reread")
+EXTRA = ("fail", "ignore", "add")
+
+BAD_ROWS = {
+    "fail": "rows that do not parse stop the run",
+    "quarantine": "rows that do not parse go to the quarantine",
+    "drop": "rows that do not parse are left out and counted",
+    "null": "values that do not parse become null",
+}
+BAD_FILES = {"fail": "stop the run", "quarantine": "are noted in the quarantine"}
+OTHER_COLUMNS = {"fail": "stop the run", "ignore": "are left out", "add": "are read too"}
+"""The plan's texts for the policies."""
+
+COLUMNAR: Mapping[str, tuple[str, ...]] = {"parquet": (), "csv": ("header", "sep", "delimiter"), "json": ()}
+"""The formats that the columnar engine reads, with the options of a reader under which it does."""
+
+METADATA: Mapping[str, str] = {"_file": "string", "_modified": "timestamp", "_arrived": "timestamp"}
+"""The metadata of a row's file that `.with_metadata` stores, with the types of the columns."""
+
+LOOKED_AT = 1000
+"""How many files of a local folder are looked at to tell its format from their names."""
+
+LACKED = "it has fields that the columns lack: "
+"""How the reason of a row of json begins whose fields no column takes; behind it stand the fields, as JSON."""
+
+SHOWN = 5
+"""How many names a message shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesSource(Source):
+    """Files of one format under a path, read once or followed. Created by `Files.source`."""
+
+    kind: ClassVar[str] = "files"
+
+    path: str
+    format: str
+    options: tuple[tuple[str, str], ...] = ()
+    missing: str = "fail"
+    changed: str = "fail"
+    extra: str = "fail"
+    adds_text: bool = False
+    rescued: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    bad_row: str = "fail"
+    bad_file: str = "fail"
+    timestamps: str = "s"
+    storage: Storage | str | None = None
+    named: str = ""
+
+    @property
+    def ledger_name(self) -> str:
+        return self.path
+
+    @property
+    def file_columns(self) -> tuple[str, ...] | str:
+        options = COLUMNAR.get(self.format)
+        if options is None:
+            return f"it reads {self.format}"
+        if urlsplit(self.path).scheme not in ("", "file"):
+            return f"its folder is on {urlsplit(self.path).scheme}"
+        if self.rescued is not None:
+            return "it rescues other columns"
+        if self.metadata:
+            return f"it stores {', '.join(what for _, what in self.metadata)}"
+        if self.format == "json" and self.extra == "ignore":
+            return "it leaves out other fields of json"
+        other = next((name for name, _ in self.options if name not in options), None)
+        return f"its reader has the option {other}" if other is not None else ()
+
+    @property
+    def quarantining(self) -> tuple[str, ...]:
+        asked = (("on_bad_row", self.bad_row), ("on_bad_file", self.bad_file))
+        return tuple(f'{call}("quarantine")' for call, action in asked if action == "quarantine")
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        return FORMATS[self.format].jars
+
+    def incremental(self, poll: float | str | timedelta = 60, *, max_files: int | None = None) -> Self:
+        """Follows the folder: the files that are there now, then every new one, each once.
+
+        Args:
+            poll: How often to look for new files: seconds, text such as "30s", or a timedelta.
+            max_files: The most files of one batch.
+        """
+        return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
+
+    def on_missing(self, action: OnMissing) -> Self:
+        """Sets the policy for files of a planned batch that are gone before they are read.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "skip" goes on without it: the run tells
+                and counts it, and reads it if it comes again.
+        """
+        return replace(self, missing=one_of(action, ON_MISSING, "on_missing"))
+
+    def on_change(self, action: OnChange) -> Self:
+        """Sets the policy for files whose size or modification time has changed since they were read or planned.
+
+        Args:
+            action: "fail" (the default) stops the run, and names the file. "reread" takes it for a new file, and reads
+                it whole.
+        """
+        return replace(self, changed=one_of(action, ON_CHANGE, "on_change"))
+
+    def option(self, **options: str | float | bool) -> Self:
+        """Options of Spark's reader for the format: `.option(sep=";", nullValue="NA", multiLine=True)`.
+
+        Raises:
+            DeclarationError: The format has no such option, Helios does not leave it, or such a value, to Spark, or it
+                takes no such value.
+        """
+        where = caller()
+        given = {option_name(n, self.format, where): option_text(n, v, where) for n, v in options.items()}
+        for name, text in given.items():
+            check_value(name, text, self.format, where)
+        made = replace(self, options=tuple({**dict(self.options), **given}.items()))
+        refuse_values(made.reader_options(), where)
+        if "timestampFormat" in made.reader_options():
+            refuse_timestamps(self.path, "", self.timestamps)
+        return made
+
+    def on_bad_row(self, action: OnBadRow) -> Self:
+        """Sets the policy for rows that do not parse, or whose values do not fit the declared types.
+
+        Args:
+            action: "fail" (default) stops, with the file, the line and the text. "quarantine" writes the raw line to
+                the quarantine of the sink. "drop" leaves the row out and counts it in `records_failed`. "null" keeps
+                the row and makes null what does not parse, as Spark does.
+
+        Raises:
+            DeclarationError: There is no such action.
+        """
+        return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
+
+    def on_bad_file(self, action: OnBadFile) -> Self:
+        """Sets the policy for files that cannot be read: empty, truncated, or of another format.
+
+        Args:
+            action: "fail" (default) stops, with the file and the cause. "quarantine" notes the file in the quarantine
+                of the sink, counts it in `records_failed`, and goes on.
+
+        Raises:
+            DeclarationError: There is no such action.
+        """
+        return replace(self, bad_file=one_of(action, ON_BAD_FILE, "on_bad_file"))
+
+    def with_metadata(self, *names: str, **columns: str) -> Self:
+        """Adds columns with where and when each row came from, behind the others.
+
+        Args:
+            names: "_file": the path of its file, as Spark writes it (`file:///in/a%20b.csv`), in the column
+                `_source_file`, since Iceberg keeps `_file`. "_modified": when the file was written. "_arrived": when
+                the batch that reads it was planned, which a replay does not change.
+            columns: The same under other names: `.with_metadata(path="_file")`.
+
+        Raises:
+            DeclarationError: There is no such thing.
+
+        Examples:
+            >>> Files.source("in", "csv", schema="id bigint").with_metadata("_file", came="_arrived").metadata
+            (('_source_file', '_file'), ('came', '_arrived'))
+        """
+        return replace(self, metadata=metadata_columns(names, columns, METADATA))
+
+    def reader_options(self) -> dict[str, str]:
+        """The options of Spark's reader, defaults included."""
+        return {**dict(DEFAULT_OPTIONS.get(self.format, ())), **dict(self.options)}
+
+    def flag(self, option: str, default: bool = False) -> bool:
+        """True if an option of the reader is true."""
+        return self.reader_options().get(option, str(default)).lower() == "true"
+
+    def details(self, format_version: int | None = None) -> Iterator[str]:
+        rows, files = BAD_ROWS[self.bad_row], BAD_FILES[self.bad_file]
+        together = (self.bad_row, self.bad_file) == ("fail", "fail")
+        yield f"{rows}, and files that cannot be read" if together else f"{rows}; files that cannot be read {files}"
+        if self.declared_schema is None:
+            yield "columns as the files name them"
+        else:
+            kept = f"are kept in {self.rescued}, as JSON" if self.rescued is not None else OTHER_COLUMNS[self.extra]
+            yield f"other columns {kept}"
+        if self.timestamps != "s":
+            yield f"numbers for timestamps are {TIMESTAMPS[self.timestamps]}"
+        if self.metadata:
+            yield f"of each row: {', '.join(name for name, _ in self.metadata)}"
+
+    def as_json(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        told = self.declared_schema is not None and self.rescued is None
+        return {
+            "path": self.path,
+            "format": self.format,
+            "options": self.reader_options(),
+            "extra": self.extra if told else None,
+            "rescued": self.rescued,
+            "timestamps": self.timestamps if self.format == "json" else None,
+            "metadata": dict(self.metadata),
+            "on_bad_row": self.bad_row,
+            "on_bad_file": self.bad_file,
+            "on_missing": self.missing,
+            "on_change": self.changed,
+        }
+
+    def lacks(self, names: Sequence[str], known: Iterable[str], place: str) -> InputError:
+        """The error of fields that the declared schema lacks.
+
+        Args:
+            names: The fields.
+            known: The declared columns.
+            place: Where they stand.
+        """
+        named = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        return InputError(
+            f"{place} has columns that the declared schema lacks: {named}. {near_miss(names[0], known)}",
+            where=self.origin,
+            fix='declare them, or say what happens to them: extra="ignore" leaves them out, extra="add" reads them, '
+            'rescued="_rescued" keeps them as JSON.',
+        )
+
+    def taken(self, name: str, place: str) -> InputError:
+        """The error of a column of the files that `.with_metadata` would add.
+
+        Args:
+            name: The column.
+            place: Where it stands.
+        """
+        other = f'{name.lstrip("_")}_of_file="{dict(self.metadata)[name]}"'
+        return InputError(
+            f"{place} has a column {name!r} itself, which .with_metadata() would add.",
+            where=self.origin,
+            fix=f"store it under another name: .with_metadata({other}).",
+        )
+
+    def label(self) -> str:
+        if self.named:  # another kind of source keeps its rows here
+            return self.named
+        followed = f".incremental(poll={show_seconds(self.poll)})" if self.poll is not None else ""
+        return f"Files.source({self.path}, {self.format}){followed}"
+
+
+class Files:
+    """Folders of files as sources."""
+
+    @staticmethod
+    def source(
+        path: str | os.PathLike[str],
+        format: str | None = None,
+        schema: str | Mapping[str, str] | None = None,
+        *,
+        extra: Extra = "fail",
+        rescued: str | None = None,
+        timestamps: TimestampUnit = "s",
+        storage: Storage | str | None = None,
+    ) -> FilesSource:
+        """Files under a path; by default all of them, once. Columns go by name, from each file's footer or header.
+
+        Args:
+            path: A file, a folder or a glob, local or on an object store (`s3://bucket/in/`). Folders such as
+                `day=2026-01-01` below it become columns.
+            format: parquet, csv, json, avro, orc or text; by default taken from the ending of the path, or of the files
+                in a local folder.
+            schema: Columns and Spark SQL types, as text ("id bigint, day date") or a mapping: these columns are read,
+                and one that a file lacks is null, or an error under `.evolve_schema("strict")`. By default files name
+                their own, and Spark infers the types of csv and json.
+            extra: What happens to columns of a file that the declared schema does not have: "fail" stops and names
+                them, "ignore" leaves them out, "add" reads them too.
+            rescued: The name of a column that keeps such columns, as JSON.
+            timestamps: What a number of json counts, since 1970, where the schema has a timestamp: "s" (default), "ms"
+                or "us". One outside of the years 1 to 9999 makes a bad row.
+            storage: The storage of the path, or its name in `[storages]`. By default that of a catalog of the pipeline
+                at the same place or on the same kind of store, else the cloud's own credentials.
+
+        Raises:
+            DeclarationError: The format is unknown or not clear, or `extra`, `rescued` or `timestamps` do not fit.
+        """
+        path = _path(path)
+        chosen = _format(path, format)
+        one_of(extra, EXTRA, "extra")
+        refuse_without_schema(path, schema, {"rescued": rescued is not None, "extra": extra != "fail"})
+        refuse_timestamps(path, chosen if schema is not None else "", timestamps)
+        tabs = (("sep", "\t"),) if ending_of(path.rsplit("/", 1)[-1]) == "tsv" else ()
+        return FilesSource(
+            path=path,
+            format=chosen,
+            declared_schema=columns_ddl(schema),
+            options=tabs,
+            extra=extra,
+            rescued=rescued,
+            timestamps=timestamps,
+            storage=storage,
+        )
+
+
+def _path(given: str | os.PathLike[str]) -> str:
+    """A path as text; refuses a URL of which a `Path` has lost a slash."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str) or not path.strip():
+        raise DeclarationError("Files.source() needs a path.", where=caller())
+    if path is not given and (scheme := re.match(r"(\w+):/(?!/)", path)):
+        what = f"Files.source({given!r}): this is a URL, of which a Path keeps one slash."
+        url = f"{scheme[1]}://{path[scheme.end() :]}"
+        raise DeclarationError(what, where=caller(), fix=f'pass it as text: "{url}".')
+    return path
+
+
+def _format(path: str, format: str | None) -> str:
+    """The format of the files of a path; refuses a path that Hadoop would take for less than it says."""
+    if format is not None and format not in FORMATS:
+        raise DeclarationError(
+            f"Files.source({path!r}): format {format!r} is unknown. {near_miss(format, FORMATS)}",
+            where=caller(),
+            fix=f'pass format="parquet" (or {", ".join(list(FORMATS)[1:])}).',
+        )
+    if "**" in path and not os.path.exists(path):
+        raise DeclarationError(
+            f"Files.source({path!r}): ** is a single level in a glob of Hadoop's.",
+            where=caller(),
+            fix="write the folder: it is read with all folders below it; or write */ for each level.",
+        )
+    return format or _told(path)
+
+
+def _told(path: str) -> str:
+    """The format that a path tells, or else the files of a local folder."""
+    told = format_of(path.rstrip("/").rsplit("/", 1)[-1])
+    if told is not None:
+        return told
+    found = {ending_of(name) for name in _names(path)}
+    formats = {ENDINGS[ending] for ending in found if ending in ENDINGS}
+    if len(formats) == 1:
+        return formats.pop()
+    seen = f" Its files are {' and '.join(sorted(formats))}." if formats else ""
+    raise DeclarationError(
+        f"Files.source({path!r}): the format is not clear from the path.{seen}",
+        where=caller(),
+        fix=f'pass format="parquet" (or {", ".join(list(FORMATS)[1:])}).',
+    )
+
+
+def _names(path: str) -> list[str]:
+    """The names of the first files of a local folder or glob."""
+    from glob import glob, has_magic
+
+    parts = urlsplit(path)
+    if parts.scheme not in ("", "file"):
+        return []
+    local = path.removeprefix("file://").removeprefix("file:")
+    roots = glob(local) if has_magic(local) else [local]
+    walked = (n for root in roots for n in ([os.path.basename(root)] if os.path.isfile(root) else _below(root)))
+    return list(islice((name for name in walked if not name.startswith((".", "_"))), LOOKED_AT))
+
+
+def _below(folder: str) -> list[str]:
+    return [name for _, _, names in os.walk(folder) for name in sorted(names)]

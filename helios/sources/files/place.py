@@ -1,0 +1,100 @@
+"""How far a folder is read: the position of a `Files.source`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from helios.sources.common.file import File
+
+INLINE = 8_000
+"""The most bytes of file names in a position: it goes into every snapshot's summary."""
+
+UNKNOWN = -1
+"""The size of a file that only Spark's log of an earlier version names."""
+
+
+def same(known: tuple[int, int], now: tuple[int, int]) -> bool:
+    """True if a file is unchanged: the modification time is equal, and the size too where it is known.
+
+    Examples:
+        >>> same((5, 7), (5, 7)), same((UNKNOWN, 7), (5, 7)), same((5, 7), (5, 8))
+        (True, True, False)
+    """
+    return known[1] == now[1] and known[0] in (now[0], UNKNOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """How far a folder is read: up to an entry of its log.
+
+    Attributes:
+        log: The folder of the log.
+        entry: The number of the entry; 0 before the first one.
+        files: How many files the entry has.
+        bytes: Their sizes together.
+        hash: The hash of the entry, and by it of all entries before.
+        read: How many files all entries up to here have.
+        names: The files of the entry, if their names are short.
+    """
+
+    log: str
+    entry: int = 0
+    files: int = 0
+    bytes: int = 0
+    hash: str = ""
+    read: int = 0
+    names: tuple[File, ...] = ()
+
+    def naming(self, files: Sequence[File]) -> Self:
+        """The place with the names of its files, if they are short enough."""
+        short = sum(len(file.path.encode()) + 32 for file in files) < INLINE
+        return replace(self, names=tuple(files) if short else ())
+
+    def as_json(self) -> dict[str, Any]:
+        """The place as Spark's log of offsets and the snapshot summary keep it.
+
+        Examples:
+            >>> Place(log="/c/helios/files/0", entry=2, files=1, bytes=5, hash="ab", read=9).as_json()
+            {'log': '/c/helios/files/0', 'entry': 2, 'files': 1, 'bytes': 5, 'hash': 'ab', 'read': 9}
+        """
+        kept = {
+            "log": self.log,
+            "entry": self.entry,
+            "files": self.files,
+            "bytes": self.bytes,
+            "hash": self.hash,
+            "read": self.read,
+        }
+        return kept | ({"names": [[f.path, f.size, f.modified] for f in self.names]} if self.names else {})
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        """The place of a position.
+
+        Raises:
+            KeyError: It is no position of a folder.
+        """
+        names = tuple(File(str(path), int(size), int(at)) for path, size, at in value.get("names", ()))
+        return cls(
+            log=str(value["log"]),
+            entry=int(value["entry"]),
+            files=int(value["files"]),
+            bytes=int(value["bytes"]),
+            hash=str(value["hash"]),
+            read=int(value["read"]),
+            names=names,
+        )
+
+    @classmethod
+    def of(cls, value: object) -> Self | None:
+        """The place of JSON that may hold anything; None for everything else.
+
+        Examples:
+            >>> Place.of({"snapshot_id": 7}), Place.of(7)
+            (None, None)
+        """
+        if isinstance(value, Mapping) and "log" in value and "entry" in value:
+            return cls.parse(value)
+        return None

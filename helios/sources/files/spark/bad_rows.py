@@ -1,0 +1,81 @@
+"""Rows of files that do not parse, or whose values do not fit the declared types, and where each row comes from."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from helios.model.columns import POSITION
+from helios.sources.common.spark import rejects
+from helios.sources.common.spark.aside import Aside
+from helios.sources.files.declare import FilesSource
+
+LINE = "_helios_line"
+"""The line that a row comes from."""
+
+FILE, BEGIN, MODIFIED = "_helios_file", "_helios_begin", "_helios_modified"
+"""Where each row comes from: the path of its file, where in it its task begins, and its modification time.
+
+Columns of their own, as Spark carries each only as far as somebody asks for it.
+"""
+
+ORIGIN = (FILE, BEGIN, MODIFIED)
+HIDDEN = (rejects.TEXT, rejects.WHY, LINE, FILE)
+
+
+def origin() -> list[Column]:
+    """The columns `FILE`, `BEGIN` and `MODIFIED` of rows that Spark reads from files."""
+    parts = {FILE: "file_path", BEGIN: "file_block_start", MODIFIED: "file_modification_time"}
+    return [F.col(f"_metadata.{of}").alias(name) for name, of in parts.items()]
+
+
+def origin_of_lines() -> list[Column]:
+    """The same without a copy of the path in each row of the scan; directly behind it only."""
+    modified = F.col("_metadata.file_modification_time").alias(MODIFIED)
+    return [F.input_file_name().alias(FILE), F.input_file_block_start().alias(BEGIN), modified]
+
+
+def path() -> Column:
+    """The path of each row's file."""
+    return F.col(FILE)
+
+
+def uri() -> Column:
+    """The same as `listing.as_uri` has it: Spark names a local file with one slash or three, as the format has it."""
+    return F.regexp_replace(path(), "^file:/+", "file:///")
+
+
+def modified() -> Column:
+    """When each row's file was written."""
+    return F.col(MODIFIED)
+
+
+def position() -> Column:
+    """The place of each row: later files, and in a file what stands later, come after others.
+
+    Behind a reader's own partitions only, where the rows of a task are in their order.
+    """
+    file = F.struct(F.col(MODIFIED).alias("modified"), F.col(FILE).alias("path"), F.col(BEGIN).alias("begin"))
+    return F.struct(file.alias("file"), F.monotonically_increasing_id().alias("row")).alias(POSITION)
+
+
+def kept(df: DataFrame, source: FilesSource, aside: Aside) -> DataFrame:
+    """The good rows of files; the others go where the source says.
+
+    Args:
+        df: Rows with the hidden columns.
+        source: The source.
+        aside: Collects what is kept out.
+    """
+    if source.bad_row == "null":
+        return df.drop(*HIDDEN)
+    verdict = rejects.Verdict(
+        bad=F.col(rejects.TEXT).isNotNull(),
+        why=F.col(rejects.WHY),
+        action=source.bad_row,
+        place=F.struct(path().alias("file"), F.col(rejects.WHY).alias("why"), F.col(rejects.TEXT).alias("text")),
+        payload=F.struct(path().alias("file"), F.col(rejects.TEXT).alias("text")),
+        step=f"{source.label()}.on_bad_row",
+        hidden=HIDDEN,
+    )
+    return rejects.judged(df, verdict, aside)

@@ -1,0 +1,315 @@
+"""The columns that each file has, from one look at its footer or header, and files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import (
+    DataType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from helios.errors import InputError, RunError
+from helios.plan.typing.types import quoted
+from helios.sources.common.file import File
+from helios.sources.common.spark.types import nullable
+from helios.sources.files.declare import FilesSource
+from helios.sources.files.formats import CODECS, FORMATS
+from helios.spark.iceberg.failures import is_outage
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.errors import java_causes
+from helios.spark.jvm.sql import struct_of
+from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
+from helios.spark.jvm.types.parquet import JavaMessageType
+
+FEW = 100
+"""Local files of text up to which one thread is faster: others would wait for it at every step."""
+
+LOOKS = 16
+"""How many files are looked at at the same time; a look is mostly waiting for the storage."""
+
+MAGIC = {
+    b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"\x1f\x8b": "gzip", b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstandard", b"PK\x03\x04": "zip", b"PAR": "parquet",
+}  # fmt: skip
+"""The formats of files, by their first bytes."""
+
+NANOS = "TIMESTAMP(NANOS,"
+"""How a footer's text begins the type of a time in nanoseconds, before whether it is adjusted to UTC."""
+
+TIME = '"type":"time('
+"""How the JSON of a schema begins the type of a time of day, which Spark knows and does not read."""
+
+NANOS_AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
+"""Spark's conf to read such a column as a bigint; it refuses it otherwise."""
+
+MOST_WHOLE = 512 << 20
+"""The most bytes of a file that one task reads as a whole: it takes up to twenty times as much memory."""
+
+CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
+
+
+class DamagedFile(RunError):
+    """A file cannot be read, and may be mended."""
+
+
+class Unreadable(Exception):
+    """A file that cannot be read, with the cause as its text."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a look at a file.
+
+    Attributes:
+        file: The file.
+        columns: Its columns in its own order, `void` where it does not say their types; None without rows.
+        nanos: Those of its timestamps that are in nanoseconds.
+        cause: Why it cannot be read; empty for a good one.
+    """
+
+    file: File
+    columns: StructType | None = None
+    nanos: frozenset[str] = frozenset()
+    cause: str = ""
+
+
+def look(spark: SparkSession, source: FilesSource, files: Sequence[File]) -> list[Found]:
+    """Looks at the footer or header of each file, in parallel."""
+    looker = _Looker(spark, source)
+    quick = not FORMATS[source.format].owns_types and source.bad_file != "quarantine"
+    local = bool(files) and urlsplit(files[0].path).scheme in ("", "file")
+    if len(files) <= (FEW if local and quick else 1):
+        return [looker(file) for file in files]
+    with ThreadPoolExecutor(min(LOOKS, len(files))) as pool:
+        return list(pool.map(looker, files))
+
+
+class _Looker:
+    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
+        self._spark = spark
+        self._source = source
+        self._state = spark._jsparkSession.sessionState()
+        self._conf: JavaConfiguration = self._state.newHadoopConf()
+        self._format = FORMATS[source.format]
+        self._converting = self._state.conf().clone()
+        self._converting.setConfString(NANOS_AS_LONG, "true")
+
+    def __call__(self, file: File) -> Found:
+        try:
+            found = self._look(file)
+        except Unreadable as error:
+            return Found(file, cause=str(error))
+        except (Py4JError, PySparkException) as error:
+            if is_outage(error):
+                raise  # nothing is known of the file
+            return Found(file, cause=cause_of(error))
+        if found.columns is not None and (twice := _twice(found.columns)):
+            return Found(file, cause=f"its column {twice!r} is there twice")
+        return found
+
+    def _look(self, file: File) -> Found:
+        path: JavaPath = classes().org.apache.hadoop.fs.Path(file.path)
+        if file.size == 0:
+            if self._format.owns_types:
+                raise Unreadable("the file is empty (0 bytes)")
+            return Found(file)
+        if self._source.flag("multiLine") and file.size > MOST_WHOLE:
+            raise Unreadable(f"it has {file.size:,} bytes, and at most {MOST_WHOLE:,} can be read with multiLine")
+        self._look_at_magic(file, path)
+        if self._source.format == "parquet":
+            return self._parquet(file, path)
+        if self._format.owns_types:
+            found = self._spark.read.format(self._source.format).option("__globPaths__", "false").load(file.path).schema
+            kind = nullable(found)
+            assert isinstance(kind, StructType)
+            return Found(file, kind)
+        return Found(file, self._text(file, path))
+
+    def _look_at_magic(self, file: File, path: JavaPath) -> None:
+        """Compares the first bytes of a file with its format and its codec."""
+        stream = path.getFileSystem(self._conf).open(path)
+        try:
+            first = bytes(stream.readNBytes(4))
+        finally:
+            stream.close()
+        told = next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None)
+        ending = file.path.rsplit(".", 1)[-1].lower()
+        if self._format.owns_types:
+            if told != self._source.format:
+                raise Unreadable(f"it is no {self._source.format} file" + (f" but {told}" if told else ""))
+        elif ending in CODEC_MAGIC and not first.startswith(CODEC_MAGIC[ending]):
+            raise Unreadable(f"its name ends in .{ending}, and it is not compressed so" + (f": {told}" if told else ""))
+        elif ending not in CODECS and told is not None:
+            raise Unreadable(f"it is no {self._source.format} file but {told}: a compressed file needs its ending")
+
+    def _parquet(self, file: File, path: JavaPath) -> Found:
+        jvm = classes()
+        skipped = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+        footer = jvm.org.apache.parquet.hadoop.ParquetFileReader.readFooter(self._conf, path, skipped)
+        # The footer itself, and not the copy of a schema that some writer left in its metadata.
+        message: JavaMessageType = footer.getFileMetaData().getSchema()
+        found, lacking = self._converted(message)
+        self._refuse_lacking(found, lacking)
+        kind = nullable(found)
+        assert isinstance(kind, StructType)
+        nanos = _nanos(message, kind)
+        fields = [StructField(field.name, nanos.get(field.name, field.dataType)) for field in kind.fields]
+        return Found(file, StructType(fields), frozenset(nanos))
+
+    def _converted(self, message: JavaMessageType) -> tuple[StructType, dict[str, str]]:
+        """The columns of a footer, and those of types that Spark does not have, with these types."""
+        parquet = classes().org.apache.spark.sql.execution.datasources.parquet
+        converter = parquet.ParquetToSparkSchemaConverter(self._converting)
+        try:
+            text = str(converter.convert(message).json())
+            if TIME not in text:
+                return StructType.fromJson(json.loads(text)), {}
+        except (Py4JError, PySparkException) as error:
+            if is_outage(error):
+                raise
+        found, lacking = StructType(), dict[str, str]()
+        for field in message.getFields():
+            alone = classes().java.util.ArrayList()
+            alone.add(field)
+            try:
+                text = str(converter.convert(classes().org.apache.parquet.schema.MessageType("one", alone)).json())
+            except (Py4JError, PySparkException):
+                text = TIME
+            if TIME in text:
+                lacking[str(field.getName())] = " ".join(str(field.toString()).split())
+            else:
+                found = StructType([*found.fields, *StructType.fromJson(json.loads(text)).fields])
+        return found, lacking
+
+    def _refuse_lacking(self, found: StructType, lacking: Mapping[str, str]) -> None:
+        """Raises for columns of types that Spark does not have, unless the source leaves them out."""
+        declared = self._source.declared_schema
+        wanted = set(map(str.lower, struct_of(declared).names)) if declared is not None else set()
+        asked = wanted & {name.lower() for name in lacking}
+        left_out = self._source.extra == "ignore" and self._source.rescued is None
+        if not lacking or (declared is not None and left_out and not asked):
+            return
+        rest = ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in found.fields)
+        way = f'; its other columns are read with schema="{rest}", extra="ignore"' if rest and not asked else ""
+        raise Unreadable(f"Spark has no type for {', '.join(lacking.values())}{way}")
+
+    def _text(self, file: File, path: JavaPath) -> StructType | None:
+        """The header of a csv file; no columns for other text, which is opened where only that tells if it has any."""
+        has_header = self._source.format == "csv" and self._source.flag("header")
+        if not has_header and file.path.rsplit(".", 1)[-1].lower() not in CODECS:
+            return self._named([])
+        stream = classes().org.apache.spark.sql.execution.datasources.CodecStreams.createInputStream(self._conf, path)
+        names: list[str] | None = []
+        try:
+            if has_header:
+                names = self._header(stream)
+            elif stream.read() < 0:
+                names = None
+        finally:
+            stream.close()
+        self._read_through(path)
+        return self._named(names) if names is not None else None
+
+    def _named(self, names: list[str]) -> StructType:
+        if self._source.format == "text":
+            return StructType([StructField("value", StringType())])
+        return StructType([StructField(name or f"_c{i}", NullType()) for i, name in enumerate(names)])
+
+    def _read_through(self, path: JavaPath) -> None:
+        """Reads a compressed file to its end, where damaged files are set aside: only its end says that it is whole."""
+        if self._source.bad_file != "quarantine":
+            return
+        name = str(path.getName())
+        if name.rsplit(".", 1)[-1].lower() in CODECS:
+            text = self._spark.read.format("text").option("__globPaths__", "false").load(str(path.toString()))
+            text.write.format("noop").mode("overwrite").save()
+
+    def _header(self, stream: object) -> list[str] | None:
+        """The names in a csv header, parsed by Spark's own parser with the options of the source."""
+        jvm = classes()
+        options = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(self._source.reader_options())
+        parsed = jvm.org.apache.spark.sql.catalyst.csv.CSVOptions(options, False, "UTC")
+        settings = parsed.asParserSettings()
+        settings.setInputBufferSize(1 << 16)
+        settings.setLineSeparatorDetectionEnabled("lineSep" not in self._source.reader_options())
+        parser = jvm.com.univocity.parsers.csv.CsvParser(settings)
+        try:
+            parser.beginParsing(stream, parsed.charset())
+            names = parser.parseNext()
+        finally:
+            parser.stopParsing()
+        if any("\n" in (name or "") or "\r" in (name or "") for name in names or ()) and not self._source.flag(
+            "multiLine"
+        ):
+            raise Unreadable("a name in its header has a line break, which needs .option(multiLine=True)")
+        return [name if name is not None else "" for name in names] if names is not None else None
+
+
+def _nanos(message: JavaMessageType, columns: StructType) -> dict[str, DataType]:
+    """The timestamps of a footer that are in nanoseconds, which Spark shows as bigint.
+
+    Raises:
+        Unreadable: One lies inside another column.
+    """
+    if NANOS not in str(message.toString()):
+        return {}
+    found: dict[str, DataType] = {}
+    types = {str(kind.getName()): kind for kind in message.getFields()}
+    for field in columns.fields:
+        text = str(types[field.name].toString())
+        if NANOS in text and not isinstance(field.dataType, LongType):
+            raise Unreadable(f"{field.name} has timestamps in nanoseconds inside it, which are read in columns alone")
+        if NANOS in text:
+            found[field.name] = TimestampType() if f"{NANOS}true)" in text else TimestampNTZType()
+    return found
+
+
+def _twice(columns: StructType) -> str | None:
+    """A column name that is there twice, as Spark compares names."""
+    names = [field.name.lower() for field in columns.fields]
+    return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
+
+
+def cause_of(error: BaseException) -> str:
+    """Why Java could not read a file: the innermost message, in one line."""
+    messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
+    if not messages and isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getSimpleName())
+    return (messages[-1] if messages else str(error)).strip().splitlines()[0]
+
+
+def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:
+    """The error of files that cannot be read."""
+    others = f" So are {len(bad) - 1} others." if len(bad) > 1 else ""
+    return DamagedFile(
+        f"{bad[0].file.path} cannot be read: {bad[0].cause}.{others} Nothing of its batch was written.",
+        where=source.origin,
+        fix='mend or remove it, or set such files aside: .on_bad_file("quarantine").',
+    )
+
+
+def misfit(
+    source: FilesSource, field: StructField, file: File, before: StructField | None, other: File | None
+) -> InputError:
+    """The error of a column with types of which no type holds both."""
+    assert before is not None
+    return InputError(
+        f"{source.label()}: {field.name} is {field.dataType.simpleString()} in {file.path} and "
+        f"{before.dataType.simpleString()} in {other.path if other else 'earlier files'}, and no type holds both.",
+        where=source.origin,
+        fix=f'declare the type that it shall have: schema="..., {field.name} string, ...".',
+    )

@@ -1,0 +1,112 @@
+"""The columns of a followed folder, kept in the checkpoint: a restart looks at the files that no batch has read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyspark.sql.types import StructType
+
+from helios.errors import CheckpointError
+from helios.sources.common.file import File
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.files.declare import FilesSource
+from helios.sources.files.log import FileLog, Known
+from helios.sources.files.place import Place
+from helios.sources.files.spark import rows as file_rows
+from helios.sources.files.spark.changes import refill_error
+from helios.spark.checkpoint.files import FILES, Checkpoint
+
+
+class KeptColumns:
+    """The columns of one followed folder.
+
+    Args:
+        number: The number of its source among the followed ones.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._name = f"{FILES}/{number}.columns.json"
+        self._kept: tuple[StructType, StructType] | None = None
+
+    def of(self, context: SourceContext, source: FilesSource, files: Sequence[File]) -> StructType:
+        """The columns of all files that were ever there, as `file_rows.schema_of`.
+
+        Args:
+            context: What the sources of the run share.
+            source: The source.
+            files: The files that are there.
+
+        Raises:
+            CheckpointError: What the checkpoint keeps cannot be read.
+            InputError: A file does not have the declared columns, or two files do not fit together.
+            RunError: A file cannot be read, or the target is to be filled anew, and a file that was read is gone.
+        """
+        checkpoint = context.checkpoint if source.streaming else None
+        if checkpoint is None or context.refills:
+            if checkpoint is not None and source.missing == "fail":
+                _refuse_refill(checkpoint, source, self._number, files)
+            return file_rows.schema_of(context, source, files)
+        if source.declared_schema is None and (kept := self._read(checkpoint, source)) is not None:
+            context.inferred.columns.setdefault(source.path, kept[0])
+            context.inferred.folders.setdefault(source.path, kept[1])
+            self._kept = kept
+        elif source.declared_schema is None or source.extra == "add":  # the columns are those of all files
+            return file_rows.schema_of(context, source, files)
+        known = _committed(checkpoint, self._number)
+        unread = [file for file in files if known.get(file.path) != (file.size, file.modified)]
+        return file_rows.schema_of(context, source, unread, folders=files)
+
+    def keep(self, context: SourceContext, source: FilesSource) -> None:
+        """Stores the columns that were found, once the checkpoint belongs to the pipeline."""
+        columns, checkpoint = context.inferred.columns.get(source.path), context.checkpoint
+        found = (columns or StructType(), context.inferred.folders.get(source.path, StructType()))
+        if columns is None or found == self._kept or source.declared_schema is not None or checkpoint is None:
+            return
+        stored = {"v": 1, "read_as": _read_as(source), "columns": columns.jsonValue(), "folders": found[1].jsonValue()}
+        checkpoint.files.write(self._name, json.dumps(stored))
+        self._kept = found
+
+    def _read(self, checkpoint: Checkpoint, source: FilesSource) -> tuple[StructType, StructType] | None:
+        """The columns of the files and those of their folders; None where they are not known."""
+        text = checkpoint.files.read(self._name)
+        if text is None:
+            return None
+        try:
+            stored = json.loads(text)
+            if stored["read_as"] != _read_as(source):
+                return None
+            return StructType.fromJson(stored["columns"]), StructType.fromJson(stored["folders"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{checkpoint.location}/{self._name}, the columns of a source, cannot be read ({error}).",
+                where=source.origin,
+                fix="delete it: the columns are then those of all files again.",
+            ) from error
+
+
+def _read_as(source: FilesSource) -> dict[str, object]:
+    """The settings that decide which columns files have. If they change, the files are looked at again."""
+    return {"path": source.path, "format": source.format, "options": dict(sorted(source.reader_options().items()))}
+
+
+def _committed(checkpoint: Checkpoint, number: int) -> Known:
+    """The files that committed batches have read; a planned batch may have files that nobody has looked at."""
+    log, batches = FileLog(checkpoint.files, checkpoint.location, number), checkpoint.batches("commits")
+    for position in checkpoint.offsets(batches[-1]) if batches else ():
+        at = Place.of(position) if position is not None else None
+        if at is not None and at.log.endswith(f"/{FILES}/{number}"):  # the checkpoint may have been moved since
+            return log.load(at)
+    return {}
+
+
+def _refuse_refill(checkpoint: Checkpoint, source: FilesSource, number: int, files: Sequence[File]) -> None:
+    """Raises if files that were read are gone: a target that is emptied would not get their rows back."""
+    try:
+        known = _committed(checkpoint, number)
+    except CheckpointError:
+        return  # damaged: it is cleared
+    gone = sorted(known.keys() - {file.path for file in files})
+    if gone:
+        raise refill_error(source, gone)

@@ -1,0 +1,400 @@
+"""The source of file folders: read once, or followed by a listing and a log of our own.
+
+Each file is known by its path, size and modification time. The log in the checkpoint says which files each batch reads;
+a position is a place in it. What is read is what was planned: a file that is gone or changed stops the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from helios.errors import CheckpointError, NotFound
+from helios.sources.common.file import File
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.row_stream import RowStream
+from helios.sources.common.spark.spans import SpanSource
+from helios.sources.files import spark_log
+from helios.sources.files.declare import FilesSource
+from helios.sources.files.lag import waiting_lag
+from helios.sources.files.log import FileLog, Known, known_of, lines_of
+from helios.sources.files.place import Place, same
+from helios.sources.files.settling import APART, Settling
+from helios.sources.files.spark import listing
+from helios.sources.files.spark import rows as file_rows
+from helios.sources.files.spark.changes import MEANWHILE, PLANNED, READ, changed_error, gone_error, unfinished
+from helios.sources.files.spark.kept_columns import KeptColumns
+from helios.sources.files.spark.listing import Listed
+from helios.sources.files.spark.native import as_they_are
+from helios.sources.files.spark.reading import Reading, reading_of
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.checkpoint.small_files import small_files
+from helios.spark.native.batch import SmallBatch
+from helios.spark.native.inputs import SourceFiles
+from helios.table.positions import Lag, Position, Span
+
+FRESH = 60.0
+"""Seconds for which a listing serves several batches of at most `max_files` files, while files of it wait."""
+
+OBJECTS = ("s3a://", "gs://")
+
+
+class FilesReader(SpanSource):
+    """Files of one format as a `Source`."""
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        reads = context.plan.reads
+        self._number = sum(read.source.streaming for read in reads[:index])
+        trigger = context.plan.trigger
+        self._max_files = trigger.max_files if trigger is not None else None
+        self._settling = Settling(self._source.format)
+        self._columns: StructType | None = None
+        self._columns_kept = KeptColumns(self._number)
+        self._log: FileLog | None = None
+        self._at: Place | None = None
+        self._known: Known = {}
+        self._unread: Known = {}
+        self._listed: tuple[Listed, float] | None = None
+        self._frozen: tuple[Listed, frozenset[str]] | None = None
+        self._current: tuple[str, list[File]] = "", []
+        self._lag: Lag | None = None
+        self._read: list[File] = []
+        self._looked: tuple[Span | None, Reading | None] = None, None
+        self._former: tuple[Position, Place] | None = None
+        self._damaged: dict[File, str] = {}
+
+    @property
+    def _source(self) -> FilesSource:
+        assert isinstance(self.read_plan.source, FilesSource)
+        return self.read_plan.source
+
+    # the listing
+
+    def _look(self) -> Listed:
+        """All files under the path.
+
+        Raises:
+            NotFound: Nothing is at the path.
+        """
+        place = self.read_plan.place
+        path = place.location if place is not None else self._source.path
+        found = listing.found_at(self.context.spark, path, self._source)
+        if found is None and self._at is not None and self._at.read and path.startswith(OBJECTS):
+            return {}  # a store of objects has no empty folders
+        if found is None:
+            raise NotFound(
+                f"{self._source.label()}: there is nothing at {self._source.path}.",
+                where=self._source.origin,
+                fix="check the path; for files that are still to come, make the folder.",
+            )
+        return found
+
+    def _files(self) -> list[File]:
+        return listing.as_files(self._look())
+
+    def freeze(self) -> None:
+        """Lists the files that are there, and looks again at those that may still be written."""
+        found = self._look()
+        finished = self._settling.finished(found, time.time())
+        if self._settling.undecided(found):
+            time.sleep(APART + 0.1)
+            found = self._look()
+            finished = self._settling.finished(found, time.time())
+        self._frozen = found, frozenset(finished)
+
+    def _waiting(self) -> Listed:
+        """The files that no batch has planned yet, changed ones among them."""
+        if self._frozen is not None:
+            found, finished = self._frozen
+            return {path: stat for path, stat in self._new(found).items() if path in finished}
+        if self._listed is not None and self._max_files is not None and time.monotonic() - self._listed[1] < FRESH:
+            waiting = self._new(self._listed[0])
+            if len(waiting) >= self._max_files:
+                return waiting
+        began = time.monotonic()
+        waiting = self._settling.finished(self._new(self._look()), time.time())
+        self._listed = waiting, began
+        return waiting
+
+    def _new(self, listed: Listed) -> Listed:
+        """Files that are not known, or not as they are now.
+
+        Raises:
+            RunError: A file that was read has changed, and the source does not reread such files.
+        """
+        known = self._known
+        new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
+        changed = [path for path in new if path in known and not same(known[path], new[path])]
+        changed = [path for path in changed if self._unread.get(path) != known[path]]  # else it was mended
+        for path in [path for path in new if path in known and same(known[path], new[path])]:
+            del new[path]
+        if changed and self._source.changed == "fail":
+            raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
+        return new
+
+    # positions
+
+    def first(self) -> Position:
+        return Place(log=self._our_log.location).as_json()
+
+    @property
+    def declared(self) -> str:
+        """The declared start: a folder is always followed from all that is there."""
+        return "current"
+
+    def resume(self, entry: StartEntry) -> None:
+        """Uses the stored start.
+
+        Raises:
+            CheckpointError: The log that it names is gone.
+        """
+        super().resume(entry)
+        if Place.of(entry["place"]) is None:
+            raise CheckpointError(
+                f"{self.read_plan.name} was followed by Spark's own file stream, whose log is not in this checkpoint.",
+                where=self._source.origin,
+                fix="restore the checkpoint from a backup, refill the target with `helios run --full-refresh`, or run "
+                "under a new name into a new target.",
+            )
+        if not self._checkpoint_has_batches:
+            self._load(entry["place"])
+
+    @property
+    def _checkpoint_has_batches(self) -> bool:
+        assert self.context.checkpoint is not None
+        return bool(self.context.checkpoint.batches("offsets"))
+
+    @property
+    def _our_log(self) -> FileLog:
+        if self._log is None:
+            checkpoint = self.context.checkpoint
+            assert checkpoint is not None  # a followed source has one
+            self._log = FileLog(checkpoint.files, checkpoint.location, self._number)
+        return self._log
+
+    def _load(self, position: Position) -> Place:
+        """Goes to a position: what was read up to it becomes known."""
+        at = Place.of(position) or self._adopted(position)
+        if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
+            self._known = self._our_log.load(at, self._other_log(at))
+            self._unread = self._our_log.unread()
+            self._at = at
+        return self._at
+
+    def _adopted(self, position: Position) -> Place:
+        """The place behind what Spark's file stream has read up to a position of an earlier version."""
+        if self._former is None or self._former[0] != position:
+            self._former = position, self._our_log.adopt(self._of_spark(None, position))
+        return self._former[1]
+
+    def _of_spark(self, after: Position | None, upto: Position) -> list[File]:
+        checkpoint = self.context.checkpoint
+        assert checkpoint is not None
+        return spark_log.between(checkpoint.files, checkpoint.location, self._number, after, upto)
+
+    def _other_log(self, at: Place) -> FileLog | None:
+        """The log of the checkpoint that a place is of, if that is another one."""
+        root, _, number = at.log.partition("/helios/files/")
+        if at.log == self._our_log.location or not number.isdigit():
+            return None
+        return FileLog(small_files(self.context.spark, root), root, int(number))
+
+    def latest(self, after: Position) -> Position:
+        """The end of the batch after a position; its files are in the log before Spark's log names it."""
+        at = self._load(after)
+        self._columns_kept.keep(self.context, self._source)
+        waiting = self._waiting()
+        files = lines_of((path, *stat) for path, stat in waiting.items())
+        planned = files[: self._max_files]
+        self._observe(files[len(planned) :] if planned else files)
+        if not planned:
+            return after
+        self._at = self._our_log.append(at, planned)
+        self._known |= {file.path: (file.size, file.modified) for file in planned}
+        return self._at.as_json()
+
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        if end is not None and Place.of(end) is None:  # as the version that planned it has stamped it
+            return Span(self.read_plan.name, start, end, {"source": self.read_plan.name, "to": end})
+        return super().span(start, end)
+
+    # lag
+
+    def _observe(self, waiting: Sequence[File]) -> None:
+        self._lag = waiting_lag([(file.size, file.modified) for file in waiting])
+        self.context.observer.lagging(self.index, self._lag)
+
+    def lag(self, at: Position) -> Lag | None:
+        """The lag that the last look saw beyond the last plan; another listing would cost as much as a batch."""
+        return self._lag
+
+    def left(self) -> str:
+        found, finished = self._frozen or ({}, frozenset())
+        return unfinished(path for path in self._new(found) if path not in finished)
+
+    # what a span reads
+
+    def _planned(self, span: Span) -> list[File]:
+        start, end = span.start, span.end
+        if end is None or start == end:
+            return []
+        if (at := Place.of(end)) is None:
+            return self._of_spark(start, end)
+        begun = Place.of(start) if start is not None else None
+        return self._our_log.files(begun.entry if begun is not None else 0, at)
+
+    def _problems(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
+        """The files that are gone, those that have changed, and all as they are now."""
+        many = len(files) > listing.MANY
+        now = self._look() if many else listing.looked_at(self.context.spark, [file.path for file in files])
+        gone = [file for file in files if file.path not in now]
+        changed = [f for f in files if f.path in now and not same((f.size, f.modified), now[f.path])]
+        return gone, changed, now
+
+    def lost(self, span: Span) -> bool:
+        """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
+        gone, changed, _ = self._problems(self._planned(span))
+        mended = changed and self._our_log.has_failed(Place.of(span.end))  # as the error of the run said
+        allowed = not changed or mended or self._source.changed == "reread"
+        return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
+
+    def failed(self, span: Span) -> None:
+        if span.end != span.start and (at := Place.of(span.end)) is not None:
+            self._our_log.fail(at)
+
+    def give_up(self, span: Span) -> None:
+        """Tells which files of a span that is planned anew are gone."""
+        if gone := self._problems(self._planned(span))[0]:
+            self.context.observer.files_gone([file.path for file in gone])
+
+    def verified(self, span: Span) -> list[File]:
+        """The files of a planned span, which are all there and as they were planned.
+
+        Raises:
+            RunError: One is gone or has changed; the message names it.
+        """
+        files = self._planned(span)
+        gone, changed, now = self._problems(files)
+        if changed:
+            raise changed_error(self._source, known_of(changed), now, PLANNED)
+        if gone and self._source.missing == "fail":
+            raise gone_error(self._source, [file.path for file in gone])
+        if gone:
+            if (at := Place.of(span.end)) is not None:
+                self._our_log.skip(at, [file.path for file in gone])
+            self._unlist(gone)
+            self.context.observer.files_gone([file.path for file in gone])
+        return [File(file.path, *now[file.path]) for file in files if file.path in now]
+
+    def _unlist(self, gone: Sequence[File]) -> None:
+        """Files that are gone are not known any more; the listing of a moment ago must not plan them again."""
+        for listed in (self._known, *(one[0] for one in (self._frozen, self._listed) if one is not None)):
+            for file in gone:
+                listed.pop(file.path, None)
+
+    def confirm(self, span: Span) -> None:
+        """Refuses rows that were read while a file changed.
+
+        Raises:
+            RunError: A file is not any more what was planned.
+        """
+        files = self._current[1] if self._is_current(span) else self._planned(span)
+        _, changed, now = self._problems(files)
+        if changed:
+            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
+
+    # the folder as it is
+
+    def current(self) -> Span:
+        files = self._files()
+        digest = listing.digest_of(files)
+        self._current = digest, files
+        name = self.read_plan.name
+        return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
+
+    def _is_current(self, span: Span) -> bool:
+        return span.end is not None and span.end.get("digest") == self._current[0]
+
+    # rows
+
+    def schema(self) -> StructType:
+        self._columns = self._columns or self._columns_kept.of(self.context, self._source, self._files())
+        return self._columns
+
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        (looked, reading), self._looked = self._looked, (None, None)
+        if reading is None or looked != span:
+            reading = self._reading_of(span)
+        if reading is None:
+            return None
+        at = Place.of(span.end) if span is not None and span.end is not None else None
+        kept = len(self.context.aside.rejected)
+        df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
+        if at is not None and self.context.aside.unread:
+            if self._problems(list(self.context.aside.unread))[0]:  # gone since it was verified: missing, and not bad
+                del self.context.aside.rejected[kept:]
+                return self.read(spark, span, positioned=positioned)
+            self._our_log.set_aside(at, self.context.aside.unread)
+            self._unread |= known_of(self.context.aside.unread)
+        return df
+
+    def _reading_of(self, span: Span | None) -> Reading | None:
+        """How the files of a span are read; None if it has none."""
+        if span is None:
+            files = self._files()
+        elif self._is_current(span):
+            files = self._current[1]
+        else:
+            files = self.verified(span)
+            if not files:
+                return None
+        at = Place.of(span.end) if span is not None and span.end is not None else None
+        if at is not None and self._source.bad_file == "quarantine":
+            self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
+        self._read = files
+        reading = reading_of(self.context, self._source, files, self._damaged)
+        return replace(reading, planned=self._planned_at(span, files)) if self._source.metadata else reading
+
+    def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
+        """When the batch of each file was planned, in milliseconds since 1970; of a folder that is read once, now."""
+        if span is None or span.end is None or (at := Place.of(span.end)) is None:
+            return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
+        begun = Place.of(span.start) if span.start is not None else None
+        return self._our_log.planned(begun.entry if begun is not None else 0, at)
+
+    def files(self, span: Span) -> SourceFiles:
+        """The files of a span, which have passed every check of their columns.
+
+        Raises:
+            NotNative: Their rows are not those of the files as they are.
+            RunError: A file is gone or has changed.
+        """
+        reading = self._reading_of(span)
+        self._looked = span, reading
+        if reading is None:
+            raise SmallBatch("a batch has no files")
+        return as_they_are(self._source, reading)
+
+    def set_aside(self, named: str) -> bool:
+        file = next((file for file in self._read if listing.as_uri(file.path) == named), None)
+        if file is None or file in self._damaged:
+            return False
+        gone, changed, now = self._problems([file])
+        if changed and self._source.changed == "reread":
+            raise changed_error(self._source, known_of(changed), now, MEANWHILE)
+        if gone or changed:  # of a planned span the next look leaves out what is gone
+            return bool(gone) and self._source.streaming and self._source.missing == "skip"
+        cause = file_rows.damage(self.context, self._source, file) if self._source.bad_file != "fail" else ""
+        gone, changed, _ = self._problems([file])
+        if not cause or gone or changed:
+            return False
+        self._damaged[file] = cause
+        return True
+
+    def stream(self) -> DataFrame:
+        return RowStream(self).df()

@@ -1,0 +1,276 @@
+"""The rows of files: each is read as its own footer or header says, and its columns are brought together by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from helios.sources.common.file import File
+from helios.sources.common.spark import rejects
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.types import any_of, by_name, cast, cast_nanos, castable, leftovers
+from helios.sources.files.declare import METADATA, FilesSource
+from helios.sources.files.formats import FORMATS
+from helios.sources.files.spark import bad_rows, partitions
+from helios.sources.files.spark.columns import NANOS_AS_LONG, Found, cause_of, look
+from helios.sources.files.spark.csv_lines import read_csv
+from helios.sources.files.spark.json_lines import read_json
+from helios.sources.files.spark.listing import as_uri, loaded
+from helios.sources.files.spark.reading import Group, Reading, reading_of
+from helios.sources.files.spark.text_lines import PLAIN, SPARKS_OWN, read_text
+from helios.sources.files.spark.text_numbers import zeros_lost
+from helios.spark.iceberg.failures import is_outage
+from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
+
+
+def schema_of(
+    context: SourceContext, source: FilesSource, files: Sequence[File], folders: Sequence[File] = ()
+) -> StructType:
+    """The columns of files: those that are declared, or those of all footers and headers, and of partition folders.
+
+    Args:
+        context: What the sources of the run share.
+        source: The source.
+        files: The files.
+        folders: More files, of which only the folders count.
+
+    Raises:
+        InputError: A file does not have the declared columns, or two files do not fit together.
+        RunError: A file cannot be read.
+    """
+    return _shown(source, reading_of(context, source, files, folders=folders).columns)
+
+
+def read_files(
+    context: SourceContext,
+    source: FilesSource,
+    files: Sequence[File],
+    damaged: Mapping[File, str] | None = None,
+    *,
+    positioned: bool = False,
+) -> DataFrame:
+    """The rows of files as a batch; bad rows and bad files go to `context.aside`.
+
+    Args:
+        context: What the sources of the run share.
+        source: The source.
+        files: The files; none if a schema is declared, or was inferred before.
+        damaged: Those of them of which is known that they cannot be read, and why.
+        positioned: Whether each row carries its position in the hidden column `POSITION`.
+
+    Raises:
+        InputError: A file does not have the declared columns, or two files do not fit together.
+        RunError: A file cannot be read.
+    """
+    return rows_of(context, source, reading_of(context, source, files, damaged), positioned=positioned)
+
+
+def rows_of(context: SourceContext, source: FilesSource, reading: Reading, *, positioned: bool = False) -> DataFrame:
+    """The rows of files as they are read; `read_files` says more of it."""
+    _refuse_taken(source, reading)
+    _set_aside(context, source, reading.bad)
+    if not reading.groups:
+        return context.spark.createDataFrame([], _shown(source, reading.columns))
+    fitted = [_columns(group, reading, source) for group in reading.groups]
+    judged = source.bad_row != "null" and (FORMATS[source.format].parsed or any(one.doubtful for one in fitted))
+    if positioned:
+        fitted = [one._replace(columns=[*one.columns, bad_rows.position()]) for one in fitted]
+    parts = [_rows(context.spark, source, reading, one, judged) for one in fitted]
+    df = reduce(DataFrame.unionAll, parts)
+    if rejects.TEXT not in df.columns:
+        return df
+    return bad_rows.kept(df, source, context.aside)
+
+
+def _refuse_taken(source: FilesSource, reading: Reading) -> None:
+    """Refuses columns of files that `.with_metadata` would add."""
+    for name, _ in source.metadata:
+        for group in reading.groups:
+            if name.lower() in by_name(group.own).keys() & by_name(reading.columns).keys():
+                raise source.taken(name, group.files[0].path)
+
+
+def _shown(source: FilesSource, columns: StructType) -> StructType:
+    """The columns with that of rescued fields, and those of `.with_metadata`."""
+    rescued = [StructField(source.rescued, StringType())] if source.rescued else []
+    ddl = ", ".join(f"{quoted(name)} {METADATA[what]}" for name, what in source.metadata)
+    return StructType([*columns.fields, *rescued, *(struct_of(ddl).fields if ddl else [])])
+
+
+class Fitted(NamedTuple):
+    """A group, the wanted columns of its rows, and in what they may not fit, each with the condition."""
+
+    group: Group
+    columns: list[Column]
+    doubtful: list[tuple[str, Column]]
+
+
+def _rows(spark: SparkSession, source: FilesSource, reading: Reading, fitted: Fitted, judged: bool) -> DataFrame:
+    """The rows of a group with all columns of the reading, and the hidden ones where rows may be bad."""
+    group, columns, doubtful = fitted
+    df = _as_stored(spark, source, group)
+    if source.rescued:
+        rest = _rescued(group.own, reading) if source.rescued not in df.columns else F.col(quoted(source.rescued))
+        columns = [*columns, rest.alias(source.rescued)]
+    columns = [*columns, *_where_from(source, group, reading)]
+    if not judged:
+        return df.select(*columns)
+    text, why = _verdict(doubtful, _shown_row(source, group))
+    if FORMATS[source.format].parsed:
+        told = F.col(rejects.WHY)
+        line = F.coalesce(F.col(bad_rows.LINE), F.lit(""))  # a bad row has a text
+        text, why = F.when(told.isNotNull(), line).otherwise(text), F.coalesce(told, why)
+    file = F.col(bad_rows.FILE)
+    if group.plain:  # nothing else is asked of a good row
+        text, why, file = (F.when(F.col(PLAIN).isNull(), one) for one in (text, why, file))
+    return df.select(*columns, text.alias(rejects.TEXT), why.alias(rejects.WHY), file.alias(bad_rows.FILE))
+
+
+def _as_stored(spark: SparkSession, source: FilesSource, group: Group) -> DataFrame:
+    """The rows of a group with its own columns, and each one's file; of text, its line and why it is no row."""
+    if source.format == "text":
+        return read_text(spark, source, group.files)
+    if source.format == "csv":
+        return read_csv(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
+    if source.format == "json":
+        return read_json(spark, source, group.files, group.stored, group.typed or group.own, fast=group.plain)
+    if group.nanos:
+        spark.conf.set(NANOS_AS_LONG, "true")  # Spark takes it of the session alone, when it starts to read
+    options = {**source.reader_options(), **SPARKS_OWN}
+    reader = spark.read.format(source.format).options(**options).schema(group.stored)
+    return loaded(spark, reader, group.files).select("*", *bad_rows.origin())
+
+
+def damage(context: SourceContext, source: FilesSource, file: File) -> str:
+    """Why a file cannot be read, found by reading it alone to its end; empty where it can."""
+    try:
+        [found] = look(context.spark, source, [file])
+        if found.cause:
+            return found.cause
+        for group in reading_of(context, source, [file]).groups:
+            _as_stored(context.spark, source, group).write.format("noop").mode("overwrite").save()
+    except (Py4JError, PySparkException) as error:
+        if is_outage(error):
+            raise
+        return cause_of(error)
+    return ""
+
+
+def _columns(group: Group, reading: Reading, source: FilesSource) -> Fitted:
+    """The wanted columns of a group's rows, and in what they may not fit."""
+    theirs, keys = by_name(group.own), by_name(reading.keys)
+    columns: list[Column] = []
+    doubtful: list[tuple[str, Column]] = []
+    for field in reading.columns.fields:
+        own = theirs.get(field.name.lower())
+        why = f"{field.name} does not fit {field.dataType.simpleString()}"
+        if field.name.lower() in keys:
+            text = partitions.value(field.name, source.path, [file.path for file in group.files])
+            value, bad = cast(text, StringType(), field.dataType)
+            value = _inferred(value, text, field, reading, doubtful)
+            if own is not None and castable(own.dataType, field.dataType):
+                stored, unfit = _cast(group, own, field.dataType)
+                differs = value.isNotNull() & F.col(quoted(own.name)).isNotNull() & ~value.eqNullSafe(stored)
+                doubtful.append((f"{field.name} is not as in the name of the file's folder", differs))
+                doubtful += [(why, unfit)] if unfit is not None else []
+                value = F.coalesce(value, stored)
+        elif own is None:
+            value, bad = F.lit(None).cast(field.dataType), None
+        elif own.name in group.nanos:
+            value, bad = cast_nanos(F.col(quoted(own.name)), own.dataType, field.dataType)
+            why = f"{field.name}, in nanoseconds, does not fit {field.dataType.simpleString()} (bigint does)"
+        else:
+            value, bad = _cast(group, own, field.dataType)
+            if source.format == "csv":
+                value = _inferred(value, F.col(quoted(own.name)), field, reading, doubtful)
+        columns.append(value.alias(field.name))
+        if bad is not None:
+            doubtful.append((why, bad))
+    return Fitted(group, columns, doubtful)
+
+
+def _inferred(
+    value: Column, text: Column, field: StructField, reading: Reading, doubtful: list[tuple[str, Column]]
+) -> Column:
+    """A value of a column whose type was inferred, perhaps: of a text that the type changes, null and a doubt."""
+    lost = zeros_lost(text, field) if field.name.lower() in reading.inferred else None
+    if lost is None:
+        return value
+    doubtful.append(lost)
+    return F.when(~lost[1], value)
+
+
+def _cast(group: Group, own: StructField, wanted: DataType) -> tuple[Column, Column | None]:
+    """A column of a group as the wanted type, and the condition under which it does not fit; of plain rows as it is."""
+    value, bad = cast(F.col(quoted(own.name)), own.dataType, wanted)
+    if not group.plain:
+        return value, bad
+    plain = F.col(PLAIN)
+    unfit = plain.isNull() & bad if bad is not None else None
+    return F.when(plain.isNotNull(), plain[own.name]).otherwise(value), unfit
+
+
+def _shown_row(source: FilesSource, group: Group) -> Column:
+    """A row as text: its line, or what its fields would be in one."""
+    if FORMATS[source.format].parsed:
+        return F.col(bad_rows.LINE)
+    row = F.struct(*[F.col(quoted(field.name)) for field in group.own.fields])
+    return F.to_json(row, {"ignoreNullFields": "false", **JSON_TIMES})
+
+
+def _where_from(source: FilesSource, group: Group, reading: Reading) -> list[Column]:
+    """The columns of `.with_metadata`."""
+    if not source.metadata:
+        return []
+    made = {
+        "_file": bad_rows.uri(),
+        "_modified": bad_rows.modified(),
+        "_arrived": _arrived(group, reading.planned or {}),
+    }
+    return [made[what].alias(name) for name, what in source.metadata]
+
+
+def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
+    """When the batch of each row's file was planned; null where an earlier version did not note it."""
+    times: dict[int, list[str]] = {}
+    for file in group.files:
+        times.setdefault(planned.get(file.path, 0), []).append(as_uri(file.path))
+    found = F.lit(None).cast("timestamp")
+    for at, paths in times.items():
+        when = F.expr(f"timestamp_millis({at})") if at else F.lit(None).cast("timestamp")
+        found = when if len(times) == 1 else F.when(bad_rows.uri().isin(paths), when).otherwise(found)
+    return found
+
+
+def _verdict(doubtful: list[tuple[str, Column]], text: Column) -> tuple[Column, Column]:
+    """The text of a row that does not fit, and what is wrong with it; nulls for a good one."""
+    nothing = F.lit(None).cast("string")
+    if not doubtful:
+        return nothing, nothing
+    reasons = [F.when(bad, F.lit(why)) for why, bad in doubtful]
+    return F.when(any_of([bad for _, bad in doubtful]), text), F.concat_ws(", ", *reasons)
+
+
+def _rescued(own: StructType, reading: Reading) -> Column:
+    """The fields that are not wanted, as JSON; null where a row has none."""
+    found = leftovers([(field, F.col(quoted(field.name))) for field in own.fields], reading.columns)
+    return F.when(found[1], F.to_json(found[0], JSON_TIMES)) if found is not None else F.lit(None).cast("string")
+
+
+def _set_aside(context: SourceContext, source: FilesSource, bad: Sequence[Found]) -> None:
+    """Notes files that cannot be read for the quarantine."""
+    context.aside.unread = {one.file: one.cause for one in bad}
+    if not bad:
+        return
+    step = f"{source.label()}.on_bad_file"
+    noted = [(one.file.path, one.file.size, one.file.modified, one.cause, step) for one in bad]
+    rows = context.spark.createDataFrame(noted, "file string, size bigint, modified bigint, reason string, step string")
+    payload = F.to_json(F.struct("file", "size", "modified")).alias("payload")
+    context.aside.rejected.append(rows.select(payload, "reason", "step"))

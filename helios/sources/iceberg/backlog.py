@@ -1,0 +1,188 @@
+"""The backlog of one table for the next run: the commits that wait, and the files that match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from helios.catalog.conf import pyiceberg_properties
+from helios.errors import HeliosError
+from helios.plan.nodes import Plan, ReadPlan
+from helios.plan.scans import Backlog, Scan
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.iceberg.pruning import row_filter
+from helios.table.ledger import parse
+from helios.table.positions import recorded
+from helios.table.readers import offset_of
+from helios.table.refs import LEDGER, ancestors, talking
+from helios.table.snapshots import Table
+from helios.table.status import APPENDS, CHANGES, waiting
+
+if TYPE_CHECKING:
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table.metadata import TableMetadata
+
+MOST_FILES = 10_000
+"""With more files, those that match are not counted, so that planning stays fast."""
+
+
+def ahead(plan: Plan, index: int, table: Table) -> ReadPlan:
+    """A read of a plan with the backlog and the scan of its table.
+
+    Args:
+        plan: The plan.
+        index: The index of the read in `plan.reads`.
+        table: The table that it reads.
+
+    Raises:
+        RunError: The table cannot be read.
+    """
+    read = plan.reads[index]
+    offset = None
+    if read.source.streaming:
+        offset = _offset(plan, read, sum(before.source.streaming for before in plan.reads[:index]))
+    return _ahead(read, table, offset, plan.pushed(index))
+
+
+def _ahead(read: ReadPlan, table: Table, offset: IcebergOffset | None, pushed: tuple[str, ...]) -> ReadPlan:
+    backlog = None
+    if read.source.streaming:
+        offset = offset if offset is not None else _beginning(read, table.iceberg.metadata)
+        backlog = _backlog(read, table.iceberg.metadata, offset)
+        state, after, to = backlog.state, backlog.since, read.snapshot
+        nothing = backlog.lost or (state is None and not backlog.snapshots)
+    else:
+        state, (after, to) = (None, read.span) if read.span else (read.state or read.snapshot, (None, None))
+        nothing = state is None and to is None
+    if not pushed or nothing:
+        return replace(read, backlog=backlog)
+    return replace(read, backlog=backlog, scan=_scan(table, pushed, state, after if state is None else state, to))
+
+
+# the commits that wait
+
+
+def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
+    """How far a pipeline has read a source, by its checkpoint or else by its target; None before the first run."""
+    properties = pyiceberg_properties(plan.write.table.catalog)
+    for location in (plan.checkpoint, plan.former_checkpoint):
+        try:
+            offset = offset_of(location, properties, index) if location else None
+        except HeliosError:
+            continue
+        if offset is not None:
+            return offset
+    if not plan.write.exists or plan.write.sink.many_tables:
+        return None
+    target = plan.write.table.catalog.load(plan.write.table.within)
+    found = (_recorded(target, name, read) for name in (plan.pipeline, plan.was) if name)
+    return next((offset for offset in found if offset is not None), None)
+
+
+def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | None:
+    """How far a pipeline has read a source, as the record in its target says."""
+    key = LEDGER + pipeline
+    text = target.iceberg.metadata.properties.get(key)
+    try:
+        position = parse(text, key, target.name).position if text is not None else None
+    except HeliosError:
+        return None
+    return next((entry.offset for entry in recorded(position) if entry.source == read.ledger_name), None)
+
+
+def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:
+    """Where a run begins that is the first one."""
+    start = read.source.beginning
+    if read.state is not None:
+        return IcebergOffset(snapshot=read.state, files=0, state=True)
+    if isinstance(start, int):
+        return IcebergOffset(snapshot=start)
+    if read.snapshot is None:
+        return IcebergOffset()
+    if start == "latest":
+        return IcebergOffset(snapshot=read.snapshot)
+    first = list(ancestors(metadata, read.snapshot))[-1] if start == "earliest" else read.snapshot
+    return IcebergOffset(snapshot=first, files=0, state=True)
+
+
+def _backlog(read: ReadPlan, metadata: TableMetadata, offset: IcebergOffset) -> Backlog:
+    state = offset.snapshot if offset.partial and offset.state else None
+    since = offset.after if offset.partial and state is None else offset.snapshot
+    counted = CHANGES if read.source.reads_changes else APPENDS
+    commits = waiting(metadata, since, read.snapshot, counted)
+    made = metadata.snapshot_by_id(state) if state is not None else None
+    if commits is None or (state is not None and made is None):
+        return Backlog(since=since, lost=True)
+    touched = ("added-data-files", "deleted-data-files", "added-delete-files")
+    return Backlog(
+        state=state,
+        since=since,
+        state_rows=_count(made, "total-records"),
+        state_files=_count(made, "total-data-files"),
+        snapshots=len(commits),
+        rows=sum(_count(commit, "added-records") for commit in commits),
+        files=sum(_count(commit, *touched) for commit in commits),
+        begun=offset.files or 0,
+    )
+
+
+def _count(snapshot: Any, *names: str) -> int:
+    summary = snapshot.summary if snapshot is not None else None
+    return sum(int(summary.additional_properties.get(name) or 0) for name in names) if summary is not None else 0
+
+
+# the files that match
+
+
+def _scan(table: Table, pushed: Iterable[str], state: int | None, after: int | None, to: int | None) -> Scan:
+    """The files that a scan of a state, of the appends in `(after, to]`, or of both opens."""
+    from pyiceberg.expressions import AlwaysTrue
+
+    metadata = table.iceberg.metadata
+    wanted = row_filter(pushed, table.iceberg.schema())
+    appended = (waiting(metadata, after, to) or []) if to is not None else []
+    total = sum(_count(commit, "added-data-files") for commit in appended)
+    made = metadata.snapshot_by_id(state) if state is not None else None
+    total += _count(made, "total-data-files")
+    # PyIceberg cannot plan a state with equality deletes.
+    if total > MOST_FILES or _count(made, "total-equality-deletes"):
+        return Scan(of_files=total)
+    matched: list[FileScanTask] = []
+    everything: list[FileScanTask] = []
+    with talking(table, "reading its manifests"):
+        if made is not None:
+            everything += _of_state(table, state, AlwaysTrue())
+            # A scan of an older state has the columns of that time only, so a run reads all its files.
+            older = made.schema_id is not None and made.schema_id != metadata.current_schema_id
+            matched += everything if older else _of_state(table, state, wanted)
+        if appended:
+            everything += _of_range(table, after, to, AlwaysTrue())
+            matched += _of_range(table, after, to, wanted)
+    return Scan(
+        files=len(matched),
+        of_files=len(everything),
+        partitions=_partitions(table, matched),
+        of_partitions=_partitions(table, everything),
+        bytes=sum(task.file.file_size_in_bytes for task in matched),
+    )
+
+
+def _of_state(table: Table, state: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
+    scan = table.iceberg.scan(snapshot_id=state, row_filter=wanted)
+    return list(scan.plan_files())
+
+
+def _of_range(table: Table, after: int | None, to: int | None, wanted: BooleanExpression) -> list[FileScanTask]:
+    scan = table.iceberg.incremental_append_scan(
+        from_snapshot_id_exclusive=after, to_snapshot_id_inclusive=to, row_filter=wanted
+    )
+    return list(scan.plan_files())
+
+
+def _partitions(table: Table, tasks: list[FileScanTask]) -> int:
+    """The number of partitions of all specs; 0 of a table that was never partitioned."""
+    if all(spec.is_unpartitioned() for spec in table.iceberg.specs().values()):
+        return 0
+    return len({(task.file.spec_id, task.file.partition) for task in tasks})

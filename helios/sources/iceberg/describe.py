@@ -1,0 +1,98 @@
+"""Iceberg tables as sources: the table that is read, the snapshots, the columns, and what is wrong with any of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.catalog.names import TableName
+from helios.catalog.operations import missing_table
+from helios.errors import HeliosError, InputError
+from helios.plan.context import Surroundings
+from helios.plan.evolution.fields import renamed_columns
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.schema import Schema, from_pyiceberg
+from helios.sources.iceberg.checks import (
+    change_problems,
+    column_problems,
+    columns_of,
+    contradictions,
+    lacking_types,
+)
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.history import Settled, settle
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema as IcebergSchema
+
+
+def describe(source: IcebergSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    """How an Iceberg table is read, and the problems with that.
+
+    Raises:
+        RunError: The catalog is away.
+    """
+    contradictory = contradictions(source)
+    try:
+        read, problems = _describe(source, around, settles=not contradictory)
+    except InputError as problem:
+        read, problems = ReadPlan(source=source), [problem]
+    return read, [*contradictory, *problems]
+
+
+def _describe(source: IcebergSource, around: Surroundings, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    table = around.context.resolve(*source.reference, source.origin)
+    if around.context.offline:
+        return ReadPlan(source=source, table=table), []
+    if not table.catalog.exists(table.within):
+        if table in around.produced:
+            return _made(source, table, around.produced.columns(table))
+        raise missing_table(table.catalog, table.within, source.origin)
+    return _existing(source, table, settles=settles)
+
+
+def _made(source: IcebergSource, table: TableName, columns: Schema | None) -> tuple[ReadPlan, list[HeliosError]]:
+    """How a table is read that another pipeline of the script makes."""
+    if columns is None or not columns.exact:
+        return ReadPlan(source=source, table=table), []
+    read = ReadPlan(source=source, table=table, schema=columns_of(source, columns))
+    return read, column_problems(source, table.text, columns)
+
+
+def _existing(source: IcebergSource, table: TableName, *, settles: bool) -> tuple[ReadPlan, list[HeliosError]]:
+    """How a table that exists is read; calls that contradict each other name no snapshot to settle."""
+    loaded = table.catalog.load(table.within)
+    metadata = loaded.iceberg.metadata
+    settled = Settled(head=metadata.current_snapshot_id)
+    problems: list[HeliosError] = []
+    if settles:
+        try:
+            settled = settle(source, loaded)
+            problems += change_problems(source, loaded, settled)
+        except InputError as problem:
+            problems.append(problem)
+    problems += lacking_types(
+        table.text,
+        loaded.iceberg.schema(),
+        source.origin,
+        fix="read a table of few rows through PyIceberg, without them: `Memory.source(catalog.load("
+        f'"{table.within}").iceberg.scan(selected_fields=(...)).to_arrow())`',
+    )
+    columns = from_pyiceberg(loaded.iceberg.schema())
+    read = ReadPlan(
+        source=source,
+        table=table,
+        uuid=str(metadata.table_uuid),
+        snapshot=settled.head,
+        schema=columns_of(source, columns),
+        branch=settled.branch,
+        state=settled.state,
+        span=settled.span,
+        format_version=metadata.format_version,
+        renamed=renamed_columns(map(_names, metadata.schemas), _names(loaded.iceberg.schema())),
+    )
+    return read, [*problems, *column_problems(source, table.text, columns)]
+
+
+def _names(schema: IcebergSchema) -> dict[int, str]:
+    """The columns and nested fields of a schema, by their ids."""
+    return {id: schema.find_column_name(id) or "" for id in schema.field_ids}

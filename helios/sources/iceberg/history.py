@@ -1,0 +1,262 @@
+"""Which snapshots an Iceberg source reads: the points it names, resolved in the table as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from helios.errors import DeclarationError, NotFound, near_miss
+from helios.model.values import Point
+from helios.sources.iceberg.declare import At, Between, IcebergSource
+
+if TYPE_CHECKING:
+    from helios.table.snapshots import Snapshot, Table
+
+MAIN = "main"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The part of its table that a source reads.
+
+    Attributes:
+        branch: The branch that is read or followed; None for main.
+        state: The snapshot whose state is read, or is read first, where the source names one.
+        span: The snapshots `(after, to]` of a source that reads history.
+        head: The current snapshot of the branch; None for a table without snapshots.
+    """
+
+    branch: str | None = None
+    state: int | None = None
+    span: tuple[int | None, int] | None = None
+    head: int | None = None
+
+
+class Unsettled(NotFound):
+    """A beginning that does not exist, or no longer; a pipeline that has begun continues without it."""
+
+
+def settle(source: IcebergSource, table: Table) -> Settled:
+    """The snapshots that a source reads of a table, as both are now.
+
+    Args:
+        source: The source; a followed one is settled as at its first start.
+        table: Its table, loaded.
+
+    Raises:
+        NotFound: A time before the first snapshot; an id, branch or tag that does not exist; expired history.
+        Unsettled: The same, of a followed source.
+        DeclarationError: A reversed range, points that are not of one history, or a text that is not a time.
+    """
+    try:
+        if source.between_points is not None:
+            return _between(source, source.between_points, table)
+        if source.at is not None:
+            return _at(source, source.at, table)
+        if isinstance(source.start, int):
+            _followable(source, table, None, _retained(source, table, source.start, f"start={source.start}"))
+        return Settled(head=table.branches().get(MAIN))
+    except NotFound as problem:
+        if not source.streaming:
+            raise
+        fix = f"{problem.fix} A pipeline that has begun continues without it." if problem.fix else None
+        raise Unsettled(problem.what, where=problem.where, fix=fix) from None
+
+
+def history(table: Table, head: int | None) -> list[Snapshot]:
+    """A snapshot and its retained ancestors, newest first."""
+    known = {snapshot.id: snapshot for snapshot in table.snapshots()}
+    found = []
+    while head is not None and head in known:
+        found.append(known[head])
+        head = known[head].parent_id
+    return found
+
+
+# a state
+
+
+def _at(source: IcebergSource, at: At, table: Table) -> Settled:
+    branch, state = POINTS[at.call](source, at, table)
+    if source.streaming:
+        _followable(source, table, branch, state)
+    return Settled(branch=branch, state=state.id, head=table.branches().get(branch or MAIN))
+
+
+def _as_of(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
+    assert not isinstance(at.point, int)
+    ts = at.point
+    return None, _located(source, str(at), table, lambda: table.snapshot_at(ts))
+
+
+def _at_snapshot(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
+    assert isinstance(at.point, int)
+    return None, _retained(source, table, at.point, str(at))
+
+
+def _at_ref(source: IcebergSource, at: At, table: Table) -> tuple[str | None, Snapshot]:
+    name = str(at.point)
+    branches, tags = table.branches(), table.tags()
+    if name in branches:
+        return (name if name != MAIN else None), table.snapshot(branches[name])
+    if name not in tags:
+        raise NotFound(
+            f"{at}: table {table.name} has no branch or tag {name!r}. {near_miss(name, {**branches, **tags})}",
+            where=source.origin,
+            fix="name one that exists, or a state with .as_of(ts) or .at_snapshot(id).",
+        )
+    state = table.snapshot(tags[name])
+    holders = _holders(table, state.id)
+    if source.streaming and len(holders) > 1 and MAIN not in holders:
+        raise DeclarationError(
+            f"{at}: the tag is in the history of the branches {', '.join(holders)}, and not of main.",
+            where=source.origin,
+            fix=f"name the branch to follow, such as .at_ref({holders[0]!r}).",
+        )
+    return (None if MAIN in holders or not holders else holders[0]), state
+
+
+POINTS: dict[str, Callable[[IcebergSource, At, Table], tuple[str | None, Snapshot]]] = {
+    "as_of": _as_of,
+    "at_snapshot": _at_snapshot,
+    "at_ref": _at_ref,
+}
+"""By the call of `At`: the branch and the snapshot that it names."""
+
+
+def _holders(table: Table, snapshot: int) -> list[str]:
+    """The branches that have a snapshot in their history."""
+    return [name for name, head in table.branches().items() if any(s.id == snapshot for s in history(table, head))]
+
+
+def _followable(source: IcebergSource, table: Table, branch: str | None, state: Snapshot) -> None:
+    """Refuses a state whose later commits are not all in the history of the branch."""
+    name = branch or MAIN
+    past = history(table, table.branches().get(name))
+    if any(snapshot.id == state.id for snapshot in past):
+        return
+    named = f"{source.at or f'start={source.start}'}"
+    begun = f"{named}: snapshot {state.id} of {table.name}"
+    if _broken(past, state):
+        raise NotFound(
+            f"{begun} cannot be followed: the commits between it and {_shown(past[-1])} are missing or have expired.",
+            where=source.origin,
+            fix='begin at a later state, at the oldest with .incremental(start="earliest"), or read it once, without '
+            ".incremental().",
+        )
+    others = [holder for holder in _holders(table, state.id) if holder != name]
+    held = (
+        f"it belongs to {'the branch ' + others[0] if others else 'no branch'}: {name} was rolled back, or never had it"
+    )
+    raise NotFound(
+        f"{begun} is not in the history of {name}, so no later commit follows it; {held}.",
+        where=source.origin,
+        fix=f"begin at a state that {name} has, or read this one once, without .incremental().",
+    )
+
+
+def _broken(past: list[Snapshot], older: Snapshot) -> bool:
+    """True if an older snapshot may be an ancestor of which only the descendants in between have expired."""
+    # A parent id proves nothing: PyIceberg's expiry takes it away.
+    return bool(past) and older.timestamp < past[-1].timestamp
+
+
+# a span
+
+
+def _between(source: IcebergSource, points: Between, table: Table) -> Settled:
+    call = "changes_between" if source.changed is not None else "between"
+    named = f"{call}({points})"
+    swapped = f"swap them: {call}({Between(points.to, points.after)})."
+    after, to = (_point(source, named, table, point) for point in (points.after, points.to))
+    first, last = _moment(points.after), _moment(points.to)
+    past = history(table, to.id)
+    if (first is not None and last is not None and first > last) or (
+        after.id != to.id and any(snapshot.id == to.id for snapshot in history(table, after.id))
+    ):
+        raise DeclarationError(
+            f"{named} is reversed: it begins at {_shown(after)} and ends at {_shown(to)}.",
+            where=source.origin,
+            fix=swapped,
+        )
+    if all(snapshot.id != after.id for snapshot in past):
+        if _broken(past, after):
+            raise NotFound(
+                f"{named}: the commits between {_shown(after)} and {_shown(past[-1])} are missing or have expired.",
+                where=source.origin,
+                fix=f"begin at a later snapshot, at the earliest at {past[-1].id}.",
+            )
+        raise DeclarationError(
+            f"{named}: {_shown(after)} is not an ancestor of {_shown(to)}: they are of different branches, or main was "
+            "rolled back between them.",
+            where=source.origin,
+            fix=f"give two snapshots of one history; that of {to.id} begins at {_shown(past[-1])}.",
+        )
+    branch = str(points.to) if points.to != MAIN and points.to in table.branches() else None
+    return Settled(branch=branch, span=(after.id, to.id), head=table.branches().get(branch or MAIN))
+
+
+def _point(source: IcebergSource, named: str, table: Table, point: Point) -> Snapshot:
+    if isinstance(point, int):
+        return _retained(source, table, point, named)
+    return _located(source, named, table, lambda: table.find(point))
+
+
+def _moment(point: Point) -> datetime | None:
+    """The time of a point; None where it is an id or a name."""
+    if isinstance(point, int):
+        return None
+    from helios.table.snapshots import as_moment
+
+    try:
+        return as_moment(point)
+    except DeclarationError:
+        return None
+
+
+# messages
+
+
+def _located(source: IcebergSource, named: str, table: Table, find: Callable[[], T]) -> T:
+    """The result of a search, whose problems get the line of the source and the snapshots that exist."""
+    try:
+        return find()
+    except NotFound as problem:
+        raise NotFound(
+            f"{named}: {problem.what}", where=source.origin, fix=problem.fix or f"name one that exists.{_kept(table)}"
+        ) from None
+    except DeclarationError as problem:
+        raise DeclarationError(f"{named}: {problem.what}", where=source.origin, fix=problem.fix) from None
+
+
+def _retained(source: IcebergSource, table: Table, id: int, named: str) -> Snapshot:
+    """The snapshot of an id."""
+    known = {snapshot.id: snapshot for snapshot in table.snapshots()}
+    if id in known:
+        return known[id]
+    once = {s.parent_id for s in known.values()} | {e.snapshot_id for e in table.iceberg.metadata.snapshot_log}
+    what = f"table {table.name} has no snapshot {id}, or no longer"
+    if id in once:
+        what = f"snapshot {id} of {table.name} has expired"
+    import difflib
+
+    close = [] if id in once else difflib.get_close_matches(str(id), map(str, known), n=1, cutoff=0.8)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    raise NotFound(f"{named}: {what}.{hint}", where=source.origin, fix=f"name one that exists.{_kept(table)}")
+
+
+def _kept(table: Table) -> str:
+    kept = table.snapshots()
+    if not kept:
+        return f" {table.name} has none."
+    if len(kept) == 1:
+        return f" {table.name} retains {_shown(kept[0])} only."
+    return f" {table.name} retains {len(kept)} snapshots, from {_shown(kept[0])} to {_shown(kept[-1])}."
+
+
+def _shown(snapshot: Snapshot) -> str:
+    return f"snapshot {snapshot.id} ({snapshot.timestamp:%Y-%m-%dT%H:%M:%SZ})"

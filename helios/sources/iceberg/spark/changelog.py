@@ -1,0 +1,227 @@
+"""The changelog reader: the rows that each commit of a snapshot range inserted, deleted or updated.
+
+The changes of a commit come from the files that it touched, read as they were before and after it. Rows are compared as
+multisets: those on both sides were carried over and are no change. One pass covers all commits of a range: each file is
+read once per set of deletes that applied to it, and its rows are labelled with the commits that they count for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from itertools import zip_longest
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from helios.model.columns import CHANGE_COLUMNS
+from helios.plan.nodes import ReadPlan
+from helios.sources.iceberg.spark.changelog_files import FileState, Label, TouchedFiles, ordinal_of, tasks
+from helios.sources.iceberg.spark.offsets import commits
+from helios.sources.iceberg.spark.snapshot import ROW_ID, read_state, source_table, vector_of
+from helios.sources.iceberg.spark.snapshot_reader import verify
+from helios.spark.iceberg import scan_metrics
+from helios.spark.iceberg.scan_tasks import read_tasks
+from helios.spark.iceberg.tables import spark_schema
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.inline import inline
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaTable
+
+TYPE, ORDINAL, COMMIT = CHANGE_COLUMNS
+INSERT, DELETE, UPDATE_BEFORE, UPDATE_AFTER = "INSERT", "DELETE", "UPDATE_BEFORE", "UPDATE_AFTER"
+
+FILE = "__helios_file"
+LABELS = "__helios_labels"
+SIGN = "__helios_sign"
+PAIRED = "__helios_paired"
+LABEL = f"struct<{ORDINAL}: bigint, {COMMIT}: bigint, {SIGN}: int>"
+
+
+def read_changes(
+    spark: SparkSession, read: ReadPlan, after: int | None, to: int, keys: tuple[str, ...] = ()
+) -> DataFrame:
+    """The row-level changes of the commits in `(after, to]`, one change set per commit.
+
+    Args:
+        spark: The session.
+        read: The source.
+        after: An ancestor of `to`; None reads all commits from the first one.
+        to: The last commit.
+        keys: The columns that pair the two images of an update; without them, row lineage where the table has it.
+
+    Returns:
+        The table's current columns, `_change_type`, `_change_ordinal` and `_commit_snapshot_id`.
+
+    Raises:
+        InputError: The table has equality deletes, or is merge-on-read of format v2 and there are no keys.
+        LedgerError: A snapshot of the range has expired, or `after` is no ancestor of `to`.
+    """
+    table = source_table(spark, read)
+    jvm = classes()
+    touched = TouchedFiles(spark, table, read, list(commits(table, read, after, to))[::-1], keyed=bool(keys))
+    fields = spark_schema(spark, table).fields
+    lineage = not keys and bool(jvm.org.apache.iceberg.TableUtil.supportsRowLineage(table))
+    parts = []
+    if touched.appended:
+        rows = _labelled(spark, read, table, touched.appended, [f.name for f in fields])
+        parts.append(rows.withColumn(TYPE, F.lit(INSERT)))
+    if touched.rewritten:
+        also = (ROW_ID,) if lineage else ()
+        rows = _labelled(spark, read, table, touched.rewritten, [*(f.name for f in fields), *also])
+        parts.append(_change_rows(rows, fields, keys, lineage=lineage))
+    if not parts:
+        return _inserted(read_state(spark, read, None), 0, to)
+    columns = [*(quoted(f.name) for f in fields), TYPE, ORDINAL, COMMIT]
+    return reduce(DataFrame.unionAll, (part.select(*columns) for part in parts))
+
+
+def state_as_changes(spark: SparkSession, read: ReadPlan, rows: DataFrame, snapshot: int) -> DataFrame:
+    """The rows of a table state, as inserts of its commit."""
+    made = source_table(spark, read).snapshot(snapshot)
+    assert made is not None  # its rows were just read
+    return _inserted(rows, ordinal_of(made), snapshot)
+
+
+def _inserted(rows: DataFrame, ordinal: int, snapshot: int) -> DataFrame:
+    return rows.select(
+        "*",
+        F.lit(INSERT).alias(TYPE),
+        F.lit(ordinal).cast("bigint").alias(ORDINAL),
+        F.lit(snapshot).cast("bigint").alias(COMMIT),
+    )
+
+
+# reading the files
+
+
+def _labelled(
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Iterable[FileState], columns: Sequence[str]
+) -> DataFrame:
+    """The rows of data files, once per label of the file."""
+    by_file: dict[tuple[bool, str], list[FileState]] = {}
+    for state in states:
+        by_file.setdefault((state.deleted, state.path), []).append(state)
+    # Within one scan a row carries its file's path, but not which deletes were applied: one scan per set of deletes.
+    layers = [
+        [state for state in layer if state is not None]
+        for deleted in (False, True)
+        for layer in zip_longest(*(found for (kind, _), found in by_file.items() if kind == deleted))
+    ]
+    return reduce(DataFrame.unionAll, (_layer(spark, read, table, layer, columns) for layer in layers))
+
+
+def _layer(
+    spark: SparkSession, read: ReadPlan, table: JavaTable, states: Sequence[FileState], columns: Sequence[str]
+) -> DataFrame:
+    files = tasks(spark, table, states)
+    verify(spark, table, files, read)
+    scan_metrics.record(scan_metrics.ScanMetrics(total=int(files.size()), matched=int(files.size())))
+    rows = read_tasks(spark, table, files, vector=vector_of(read))
+    if states[0].deleted:
+        rows = rows.where(F.col("_deleted"))
+    names = [quoted(name) for name in columns]
+    labels = {tuple(state.labels) for state in states}
+    if len(labels) == 1:
+        return rows.select(*names, F.inline(_literal(*labels)))
+    label_lists = [
+        [dict(zip((ORDINAL, COMMIT, SIGN), label, strict=True)) for label in state.labels] for state in states
+    ]
+    schema = f"{FILE} string, {LABELS} array<{LABEL}>"
+    known = F.broadcast(inline(spark, schema, {FILE: [state.path for state in states], LABELS: label_lists}))
+    return rows.select(*names, F.col("_file").alias(FILE)).join(known, FILE).select(*names, F.inline(LABELS))
+
+
+def _literal(labels: Iterable[Label]) -> Column:
+    values = [F.struct(*map(F.lit, label)) for label in labels]
+    return F.array(*values).cast(f"array<{LABEL}>")
+
+
+# from labelled rows to changes
+
+
+def _change_rows(rows: DataFrame, fields: Sequence[StructField], keys: Sequence[str], *, lineage: bool) -> DataFrame:
+    """Turns the rows before and after each commit into change rows."""
+    paired = F.lit(False)
+    if lineage:
+        changed = _net(rows, fields, ROW_ID)
+        changed = changed.withColumn(ROW_ID, F.when(_pair([ROW_ID]) & F.col(ROW_ID).isNotNull(), F.col(ROW_ID)))
+        # Writers without lineage assign new ids to carried-over rows: unpaired rows are compared by value.
+        changed = _net(changed, fields, ROW_ID)
+        paired = F.col(ROW_ID).isNotNull()
+    else:
+        changed = _net(rows, fields)
+        if keys:
+            changed = changed.withColumn(PAIRED, _pair(keys))
+            paired = F.col(PAIRED)
+    removed = F.col(SIGN) < 0
+    kind = F.when(paired, F.when(removed, UPDATE_BEFORE).otherwise(UPDATE_AFTER))
+    kind = kind.otherwise(F.when(removed, DELETE).otherwise(INSERT))
+    return changed.withColumn(TYPE, F.explode(F.array_repeat(kind, F.abs(SIGN).cast("int"))))
+
+
+def _net(rows: DataFrame, fields: Sequence[StructField], *also: str) -> DataFrame:
+    """The distinct rows of each commit with their count after it minus their count before it; zero counts are left out.
+
+    A column that Spark cannot group by, or alters when it does, is grouped by an exact substitute.
+    """
+    columns = {field.name: F.col(quoted(field.name)) for field in fields}
+    inexact = [field for field in fields if not _groups_exactly(field.dataType)]
+    plain = [column for name, column in columns.items() if name not in {field.name for field in inexact}]
+    exact = [
+        _grouping_value(columns[field.name], field.dataType).alias(f"__helios_exact_{i}")
+        for i, field in enumerate(inexact)
+    ]
+    carried = [F.first(columns[field.name]).alias(field.name) for field in inexact]
+    grouped = rows.groupBy(ORDINAL, COMMIT, *also, *plain, *exact)
+    counted = grouped.agg(F.sum(SIGN).alias(SIGN), *carried).where(F.col(SIGN) != 0)
+    return counted.select(ORDINAL, COMMIT, *also, *columns.values(), SIGN)
+
+
+def _pair(by: Sequence[str]) -> Column:
+    """A condition for one image of an update: the row's key has exactly one delete and one insert in the commit."""
+    same = Window.partitionBy(COMMIT, *map(quoted, by))
+    deletes = F.sum(F.greatest(-F.col(SIGN), F.lit(0))).over(same)
+    inserts = F.sum(F.greatest(F.col(SIGN), F.lit(0))).over(same)
+    return (deletes == 1) & (inserts == 1)
+
+
+def _groups_exactly(kind: DataType) -> bool:
+    """True if Spark groups a type exactly, without merging or altering values."""
+    if isinstance(kind, StructType):
+        return all(_groups_exactly(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return _groups_exactly(kind.elementType)
+    return not isinstance(kind, (FloatType, DoubleType, MapType, VariantType))
+
+
+def _grouping_value(value: Column, kind: DataType) -> Column:
+    """A groupable substitute that is equal exactly where the values are."""
+    if isinstance(kind, (FloatType, DoubleType)):
+        # Spark's grouping treats -0.0 and 0.0 as equal.
+        return F.struct(value, F.when(value == 0, value.cast("string")))
+    if isinstance(kind, VariantType):
+        return F.struct(F.to_json(value), F.schema_of_variant(value))
+    if isinstance(kind, ArrayType):
+        return F.transform(value, lambda element: _grouping_value(element, kind.elementType))
+    if isinstance(kind, StructType):
+        parts = [_grouping_value(value.getField(f.name), f.dataType).alias(f"f{i}") for i, f in enumerate(kind.fields)]
+        return F.when(value.isNotNull(), F.struct(*parts))
+    if isinstance(kind, MapType):
+        entries = F.map_entries(value)
+        pairs = F.transform(
+            entries,
+            lambda e: F.struct(_grouping_value(e["key"], kind.keyType), _grouping_value(e["value"], kind.valueType)),
+        )
+        return F.array_sort(pairs)
+    return value

@@ -1,0 +1,398 @@
+"""Iceberg offsets against a table's history: the snapshots after an offset, and the end of the next batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from helios.errors import LedgerError, RunError
+from helios.plan.nodes import ReadPlan
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.offsets import TOUCHED, IcebergOffset
+from helios.spark.iceberg.history import History
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaList
+from helios.table.positions import Lag
+from helios.table.refs import ATTEMPT
+
+REWRITES = ("overwrite", "delete")
+"""The operations of commits that may remove rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotDelta:
+    """The data files that one snapshot added, or the whole table state at a snapshot.
+
+    Attributes:
+        snapshot: The snapshot.
+        state: Whether this is the whole state at the snapshot.
+        after: The parent snapshot.
+        files: The number of data files.
+        rows: The number of their rows, deleted ones included.
+        bytes: Their size; None where the commit does not say it.
+        at: The commit time of the snapshot, in milliseconds since 1970.
+    """
+
+    snapshot: int
+    state: bool
+    after: int | None
+    files: int
+    rows: int
+    bytes: int | None
+    at: int
+
+
+class Expired(LedgerError):
+    """A snapshot that was not read yet has expired."""
+
+
+def expired(snapshot: int, source: str, *, again: bool = True, before: bool = False) -> Expired:
+    """The error for an expired snapshot.
+
+    Args:
+        snapshot: The snapshot.
+        source: The source.
+        again: Whether `.on_expired("rebootstrap")` is suggested too.
+        before: Whether snapshots before this one have expired, rather than this one.
+    """
+    state = ', or declare .on_expired("rebootstrap") where the target can take a state again' if again else ""
+    return Expired(
+        f"snapshots of {source} before {snapshot} have expired before they were read."
+        if before
+        else f"snapshot {snapshot} of {source} has expired before it was read.",
+        fix="what it added can no longer be told apart: empty and refill the target with `helios run "
+        f"--full-refresh`{state}; and keep snapshots longer than the pipeline may be down.",
+    )
+
+
+def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> bool:
+    """True if a history may have lost snapshots before its oldest one, which has no parent.
+
+    PyIceberg's expiry removes the parent ids of the snapshots that it keeps.
+    """
+    return table.snapshot(after) is None and int(oldest.sequenceNumber()) != 1
+
+
+def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
+    """The newest snapshot of main or of a branch; None for an empty one.
+
+    Raises:
+        RunError: The branch no longer exists.
+    """
+    if branch is None:
+        return table.currentSnapshot()
+    ref = table.refs().get(branch)
+    if ref is None:
+        raise RunError(
+            f"{table.name()} has no branch {branch!r} any more.",
+            fix="create the branch again at its last snapshot, or follow another one under a new name.",
+        )
+    return table.snapshot(ref.snapshotId())
+
+
+def ahead(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
+    """The deltas between an offset and a snapshot, oldest first; the first one may be partly read.
+
+    Raises:
+        Expired: One of the snapshots has expired.
+        LedgerError: The source was rolled back.
+        RunError: One of the commits rewrote or deleted rows.
+    """
+    after = offset.after if offset.partial and not offset.state else offset.snapshot
+    deltas = list(appends(table, read, after, int(newest.snapshotId()), began=offset.sequence))
+    if offset.partial and offset.snapshot is not None:
+        if offset.state:
+            deltas.append(state(table, read, offset.snapshot))
+        elif not deltas or deltas[-1].snapshot != offset.snapshot:  # some of its files have been read
+            raise rolled_back(offset.snapshot, read)
+    return deltas[::-1]
+
+
+def state(table: JavaTable, read: ReadPlan, snapshot: int) -> SnapshotDelta:
+    """The state at a snapshot.
+
+    Raises:
+        Expired: The snapshot has expired.
+    """
+    made = table.snapshot(snapshot)
+    if made is None:
+        raise expired(snapshot, read.name, again=may_rebootstrap(read))
+    return _delta_of(made, state=True)
+
+
+def commits(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+) -> Iterator[JavaSnapshot]:
+    """Iceberg's snapshots of `(after, to]`, newest first; `after` itself may have expired.
+
+    Args:
+        table: The table.
+        read: The source.
+        after: The last snapshot that was read; None for all.
+        to: The last snapshot to read.
+        began: Without `after`, the table's last sequence number when it was followed first; None where it is unknown.
+
+    Raises:
+        Expired: One of them has expired.
+        LedgerError: The source was rolled back.
+    """
+    if to is None or to == after:
+        return
+    history = History(table, table.snapshot(to))
+    oldest = None
+    for oldest in history:
+        if oldest.snapshotId() == after:
+            return
+        yield oldest
+    lost = to if oldest is None else history.expired
+    if lost == after:
+        if after is None and oldest is not None and began is not None and _gap(table, began, oldest):
+            raise expired(int(oldest.snapshotId()), read.name, again=may_rebootstrap(read), before=True)
+        return
+    again = may_rebootstrap(read)
+    if lost is not None:
+        if after is not None and table.snapshot(after) is not None and _is_newer(table, after, to):
+            raise rolled_back(after, read)
+        raise expired(lost, read.name, again=again)
+    assert after is not None
+    assert oldest is not None
+    raise (
+        expired(after, read.name, again=again) if history_truncated(table, oldest, after) else rolled_back(after, read)
+    )
+
+
+def _gap(table: JavaTable, began: int, oldest: JavaSnapshot) -> bool:
+    """True if commits may be missing between a sequence number and a snapshot without a parent.
+
+    Those of other branches have sequence numbers too. Format v1 has none: its first commit has added all that it holds.
+    """
+    first = int(oldest.sequenceNumber())
+    if first == 0:
+        summary = oldest.summary()
+        removed = str(oldest.operation()) != "append" or int(summary.get("deleted-records") or 0) > 0
+        return removed or summary.get("total-records") != (summary.get("added-records") or "0")
+    retained = {int(one.sequenceNumber()) for one in cast("JavaList[JavaSnapshot]", table.snapshots()).toArray()}
+    return any(number not in retained for number in range(began + 1, first))
+
+
+def appends(
+    table: JavaTable, read: ReadPlan, after: int | None, to: int | None, *, began: int | None = None
+) -> Iterator[SnapshotDelta]:
+    """The deltas of the commits in `(after, to]` that add rows or changes, newest first; see `commits`.
+
+    Raises:
+        Expired: One of the commits has expired.
+        LedgerError: The source was rolled back.
+        RunError: One of the commits rewrote or deleted rows.
+    """
+    policy = overwrites(read)
+    for snapshot in commits(table, read, after, to, began=began):
+        operation = str(snapshot.operation())
+        if operation in REWRITES and policy != "read":
+            _refuse_rewrite(snapshot, read, policy)
+        if operation == "append" and policy == "skip" and _replaces(table, snapshot):
+            continue
+        if operation == "append" or (operation in REWRITES and follows_changes(read)):
+            yield _delta_of(snapshot, state=False)
+
+
+def _refuse_rewrite(snapshot: JavaSnapshot, read: ReadPlan, policy: str) -> None:
+    """Raises for a commit that removes rows, unless it is left out.
+
+    Raises:
+        RunError: It is not left out, or a full refresh, behind which all rows come again.
+    """
+    operation, summary, id = str(snapshot.operation()), snapshot.summary(), snapshot.snapshotId()
+    pipeline = summary.get("helios.pipeline")
+    if pipeline is not None and summary.get("helios.batch") is None:
+        raise RunError(
+            f"snapshot {id} of {read.name} has emptied it, for a full refresh of {pipeline}: its rows come again behind"
+            " it, and would be read once more.",
+            where=read.source.origin,
+            fix="fill this target anew, too: `helios run --full-refresh`.",
+        )
+    if policy == "fail":
+        raise RunError(
+            f"snapshot {id} of {read.name} is {'an' if operation == 'overwrite' else 'a'} {operation} commit: an "
+            "incremental read carries appended rows only.",
+            where=read.source.origin,
+            fix='leave such commits out, with the rows that they added, with .on_overwrite("skip"); or read the table '
+            "anew with `helios run --full-refresh`, by its row-level changes if you declare .changes(keys=[...]).",
+        )
+
+
+def _replaces(table: JavaTable, snapshot: JavaSnapshot) -> bool:
+    """True if the rows that a snapshot appends replace others, which its transaction has removed before."""
+    attempt = snapshot.summary().get(ATTEMPT)
+    while attempt is not None and (parent := snapshot.parentId()) is not None:
+        before = table.snapshot(parent)
+        if before is None or before.summary().get(ATTEMPT) != attempt:
+            return False
+        if str(before.operation()) in REWRITES:
+            return True
+        snapshot = before
+    return False
+
+
+def overwrites(read: ReadPlan) -> str:
+    """The policy for commits that rewrite or delete rows; "read" where row-level changes are followed."""
+    source = read.source
+    assert isinstance(source, IcebergSource)
+    return "read" if follows_changes(read) else str(source.overwrites)
+
+
+def may_rebootstrap(read: ReadPlan) -> bool:
+    """True if `.on_expired("rebootstrap")` is possible for the source, and not declared."""
+    source = read.source
+    assert isinstance(source, IcebergSource)
+    return not follows_changes(read) and source.expired == "fail"
+
+
+def follows_changes(read: ReadPlan) -> bool:
+    """True if row-level changes are read. Every commit but a compaction adds some."""
+    source = read.source
+    assert isinstance(source, IcebergSource)
+    return source.changed is not None
+
+
+def rolled_back(snapshot: int, read: ReadPlan) -> LedgerError:
+    where = "where the pipeline stood" if read.source.streaming else "after which it is to be read"
+    return LedgerError(
+        f"{read.name} was rolled back or replaced: snapshot {snapshot}, {where}, is no longer in its history.",
+        where=read.source.origin,
+        fix="roll the source forward again, refill the target with `helios run --full-refresh`, or start under a new "
+        "name.",
+    )
+
+
+def _is_newer(table: JavaTable, snapshot: int, than: int | None) -> bool:
+    """True if a snapshot was committed after another one, which therefore cannot descend from it."""
+    other = table.snapshot(than) if than is not None else None
+    one = table.snapshot(snapshot)
+    return one is not None and other is not None and one.timestampMillis() > other.timestampMillis()
+
+
+def _delta_of(snapshot: JavaSnapshot, *, state: bool) -> SnapshotDelta:
+    summary = snapshot.summary()
+    files = sum(int(summary.get(key) or 0) for key in (("total-data-files",) if state else TOUCHED))
+    rows = int(summary.get("total-records" if state else "added-records") or 0)
+    size = summary.get("total-files-size" if state else "added-files-size")
+    parent = snapshot.parentId()
+    return SnapshotDelta(
+        snapshot=int(snapshot.snapshotId()),
+        state=state,
+        after=int(parent) if parent is not None else None,
+        files=files,
+        rows=rows,
+        bytes=int(size) if size is not None else None,
+        at=int(snapshot.timestampMillis()),
+    )
+
+
+def together(deltas: Sequence[SnapshotDelta], after: int | None) -> SnapshotDelta:
+    """Deltas, newest first, as one of a scan behind a snapshot."""
+    sizes = [delta.bytes for delta in deltas if delta.bytes is not None]
+    return replace(
+        deltas[0],
+        after=after,
+        files=sum(delta.files for delta in deltas),
+        rows=sum(delta.rows for delta in deltas),
+        bytes=sum(sizes) if len(sizes) == len(deltas) else None,
+    )
+
+
+def advance(
+    offset: IcebergOffset,
+    deltas: list[SnapshotDelta],
+    newest: JavaSnapshot,
+    *,
+    max_rows: int | None,
+    max_files: int | None,
+    rows_of: Callable[[SnapshotDelta], list[int]],
+) -> IcebergOffset:
+    """The end of the next batch: as far as the limits allow, in whole files, and at least one file.
+
+    Args:
+        offset: The end of the last batch.
+        deltas: The deltas after it, oldest first.
+        newest: The newest snapshot of the branch.
+        max_rows: The approximate limit of rows per batch.
+        max_files: The limit of files per batch.
+        rows_of: The row count of each file of a delta, in reading order.
+    """
+    files, rows = max_files or float("inf"), float(max_rows or float("inf"))
+    taken = 0  # files of this batch so far
+    for delta in deltas:
+        first = delta.snapshot == offset.snapshot and offset.files is not None
+        skipped = (offset.files or 0) if first else 0
+        since = offset.since if first else None
+        if not skipped and delta.files <= files and delta.rows <= rows:
+            files, rows, taken = files - delta.files, rows - delta.rows, taken + delta.files
+            continue
+        counts = rows_of(delta)
+        upto = skipped
+        while upto < len(counts) and (taken == 0 or (files >= 1 and rows >= counts[upto])):
+            files, rows, taken, upto = files - 1, rows - counts[upto], taken + 1, upto + 1
+        if upto < len(counts):
+            if upto == 0:  # the batch ends before this delta
+                return IcebergOffset(snapshot=delta.after)
+            after = None if delta.state else delta.after
+            return IcebergOffset(snapshot=delta.snapshot, files=upto, state=delta.state, after=after, since=since)
+    return IcebergOffset(snapshot=int(newest.snapshotId()))
+
+
+def lineage(snapshot: JavaSnapshot) -> tuple[int | None, int | None, int | None]:
+    """Of a snapshot of format v3 the next unassigned row id, the number of live rows and the sequence number.
+
+    None stands for what is unknown.
+    """
+    first, added = snapshot.firstRowId(), snapshot.addedRows()
+    if first is None or added is None:
+        return None, None, None
+    summary = snapshot.summary()
+    counts = [summary.get(key) for key in ("total-records", "total-position-deletes", "total-equality-deletes")]
+    records, positions, equalities = (int(count) if count is not None else None for count in counts)
+    live = records - (positions or 0) if records is not None and not equalities else None
+    return int(first) + int(added), live, int(snapshot.sequenceNumber())
+
+
+def rebootstrap(
+    offset: IcebergOffset, newest: JavaSnapshot, lost: Expired, *, replaces: bool, kept: Callable[[int, int], int]
+) -> IcebergOffset:
+    """The offset of a reader that restarts from the current state, as the snapshots after its offset have expired.
+
+    Args:
+        offset: The end of its last batch.
+        newest: The newest snapshot of the branch.
+        lost: The error for the expired snapshot.
+        replaces: Whether the target accepts rows that it already has.
+        kept: Counts the rows of the state with a row id below a given one that no commit after a sequence number has
+            changed.
+
+    Raises:
+        Expired: The new rows of the state cannot be determined.
+    """
+    if replaces:
+        return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True)
+    if offset.rows is None or offset.live is None:
+        raise Expired(f"{lost.what[:-1]}, and there is no row lineage to find the new rows.", fix=lost.fix)
+    if offset.sequence is None:
+        raise Expired(
+            f"{lost.what[:-1]}, and the checkpoint is of a version that did not record which rows changed.",
+            fix=lost.fix,
+        )
+    if kept(offset.rows, offset.sequence) != offset.live:
+        raise Expired(
+            f"{lost.what[:-1]}, and delivered rows have been deleted or changed since, which the new rows do not show.",
+            fix=lost.fix,
+        )
+    return IcebergOffset(snapshot=int(newest.snapshotId()), files=0, state=True, since=offset.rows)
+
+
+def lag(deltas: list[SnapshotDelta]) -> Lag:
+    """The number of snapshots that are not delivered yet, and the age of the oldest."""
+    waiting = [delta for delta in deltas if delta.files]
+    oldest = min((delta.at for delta in waiting), default=None)
+    return Lag(len(waiting), max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0)

@@ -1,0 +1,387 @@
+"""The source of Iceberg tables: read once at a snapshot, or followed by offsets in the snapshot history.
+
+Iceberg's own stream reads row by row, takes no filter, always reads main, and fails or skips rows where snapshots have
+expired. Here Spark keeps the offsets, and Iceberg's batch scans plan the files of each batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from helios.catalog.spec import Catalog
+from helios.errors import HeliosError, RunError
+from helios.native.program import NotNative
+from helios.plan.nodes import ReadPath, ReadPlan
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.common.spark.micro_batch import MicroBatchStream
+from helios.sources.common.spark.past import table_commits
+from helios.sources.common.spark.spans import SpanSource
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.offsets import IcebergOffset, SnapshotRange, between
+from helios.sources.iceberg.spark import offsets, starting_offsets
+from helios.sources.iceberg.spark import rows as readers
+from helios.sources.iceberg.spark.offsets import SnapshotDelta
+from helios.sources.iceberg.spark.snapshot import LAST_CHANGE, ROW_ID, columns, has_snapshot, source_table, vector_of
+from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader
+from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg.scan_metrics import ScanMetrics, record
+from helios.spark.iceberg.scan_tasks import plan_input_partitions
+from helios.spark.jvm.classes import classes
+from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
+from helios.spark.jvm.types.java import JavaArray
+from helios.spark.jvm.types.spark import JavaInputPartition, JavaReaderFactory, JavaStructType
+from helios.spark.native.inputs import TableFiles
+from helios.table.commit_times import CommitTimes
+from helios.table.positions import SNAPSHOT, Lag, Position, Span
+
+
+class IcebergReader(SpanSource):
+    """An Iceberg table as a `Source`."""
+
+    pinned = True
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        super().__init__(context, index)
+        plan = context.plan
+        trigger = plan.trigger
+        self._spark = context.spark
+        self._max_rows = trigger.max_rows if trigger else None
+        self._max_files = trigger.max_files if trigger else None
+        self._frozen = False
+        self._until: int | None = None
+        self._scanned = ScanMetrics()
+        self._snapshots = SnapshotReader(
+            spark=context.spark, read=self.read_plan, predicates=plan.pushed(index) if plan.streaming else ()
+        )
+        self._starting_offset = IcebergOffset()
+        self._stream_table: JavaTable | None = None
+        self._looked_at: JavaTable | None = None
+
+    @property
+    def _source(self) -> IcebergSource:
+        assert isinstance(self.read_plan.source, IcebergSource)
+        return self.read_plan.source
+
+    @property
+    def _accepts_replays(self) -> bool:
+        """True if the target accepts rows a second time. Spark's own state would count them twice."""
+        plan = self.context.plan
+        return plan.path is ReadPath.RANGES and plan.write.mode.traits.idempotent
+
+    @property
+    def _rows_only(self) -> bool:
+        """True if a batch starts only when rows were added."""
+        return self.context.plan.path is ReadPath.STREAM
+
+    def _table(self) -> JavaTable:
+        self._looked_at = source_table(self._spark, self.read_plan)
+        return self._looked_at
+
+    @property
+    def looked_at(self) -> JavaTable:
+        """The table as it was last looked at, which knows all snapshots that a batch reads."""
+        return self._looked_at or self._table()
+
+    # the starting offset
+
+    @property
+    @override
+    def declared(self) -> str:
+        return starting_offsets.declared(self._source)
+
+    @override
+    def begin(self) -> StartEntry:
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        read, self._starting_offset = starting_offsets.begin(self._spark, self.read_plan)
+        self._resolve(read)
+        place = self._starting_offset.as_json()
+        return StartEntry(declared=self.declared, branch=read.branch, uuid=read.uuid, place=place)
+
+    @override
+    def resume(self, entry: StartEntry) -> None:
+        self._resolve(replace(self.read_plan, uuid=str(self._table().uuid())))
+        super().resume(entry)
+        starting_offsets.refuse_replaced(self.read_plan, entry)
+        self._resolve(replace(self.read_plan, branch=entry["branch"]))
+        self._starting_offset = IcebergOffset.parse(entry["place"])
+
+    def _resolve(self, read: ReadPlan) -> None:
+        self.read_plan = read
+        self._snapshots.read = read
+
+    @override
+    def start(self) -> Position:
+        return self._starting_offset.as_json()
+
+    # the end of a batch
+
+    @override
+    def freeze(self) -> None:
+        newest = offsets.head(self._table(), self.read_plan.branch)
+        self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
+
+    @override
+    def latest(self, after: Position) -> Position:
+        """The end of the batch after a position.
+
+        Raises:
+            HeliosError: The snapshots after the position cannot be read.
+        """
+        offset = IcebergOffset.parse(after)
+        end = self._latest(offset)
+        return after if end == offset else end.as_json()
+
+    def _latest(self, offset: IcebergOffset) -> IcebergOffset:
+        table, read = self._table(), self.read_plan
+        newest = table.snapshot(self._until) if self._until is not None else None
+        # If that snapshot has expired, a later one holds its rows.
+        newest = newest or offsets.head(table, read.branch)
+        if newest is None or (self._frozen and self._until is None):
+            return offset
+        rebootstrapped = False
+        try:
+            deltas = offsets.ahead(table, read, offset, newest)
+        except offsets.Expired as lost:
+            if not self._rebootstraps():
+                raise
+            offset, rebootstrapped = self._rebootstrapped(offset, newest, lost), True
+            deltas = offsets.ahead(table, read, offset, newest)
+        self._observe(table, offset, deltas)
+        if self._rows_only and not any(delta.files for delta in deltas):
+            return offset
+        end = self._end(table, offset, deltas, newest)
+        if end.files is None and end.snapshot is not None:
+            snapshot = table.snapshot(end.snapshot)
+            rows, live, sequence = offsets.lineage(snapshot) if snapshot is not None else (None, None, None)
+            end = replace(end, rows=rows, live=live, sequence=sequence)
+            if rebootstrapped:  # marks that a state lies between the two offsets
+                end = replace(end, state=True, since=offset.since)
+        return end
+
+    def _end(
+        self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta], newest: JavaSnapshot
+    ) -> IcebergOffset:
+        if self._max_rows is None and self._max_files is None:
+            return IcebergOffset(snapshot=int(newest.snapshotId()))
+        return offsets.advance(
+            offset,
+            deltas,
+            newest,
+            max_rows=self._max_rows,
+            max_files=self._max_files,
+            rows_of=lambda delta: self._snapshots.rows_of(table, delta),
+        )
+
+    def _rebootstraps(self) -> bool:
+        """True if the current state is read when snapshots have expired. Spark's own state would count rows twice."""
+        return self._source.expired == "rebootstrap" and not self._rows_only
+
+    def _rebootstrapped(self, offset: IcebergOffset, newest: JavaSnapshot, lost: offsets.Expired) -> IcebergOffset:
+        snapshot = int(newest.snapshotId())
+        return offsets.rebootstrap(
+            offset,
+            newest,
+            lost,
+            replaces=self._accepts_replays,
+            kept=lambda row, sequence: self._unchanged_below(snapshot, row, sequence),
+        )
+
+    def _unchanged_below(self, snapshot: int, row: int, sequence: int) -> int:
+        """How many rows of a state have a row id below a given one, and no change after a sequence number."""
+        assert self.read_plan.table is not None
+        state = self._spark.read.option("versionAsOf", snapshot).table(self.read_plan.table.sql)
+        return state.where((F.col(ROW_ID) < row) & (F.col(LAST_CHANGE) <= sequence)).count()
+
+    @override
+    def lost(self, span: Span) -> bool:
+        if not self._rebootstraps():
+            return False
+        try:
+            self._snapshots.parts(self._table(), self._range(span))
+        except offsets.Expired:
+            return True
+        return False
+
+    # lag
+
+    def _observe(self, table: JavaTable, offset: IcebergOffset, deltas: list[SnapshotDelta]) -> None:
+        """Reports the lag at a look; a run that ends at what it found at its start lags behind what came since, too."""
+        if self._until is None:
+            self.context.observer.lagging(self.index, offsets.lag(deltas))
+            return
+        with suppress(HeliosError):  # what came since may be unreadable, which the next run says
+            self.context.observer.lagging(self.index, self._lag(table, offset))
+
+    @override
+    def lag(self, at: Position) -> Lag:
+        return self._lag(self._table(), IcebergOffset.parse(at))
+
+    def _lag(self, table: JavaTable, offset: IcebergOffset) -> Lag:
+        newest = offsets.head(table, self.read_plan.branch)
+        return offsets.lag(offsets.ahead(table, self.read_plan, offset, newest) if newest is not None else [])
+
+    # spans
+
+    def _range(self, span: Span) -> SnapshotRange:
+        return between(self._offset(span.start), self._offset(span.end))
+
+    def _offset(self, position: Position | None) -> IcebergOffset:
+        return IcebergOffset.parse(position) if position is not None else self._starting_offset
+
+    @override
+    def span(self, start: Position | None, end: Position | None) -> Span:
+        read = self.read_plan
+        found = Span(read.name, start, end, {})
+        entry = {
+            "source": read.name,
+            "uuid": read.uuid,
+            "branch": read.branch,
+            "from": self.declared,
+            "changes": self._source.reads_changes,
+            **self._range(found).as_json(),
+            "place": end,
+        }
+        return replace(found, entry=entry)
+
+    @override
+    def current(self) -> Span:
+        self._resolve(readers.settled(self.read_plan))
+        read = self.read_plan
+        snapshot = readers.pin(self._spark, read)
+        uuid = str(source_table(self._spark, read).uuid())
+        history = {"after": read.span[0]} if read.span is not None else {}
+        entry = {"source": read.name, "uuid": uuid, SNAPSHOT: snapshot, **history}
+        return Span(read.name, None, {SNAPSHOT: snapshot}, entry)
+
+    @override
+    def pin(self) -> int | None:
+        return readers.pin(self._spark, self.read_plan)
+
+    @override
+    def exists(self, pin: int | None) -> bool:
+        return has_snapshot(self._spark, self.read_plan, pin)
+
+    def commits(self, pin: int | None) -> CommitTimes:
+        """The commit times of main, up to a pin."""
+        return table_commits(self._table(), self.read_plan.name, pin)
+
+    @override
+    def at_pin(self, pin: int | None) -> Span:
+        return Span(self.read_plan.name, None, {SNAPSHOT: pin}, {"source": self.read_plan.name, SNAPSHOT: pin})
+
+    # rows
+
+    @override
+    def schema(self) -> StructType:
+        return columns(self._spark, self.read_plan)
+
+    @override
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None:
+        read = self.read_plan
+        if span is None:
+            return readers.read_at(spark, read, readers.pin(spark, read), positioned=positioned)
+        if span.end is not None and SNAPSHOT in span.end:
+            return readers.read_at(spark, read, span.end[SNAPSHOT], positioned=positioned)
+        return readers.read_range(spark, self._snapshots, self._range(span), positioned=positioned)
+
+    @override
+    def size(self, span: Span) -> int | None:
+        """At most how many bytes the files of a span have, as the summaries of its snapshots say."""
+        if span.end is not None and SNAPSHOT in span.end:
+            return None
+        deltas = [delta for delta, _, _ in self._snapshots.parts(self._table(), self._range(span))]
+        # The size of a state is added up from commits, of which some may not say theirs.
+        sizes = [delta.bytes for delta in deltas if delta.bytes is not None and not delta.state]
+        return sum(sizes) if len(sizes) == len(deltas) else None
+
+    def files(self, span: Span) -> TableFiles:
+        """The data files of a span, for who reads them without Spark.
+
+        Raises:
+            NotNative: The span is not made of whole rows of files.
+        """
+        table = self._table()
+        if span.end is not None and SNAPSHOT in span.end:
+            read = readers.settled(self.read_plan)
+            if read.span is not None:
+                raise NotNative("it reads a part of the history")
+            return self._state_files(table, span.end[SNAPSHOT])
+        found = self._range(span)
+        if found.since is not None:
+            raise NotNative("it reads the new rows of a state alone")
+        # As the rows are declared: a whole state first, then files, which are counted there.
+        whole = found.state is not None and not found.skipped and (found.taken is None or found.to != found.state)
+        state = self._state_files(table, found.state) if whole else None
+        tasks, seen = self._snapshots.tasks(table, replace(found, state=None) if whole else found)
+        if state is not None:
+            whole_tasks = classes().java.util.ArrayList(state.tasks)  # those of the state alone are still to be counted
+            whole_tasks.addAll(tasks)
+            tasks = whole_tasks
+
+        def count(planned: bool) -> None:
+            if not planned:
+                record(seen)
+            if state is not None:
+                state.done(planned)
+
+        return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
+
+    @property
+    def _catalog(self) -> Catalog:
+        assert self.read_plan.table is not None
+        return self.read_plan.table.catalog
+
+    def _state_files(self, table: JavaTable, snapshot: int | None) -> TableFiles:
+        """The data files of a state; Spark's plan of it has counted all of them, and not those that are read."""
+        whole = SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+        reader = replace(self._snapshots, read=self.read_plan, predicates=self.context.plan.pushed(self.index))
+        tasks, seen = reader.tasks(table, whole if snapshot is not None else SnapshotRange())
+
+        def count(planned: bool) -> None:
+            record(replace(seen, total=0, whole=()) if planned else seen)
+
+        return TableFiles(self._spark, table, self._catalog, self.schema(), tasks, count)
+
+    @override
+    def nothing(self, spark: SparkSession) -> DataFrame:
+        return readers.narrowed(spark.createDataFrame([], columns(spark, self.read_plan)), self.read_plan)
+
+    # Spark's own stream
+
+    @override
+    def stream(self) -> DataFrame:
+        self._stream_table = self._table()  # a running stream keeps the columns that it started with
+        return readers.narrowed(MicroBatchStream(self, self.partitions).df(), self.read_plan)
+
+    @override
+    def partitions(
+        self, start: Position, end: Position, columns: JavaStructType
+    ) -> tuple[JavaArray[JavaInputPartition], JavaReaderFactory | None]:
+        span = between(IcebergOffset.parse(start), IcebergOffset.parse(end))
+        assert self._stream_table is not None  # stream() comes first
+        tasks, self._scanned = self._snapshots.tasks(self._table(), span)
+        if not tasks.size():
+            return (), None
+        return plan_input_partitions(self._spark, self._stream_table, tasks, columns, vector=vector_of(self.read_plan))
+
+    @override
+    def verify_stream(self) -> None:
+        assert self._stream_table is not None
+        if self._table().schema().schemaId() != self._stream_table.schema().schemaId():
+            raise RunError(
+                f"the columns of {self.read_plan.name} have changed since the run began, and the running stream would "
+                "silently skip the new ones.",
+                where=self.context.plan.origin,
+                fix="run again: a new run reads the current columns.",
+            )
+
+    @override
+    def scanned(self) -> ScanMetrics:
+        found, self._scanned = self._scanned, ScanMetrics()
+        return found

@@ -1,0 +1,145 @@
+"""Iceberg source tables: the table object, its columns, and its rows at one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from helios.errors import NotFound
+from helios.model.columns import CHANGE_COLUMNS
+from helios.plan.nodes import ReadPlan
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.spark import offsets
+from helios.sources.iceberg.spark.snapshot_reader import verify_state
+from helios.spark.iceberg import overflow, partitions, scan_metrics
+from helios.spark.iceberg.filters import UNNAMED, without_pushed
+from helios.spark.iceberg.foreign_files import has_mapping
+from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
+from helios.spark.iceberg.schema import names_by_id
+from helios.spark.iceberg.tables import load_table, spark_schema
+from helios.spark.jvm.sql import quoted
+from helios.spark.jvm.types.iceberg import JavaTable
+
+ROW_ID = "_row_id"
+"""The metadata column with the row id of format v3."""
+
+LAST_CHANGE = "_last_updated_sequence_number"
+"""The metadata column with the sequence number of the commit that added a row of format v3, or last changed it."""
+
+CHANGE_SCHEMA = StructType(
+    [StructField(name, kind()) for name, kind in zip(CHANGE_COLUMNS, (StringType, LongType, LongType), strict=True)]
+)
+
+AddPosition: TypeAlias = "Callable[[DataFrame, Sequence[str]], DataFrame]"
+"""Adds the hidden position to rows and selects the named columns."""
+
+
+def source_table(spark: SparkSession, read: ReadPlan) -> JavaTable:
+    """Iceberg's table object of a source.
+
+    Raises:
+        NotFound: It does not exist.
+    """
+    assert read.table is not None
+    table = load_table(spark, read.table)
+    if table is None:
+        raise NotFound(f"table {read.name} does not exist.", where=read.source.origin)
+    return table
+
+
+def has_snapshot(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> bool:
+    """True if a table still has a snapshot."""
+    return snapshot is None or source_table(spark, read).snapshot(snapshot) is not None
+
+
+def head(spark: SparkSession, read: ReadPlan) -> int | None:
+    """The newest snapshot of the branch that is read; None for an empty table."""
+    snapshot = offsets.head(source_table(spark, read), read.branch)
+    return int(snapshot.snapshotId()) if snapshot is not None else None
+
+
+def columns(spark: SparkSession, read: ReadPlan) -> StructType:
+    """The columns of an Iceberg source before its own predicates and columns are applied."""
+    schema = spark_schema(spark, source_table(spark, read))
+    source = read.source
+    if isinstance(source, IcebergSource) and source.changed is not None:
+        return StructType([*schema.fields, *CHANGE_SCHEMA.fields])
+    return schema
+
+
+def read_state(
+    spark: SparkSession,
+    read: ReadPlan,
+    snapshot: int | None,
+    add_position: AddPosition | None = None,
+    since: int | None = None,
+) -> DataFrame:
+    """The rows of an Iceberg table at a snapshot (none at None), in the table's current columns.
+
+    Spark reads a snapshot with the schema of its time; the current schema, matched to the files by field ids, keeps
+    the steps valid after an ALTER TABLE.
+
+    Args:
+        spark: The session.
+        read: The source.
+        snapshot: The snapshot.
+        add_position: Adds the hidden position to the rows.
+        since: The first row id that is read.
+
+    Raises:
+        RunError: A file holds something else than the table says.
+    """
+    assert read.table is not None
+    if snapshot is None:
+        return reader(spark, read).table(read.table.sql).alias(UNNAMED).limit(0)
+    table = source_table(spark, read)
+    verify_state(spark, read, table, snapshot)
+    made = table.snapshot(snapshot)
+    schema = made.schemaId() if made is not None else None
+    then = table.schemas().get(schema) if schema is not None else None
+    df = reader(spark, read).option("versionAsOf", snapshot).table(read.table.sql).alias(UNNAMED)
+    df = df.where(F.col(ROW_ID) >= since) if since is not None else df
+    if then is None or then.schemaId() == table.schema().schemaId():
+        rows = add_position(df, df.columns) if add_position else df.select("*")
+        if has_mapping(table):
+            return without_pushed(rows, frozenset(names_by_id(table.schema()).values()))
+        return without_pushed(rows, overflow.unordered(table, [made] if made is not None else []))
+    tasks = plan_tasks(spark, table.newScan().useSnapshot(snapshot))
+    names = spark_schema(spark, table).names
+    if not tasks.size():
+        return read_state(spark, read, None).select(*map(quoted, names))
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(matched=int(tasks.size()), parts=(lambda: partitions.count(table, tasks),))
+    )
+    df = read_tasks(spark, table, tasks, vector=vector_of(read))
+    df = df.where(F.col(ROW_ID) >= since) if since is not None else df
+    return add_position(df, names) if add_position else df.select(*map(quoted, names))
+
+
+def count_state(spark: SparkSession, read: ReadPlan, snapshot: int) -> None:
+    """Records the scan metrics of a state: its files and partitions.
+
+    Raises:
+        Expired: The snapshot has expired.
+    """
+    table = source_table(spark, read)
+    files = offsets.state(table, read, snapshot).files
+    scan = table.newScan().useSnapshot(snapshot)
+    scan_metrics.record(
+        scan_metrics.ScanMetrics(total=files, whole=(lambda: partitions.count(table, plan_tasks(spark, scan)),))
+    )
+
+
+def reader(spark: SparkSession, read: ReadPlan) -> DataFrameReader:
+    """Spark's reader with the options of the source."""
+    vector = vector_of(read)
+    return spark.read.option("batch-size", vector) if vector is not None else spark.read
+
+
+def vector_of(read: ReadPlan) -> int | None:
+    """Rows per vectorized read batch; None for Iceberg's default."""
+    return read.source.vector if isinstance(read.source, IcebergSource) else None

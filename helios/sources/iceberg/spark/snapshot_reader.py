@@ -1,0 +1,209 @@
+"""The snapshot reader: the data files of a followed table's snapshots, and Iceberg's scan tasks for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+
+from pyspark.sql import SparkSession
+
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.determinism import nondeterministic_function
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.offsets import SnapshotRange
+from helios.sources.iceberg.spark import offsets
+from helios.sources.iceberg.spark.offsets import SnapshotDelta
+from helios.spark.iceberg import filters, foreign_files, overflow, partitions
+from helios.spark.iceberg.history import History
+from helios.spark.iceberg.scan_metrics import ScanMetrics, counts_partitions
+from helios.spark.iceberg.scan_tasks import plan_tasks
+from helios.spark.jvm.classes import classes, listed
+from helios.spark.jvm.types.files import JavaExpression, JavaFileScanTask, JavaScan
+from helios.spark.jvm.types.iceberg import JavaTable
+from helios.spark.jvm.types.java import JavaList
+
+_VERIFIED: dict[tuple[str, int, tuple[str, ...], tuple[str, ...]], int] = {}
+"""The state of each source that was looked at last: a joined table is read in every batch."""
+
+
+@dataclass(frozen=True)
+class File:
+    """A data file of a delta, with its scan task; no task is kept for deltas with many files."""
+
+    location: str
+    rows: int
+    task: JavaFileScanTask | None = field(compare=False)
+
+
+def verify(spark: SparkSession, table: JavaTable, tasks: JavaList[JavaFileScanTask], read: ReadPlan) -> None:
+    """Refuses files of a source that would be read as something else than they hold.
+
+    Raises:
+        RunError: One of them holds something else than the table says.
+    """
+    if not foreign_files.asks(table):
+        return
+    source, columns = read.source, list[str]()
+    assert isinstance(source, IcebergSource)
+    if source.columns:
+        names = [str(field.name()) for field in listed(table.schema().columns())]
+        columns = [*source.columns, *foreign_files.named_in(source.conditions, names)]
+    foreign_files.verify(spark, table, tasks, foreign_files.Reading(read.name, source.origin, columns))
+
+
+def verify_state(spark: SparkSession, read: ReadPlan, table: JavaTable, snapshot: int) -> None:
+    """Does so with the files of a state, where Spark finds them itself.
+
+    Raises:
+        RunError: One of them holds something else than the table says.
+    """
+    if not foreign_files.asks(table):
+        return
+    source, whole = read.source, SnapshotRange(state=snapshot, after=snapshot, to=snapshot)
+    assert isinstance(source, IcebergSource)
+    key = (str(table.uuid()), int(table.schema().schemaId()), source.columns, source.conditions)
+    if _VERIFIED.get(key) == snapshot and not foreign_files.has_mapping(table):  # which may change
+        return
+    SnapshotReader(spark=spark, read=read, predicates=stable(source)).tasks(table, whole)
+    _VERIFIED[key] = snapshot
+
+
+def stable(source: IcebergSource) -> list[str]:
+    """The conditions of a source by which files may be skipped: those that are the same each time."""
+    return [condition for condition in source.conditions if nondeterministic_function(condition) is None]
+
+
+@dataclass(kw_only=True)
+class SnapshotReader:
+    """Reads the snapshot deltas of one followed table.
+
+    Attributes:
+        spark: The session.
+        read: The source.
+        predicates: Conditions on its rows, by which files are skipped.
+    """
+
+    spark: SparkSession
+    read: ReadPlan
+    predicates: Sequence[str] = ()
+    _listed: tuple[SnapshotDelta, list[File]] | None = None
+    _resolved: tuple[int, JavaExpression | None] | None = None
+
+    def rows_of(self, table: JavaTable, delta: SnapshotDelta) -> list[int]:
+        """The row count of each part of a delta: of each file, or of all changes of a commit together."""
+        if offsets.follows_changes(self.read):
+            return [delta.rows]
+        return [file.rows for file in self.files(table, delta)]
+
+    def files(self, table: JavaTable, delta: SnapshotDelta) -> list[File]:
+        """The data files of a delta, always in the same order."""
+        if self._listed is None or self._listed[0] != delta:
+            kept = counts_partitions(delta.files)
+            files = [
+                File(str(task.file().location()), int(task.file().recordCount()), task if kept else None)
+                for task in plan_tasks(self.spark, self._scan(table, delta))
+            ]
+            self._listed = delta, sorted(files, key=lambda file: file.location)
+        return self._listed[1]
+
+    def tasks(self, table: JavaTable, span: SnapshotRange) -> tuple[JavaList[JavaFileScanTask], ScanMetrics]:
+        """The scan tasks of a range as a Java list, and their scan metrics.
+
+        Raises:
+            RunError: A file holds something else than the table says.
+        """
+        jvm = classes()
+        chosen: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+        parts = self.parts(table, span)
+        total = 0
+        for delta, first, last in parts:
+            found = plan_tasks(self.spark, self._filtered_scan(table, delta))
+            if first or last is not None:
+                # Others may have registered a file twice, whose rows count twice.
+                part = Counter(file.location for file in self.files(table, delta)[first:last])
+                total += part.total()
+                for task in found:
+                    location = str(task.file().location())
+                    if part[location]:
+                        part[location] -= 1
+                        chosen.add(task)
+            else:
+                total += delta.files
+                chosen.addAll(found)
+        verify(self.spark, table, chosen, self.read)
+        size = int(jvm.org.apache.iceberg.BaseCombinedScanTask(chosen).sizeBytes())
+        seen = ScanMetrics(total=total, matched=int(chosen.size()), bytes=size)
+        if counts_partitions(sum(delta.files for delta, _, _ in parts)):
+            seen.parts = (lambda: partitions.count(table, chosen),)
+            seen.whole = (lambda: partitions.count(table, self._all_tasks(table, parts)),)
+        return chosen, seen
+
+    def _all_tasks(
+        self, table: JavaTable, parts: list[tuple[SnapshotDelta, int, int | None]]
+    ) -> JavaList[JavaFileScanTask]:
+        """The scan tasks of all files of some parts, without the predicates, as a Java list."""
+        jvm = classes()
+        found: JavaList[JavaFileScanTask] = jvm.java.util.ArrayList()
+        for delta, first, last in parts:
+            if first or last is not None:
+                for file in self.files(table, delta)[first:last]:
+                    if file.task is not None:
+                        found.add(file.task)
+            else:
+                found.addAll(plan_tasks(self.spark, self._scan(table, delta)))
+        return found
+
+    def parts(self, table: JavaTable, span: SnapshotRange) -> list[tuple[SnapshotDelta, int, int | None]]:
+        """The deltas of a range, oldest first, each with its first file and the end of its files (None for all)."""
+        deltas = list(offsets.appends(table, self.read, span.after, span.to))
+        behind = [delta.after for delta in deltas]
+        gaps = offsets.overwrites(self.read) == "skip" and behind != [*(d.snapshot for d in deltas[1:]), span.after]
+        if span.whole and span.state is None and deltas and not gaps:  # one scan for all of them
+            return [(offsets.together(deltas, span.after), 0, None)]
+        if span.state is not None:
+            deltas.append(offsets.state(table, self.read, span.state))
+        deltas.reverse()
+        last = len(deltas) - 1
+        return [
+            (delta, span.skipped if i == 0 else 0, span.taken if i == last else None) for i, delta in enumerate(deltas)
+        ]
+
+    def _scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
+        if delta.state:
+            return foreign_files.with_counts(table, table.newScan()).useSnapshot(delta.snapshot)
+        scan = foreign_files.with_counts(table, table.newIncrementalAppendScan()).toSnapshot(delta.snapshot)
+        return scan.fromSnapshotExclusive(delta.after) if delta.after is not None else scan
+
+    def _filtered_scan(self, table: JavaTable, delta: SnapshotDelta) -> JavaScan:
+        """A scan of the files that may hold rows that meet the predicates.
+
+        By the bounds of another writer's files, milliseconds or a decimal of another scale, it would leave out rows.
+        """
+        scan, condition = self._scan(table, delta), self._condition(table)
+        if foreign_files.has_mapping(table):
+            return scan
+        # A scan of an older state binds the filter to the schema of that time.
+        made = table.snapshot(delta.snapshot) if delta.state else None
+        older = made is not None and made.schemaId() != table.schema().schemaId()
+        if condition is None or older:
+            return scan
+        condition = self._in_order(table, delta, condition)
+        return scan.caseSensitive(self.spark.conf.get("spark.sql.caseSensitive") == "true").filter(condition)
+
+    def _in_order(self, table: JavaTable, delta: SnapshotDelta, condition: JavaExpression) -> JavaExpression:
+        """A condition that asks for no order of partitions that are not in order."""
+        if not overflow.asks_for_order(condition, overflow.bounded(table)):
+            return condition
+        history = History(table, table.snapshot(delta.snapshot))
+        read = islice(history, 1) if delta.state else takewhile(lambda one: one.snapshotId() != delta.after, history)
+        return overflow.without_order(condition, overflow.unordered(table, read, added=not delta.state))
+
+    def _condition(self, table: JavaTable) -> JavaExpression | None:
+        """The predicates as an Iceberg expression, cached per schema."""
+        schema = int(table.schema().schemaId())
+        if self.predicates and (self._resolved is None or self._resolved[0] != schema):
+            assert self.read.table is not None
+            self._resolved = schema, filters.expression(self.spark, table, self.read.table.sql, self.predicates)
+        return self._resolved[1] if self._resolved is not None else None

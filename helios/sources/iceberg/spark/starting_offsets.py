@@ -1,0 +1,68 @@
+"""Starting offsets of followed Iceberg tables: resolved at the first start and kept in the checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from helios.errors import LedgerError
+from helios.plan.nodes import ReadPlan
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.history import settle
+from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.iceberg.spark.offsets import head
+from helios.sources.iceberg.spark.snapshot import source_table
+from helios.spark.checkpoint.files import StartEntry
+
+
+def declared(source: IcebergSource) -> str:
+    """The declared start, and whether changes are followed."""
+    start = f"start={source.start!r}" if source.start is not None else "start='current'"
+    followed = ", by its changes" if source.changed is not None else ""
+    return (str(source.at) if source.at is not None else start) + followed
+
+
+def refuse_replaced(read: ReadPlan, entry: StartEntry) -> None:
+    """Rejects a table other than the one that the pipeline started with.
+
+    Raises:
+        LedgerError: The table was replaced.
+    """
+    if entry["uuid"] != read.uuid:
+        raise LedgerError(
+            f"{read.name} was replaced by another table since the pipeline's first start.",
+            where=read.source.origin,
+            fix="restore the table, refill the target with `helios run --full-refresh`, or give the pipeline a new "
+            "name and a new target.",
+        )
+
+
+def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]:
+    """Resolves the branch and the starting offset of a table.
+
+    Raises:
+        InputError: The declared start does not exist.
+    """
+    source = read.source
+    assert isinstance(source, IcebergSource)
+    assert read.table is not None
+    if source.at is not None or isinstance(source.start, int):
+        found = settle(source, read.table.catalog.load(read.table.within))
+        read = replace(read, branch=found.branch)
+        if source.at is not None:
+            return read, IcebergOffset(snapshot=found.state, files=0, state=True)
+        return read, IcebergOffset(snapshot=int(str(source.start)))
+    table = source_table(spark, read)
+    newest = head(table, read.branch)
+    if newest is None:
+        return read, IcebergOffset(sequence=int(table.operations().current().lastSequenceNumber()))
+    if source.start == "latest":
+        return read, IcebergOffset(snapshot=int(newest.snapshotId()))
+    oldest = newest
+    while source.start == "earliest" and (id := oldest.parentId()) is not None:
+        parent = table.snapshot(id)
+        if parent is None:
+            break
+        oldest = parent
+    return read, IcebergOffset(snapshot=int(oldest.snapshotId()), files=0, state=True)

@@ -1,0 +1,119 @@
+"""Checks of Kafka sources, without a JVM and without the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from helios.catalog.keys import loopback
+from helios.errors import DeclarationError, HeliosError, NotFound
+from helios.plan.typing.schema import Schema
+from helios.sources.kafka.client import KafkaConnection
+from helios.sources.kafka.declare import KafkaSource
+
+
+def topic_problems(source: KafkaSource, schema: Schema | None) -> list[HeliosError]:
+    """The problems of a source of topics, whose columns may not be known yet."""
+    columns = column_problems(source, schema.names) if schema is not None else []
+    return [*connection_problems(source, source.label()), *_registry(source), *columns, *_offsets(source)]
+
+
+def connection_problems(source: KafkaConnection, label: str) -> list[HeliosError]:
+    """The problems of how a source or a sink reaches its cluster.
+
+    Args:
+        source: The source or the sink.
+        label: How it is called.
+    """
+    return [*_brokers(source, label), *_files(source)]
+
+
+def _brokers(source: KafkaConnection, label: str) -> list[HeliosError]:
+    if not source.brokers:
+        return [
+            DeclarationError(
+                f"{label} names no broker.",
+                where=source.origin,
+                fix='add .servers("broker-1:9092", "broker-2:9092").',
+            )
+        ]
+    login = source.login
+    away = [one for one in source.brokers if not loopback(one.rpartition("://")[2].rpartition(":")[0].strip("[]"))]
+    if login is None or login.mechanism != "PLAIN" or source.encryption is not None or not away:
+        return []
+    if any(name == "security.protocol" for name, _ in source.client):
+        return []
+    return [
+        DeclarationError(
+            f'sasl("PLAIN") to {away[0]} without TLS: everybody on the way could read the password.',
+            where=source.origin,
+            fix='add .tls(), or log in with "SCRAM-SHA-512".',
+        )
+    ]
+
+
+def _registry(source: KafkaSource) -> list[HeliosError]:
+    registry = source.values.registry
+    if registry is None or registry.allow_http or not registry.url.startswith("http://"):
+        return []
+    if loopback(urlsplit(registry.url).hostname or ""):
+        return []
+    return [
+        DeclarationError(
+            f"registry={registry.url!r} goes to another machine unencrypted.",
+            where=source.origin,
+            fix="use https://, or write allow_http=True beside it if the network in between is yours.",
+        )
+    ]
+
+
+def column_problems(source: KafkaSource, columns: Sequence[str]) -> list[HeliosError]:
+    """The problem of a name that two columns have.
+
+    Args:
+        source: The source.
+        columns: The names of all its columns.
+    """
+    names = [name.lower() for name in columns]
+    twice = next((name for at, name in enumerate(columns) if name.lower() in names[:at]), None)
+    if twice is None:
+        return []
+    carried = next((what for name, what in source.carried if name.lower() == twice.lower()), None)
+    fix = f'.metadata(kafka_{carried}="{carried}")' if carried is not None else "name each column once"
+    return [
+        DeclarationError(
+            f"{source.label()}: two columns are called {twice!r}.", where=source.origin, fix=f"write {fix}."
+        )
+    ]
+
+
+def _files(source: KafkaConnection) -> list[HeliosError]:
+    tls = source.encryption
+    named = [("ca", tls.ca), ("certificate", tls.certificate), ("key", tls.key)] if tls is not None else []
+    return [
+        NotFound(f"tls({what}={path!r}): there is no such file.", where=source.origin, fix="give a file in PEM format.")
+        for what, path in named
+        if path is not None and not Path(path).is_file()
+    ]
+
+
+def _offsets(source: KafkaSource) -> list[HeliosError]:
+    """Offsets of topics that the source does not name."""
+    if not isinstance(source.first, tuple):
+        return []
+    named = [topic for topic, _ in source.first]
+    unknown = [topic for topic in named if topic and source.pattern is None and topic not in source.topics]
+    if unknown:
+        what = f"{unknown[0]!r} is no topic of the source"
+    elif "" in named and len(source.topics) > 1:
+        what = "the offsets name no topic, and the source has several"
+    else:
+        return []
+    return [
+        DeclarationError(
+            f"start({source.beginning}): {what}.",
+            where=source.origin,
+            fix='write {"orders": {0: 15}, "payments": {0: 7}}.',
+        )
+    ]

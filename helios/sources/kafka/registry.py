@@ -1,0 +1,132 @@
+"""A schema registry, asked over Confluent's HTTP protocol; no JVM is needed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from helios.errors import HeliosError, InputError, NotFound, Origin, RunError
+from helios.sources.kafka.values import Registry
+
+PATIENCE = 10.0
+"""So many seconds an answer is waited for."""
+
+ACCEPTED = "application/vnd.schemaregistry.v1+json, application/json"
+NO_SUBJECT = (40401, 40402)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema that a registry knows.
+
+    Attributes:
+        id: Its id, which never means another one.
+        version: Its version in its subject.
+        schema: The schema, as JSON.
+    """
+
+    id: int
+    version: int
+    schema: str
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirect would take the login elsewhere."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        return None
+
+
+def authorization(registry: Registry) -> str:
+    """The value of the header Authorization; empty without a login."""
+    if registry.username is None:
+        return ""
+    password = registry.password.reveal() if registry.password is not None else ""
+    return f"Basic {base64.b64encode(f'{registry.username}:{password}'.encode()).decode()}"
+
+
+def latest(registry: Registry, subject: str, where: Origin) -> Registered:
+    """The latest schema of a subject.
+
+    Raises:
+        NotFound: The registry does not know the subject.
+        InputError: It is no schema of Avro that stands alone.
+        RunError: The registry does not answer, or refuses.
+    """
+    found = asked(registry, f"/subjects/{quote(subject, safe='')}/versions/latest", where, subject)
+    kind = found.get("schemaType", "AVRO")
+    if kind != "AVRO":
+        raise InputError(
+            f"the subject {subject} of {registry.url} has schemas of {kind}, and not of Avro.",
+            where=where,
+            fix='read value("json", registry=...) with schema=, or value("bytes").',
+        )
+    if found.get("references"):
+        raise InputError(
+            f"the schema of {subject} of {registry.url} refers to other schemas, which Helios does not resolve.",
+            where=where,
+            fix='register it as one schema, or decode value("bytes") in a step of your own.',
+        )
+    return Registered(int(found["id"]), int(found["version"]), str(found["schema"]))
+
+
+def asked(registry: Registry, path: str, where: Origin, subject: str = "") -> Any:
+    """The answer to a question, from JSON.
+
+    Args:
+        registry: The registry.
+        path: What is asked for.
+        where: The line that declares the registry.
+        subject: The subject, for an error.
+
+    Raises:
+        NotFound: The registry does not know the subject.
+        RunError: The registry does not answer, or refuses.
+    """
+    request = Request(f"{registry.url}{path}", headers={"Accept": ACCEPTED})
+    if login := authorization(registry):
+        request.add_header("Authorization", login)
+    try:
+        with build_opener(_NoRedirect).open(request, timeout=PATIENCE) as answer:
+            return json.loads(answer.read())
+    except HTTPError as error:
+        raise _refused(registry, error, where, subject) from error
+    except (OSError, HTTPException) as error:
+        raise RunError(
+            f"the schema registry {registry.url} does not answer: {getattr(error, 'reason', error)}.",
+            where=where,
+            fix="check registry=, and that it runs.",
+        ) from error
+    except ValueError as error:
+        raise RunError(
+            f"the schema registry {registry.url} does not answer with JSON: {error}.",
+            where=where,
+            fix="check that registry= is the address of a registry, and not of a page.",
+        ) from error
+
+
+def _refused(registry: Registry, error: HTTPError, where: Origin, subject: str) -> HeliosError:
+    try:
+        told = json.loads(error.read())
+    except (OSError, ValueError):
+        told = {}
+    told = told if isinstance(told, dict) else {}
+    if error.code == 404 and told.get("error_code") in NO_SUBJECT:
+        return NotFound(
+            f"the schema registry {registry.url} has no subject {subject!r}.",
+            where=where,
+            fix="name the one that the producers write: registry_subject=..., or declare schema=.",
+        )
+    said = f": {told['message']}" if told.get("message") else ""
+    login = "give registry_login=(name, password) of one who may read" if error.code in (401, 403) else ""
+    return RunError(
+        f"the schema registry {registry.url} answers {error.code}{said}.",
+        where=where,
+        fix=f"{login or 'check registry=, and the log of the registry'}.",
+    )

@@ -1,0 +1,94 @@
+"""`Kafka.sink(...)`: a Kafka topic to which rows are written, at least once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self, TypeAlias
+
+from helios.errors import DeclarationError
+from helios.model.arguments import one_of, text
+from helios.model.output import Output
+from helios.model.values import caller
+from helios.sources.kafka.client import KafkaConnection
+
+SinkFormat: TypeAlias = Literal["json", "string", "bytes"]
+FORMATS = ("json", "string", "bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaSink(KafkaConnection, Output):
+    """A Kafka topic. Created by `Kafka.sink`.
+
+    Attributes:
+        topic: Its name.
+        keyed_by: The SQL expression of a record's key; None for records without one.
+        format: How a row becomes a value.
+        valued_by: Of text and bytes, the SQL expression of the value.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    lasting: ClassVar[bool] = True
+    why: ClassVar[str] = "a batch that is run again is produced again"
+
+    topic: str
+    keyed_by: str | None = None
+    format: str = "json"
+    valued_by: str = "value"
+
+    def key(self, expression: str) -> Self:
+        """The key of a record, by which Kafka chooses its partition.
+
+        Args:
+            expression: A Spark SQL expression: bytes stay as they are, other plain values become text.
+        """
+        return replace(self, keyed_by=text(expression, "key()"))
+
+    def value(self, format: SinkFormat, expression: str | None = None) -> Self:
+        """How a row becomes the value of a record.
+
+        Args:
+            format: "json" (default): an object of all columns. "string" and "bytes": the value of the expression.
+            expression: Of "string" and "bytes", a Spark SQL expression of that type; by default the column `value`. A
+                null makes a record without a value (a tombstone).
+
+        Raises:
+            DeclarationError: The format is unknown, or an expression is given for JSON.
+        """
+        one_of(format, FORMATS, "value")
+        if format == "json" and expression is not None:
+            raise DeclarationError(
+                'value("json") takes all columns, and no expression.',
+                where=caller(),
+                fix='choose columns with select(...) before the sink, or write value("string", "to_json(...)").',
+            )
+        return replace(self, format=format, valued_by=text(expression, "value()") if expression else "value")
+
+    def checkpoint(self, location: str) -> Self:
+        """Where the progress of the pipeline is kept; by default in the warehouse of the default catalog.
+
+        Args:
+            location: A folder.
+        """
+        return replace(self, checkpoint_location=text(location, "checkpoint()"))
+
+    @property
+    def name(self) -> str:
+        return self.topic
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        return ("kafka",)
+
+    @property
+    def service(self) -> str:
+        return self.cluster
+
+    def details(self) -> Iterator[str]:
+        yield self.connected
+        key = f"keys {self.keyed_by}" if self.keyed_by is not None else "without keys"
+        of = "" if self.format == "json" else f" of {self.valued_by}"
+        yield f"values as {self.format}{of}, {key}; acknowledged by all replicas in sync"
+
+    def label(self) -> str:
+        return f"Kafka.sink({self.topic})"

@@ -1,0 +1,95 @@
+"""Values in Avro's binary format: resolved into one schema by Avro itself, and made columns by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from helios.errors import InputError, Origin
+from helios.sources.common.spark.types import nullable
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.registry import Registered, authorization, latest
+from helios.sources.kafka.values import Registry
+from helios.spark.jvm.functions import called
+
+CODE = Path(__file__).with_name("AvroValue.java")
+
+BYTES, WHY = "bytes", "why"
+"""The fields of a resolved value: its bytes in the wanted schema, and what is wrong with it."""
+
+RESOLVED = StructType([StructField(BYTES, BinaryType()), StructField(WHY, StringType())])
+
+
+def resolved(spark: SparkSession, source: KafkaSource) -> Column:
+    """The value of a record, resolved into the schema of the source; see AvroValue.java.
+
+    Args:
+        spark: The session.
+        source: The source, whose schema is known.
+    """
+    registry = source.values.registry
+    address, login = (registry.url, authorization(registry)) if registry is not None else ("", "")
+    settings = [str(source.values.avro), address, login, source.values.extra == "fail"]
+    return called(spark, "helios_avro_value", CODE, [F.col("value")], settings, gives=RESOLVED)
+
+
+def parsed(value: Column, schema: str) -> Column:
+    """A resolved value as Spark's struct."""
+    return from_avro(value[BYTES], schema, {"mode": "FAILFAST"})
+
+
+def columns_of(spark: SparkSession, schema: str, where: Origin) -> StructType:
+    """The columns of a schema of Avro.
+
+    Args:
+        spark: The session.
+        schema: The schema, as JSON.
+        where: The line that declares the source.
+
+    Raises:
+        InputError: Avro or Spark cannot read the schema.
+    """
+    try:
+        value = from_avro(F.lit(None).cast("binary"), schema)
+        found = spark.range(0).select(value.alias("value")).schema["value"].dataType
+    except PySparkException as error:
+        raise InputError(
+            f"the schema of Avro cannot be read: {str(error).splitlines()[0]}",
+            where=where,
+            fix="mend it; Spark reads records whose types are not recursive.",
+        ) from error
+    assert isinstance(found, StructType)
+    optional = nullable(found)  # a record without a value has none of them
+    assert isinstance(optional, StructType)
+    return optional
+
+
+def followed(registry: Registry, topics: Iterable[str], where: Origin) -> str:
+    """The schema that the columns follow: the latest one of the subject, or of each topic's.
+
+    Args:
+        registry: The registry.
+        topics: The topics.
+        where: The line that declares the source.
+
+    Raises:
+        InputError: The schemas of several topics differ.
+        HeliosError: The registry does not answer, or has none.
+    """
+    subjects = [registry.subject] if registry.subject is not None else [f"{topic}-value" for topic in topics]
+    found: dict[str, Registered] = {subject: latest(registry, subject, where) for subject in subjects}
+    first, *others = found.items()
+    other = next((one for one in others if one[1].schema != first[1].schema), None)
+    if other is not None:
+        raise InputError(
+            f"the schemas of the subjects {first[0]} and {other[0]} differ, and the source has one schema.",
+            where=where,
+            fix='read each topic by a source of its own, or declare value("avro", schema=...).',
+        )
+    return first[1].schema

@@ -1,0 +1,87 @@
+"""The columns of JSON values that were inferred from records: a restart has the same ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from helios.errors import CheckpointError, InputError
+from helios.sources.common.spark.context import SourceContext
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.spark import rows as kafka_rows
+from helios.spark.jvm.functions import ddl
+
+FOLDER = "helios/columns"
+"""The folder of a checkpoint with the inferred columns of sources, by their numbers."""
+
+
+class InferredColumns:
+    """The columns of one source, inferred once.
+
+    Args:
+        context: What the sources of the run share.
+        index: The number of the source.
+    """
+
+    def __init__(self, context: SourceContext, index: int) -> None:
+        self._context = context
+        self._file = f"{FOLDER}/{index}.json"
+        self._found: StructType | None = None
+        self._kept = False
+
+    def of(self, source: KafkaSource, sample: Callable[[], DataFrame]) -> StructType:
+        """The columns of values: those that the checkpoint keeps, or those of a sample.
+
+        Args:
+            source: The source.
+            sample: Gives the records to infer from.
+
+        Raises:
+            CheckpointError: What the checkpoint keeps cannot be read.
+            InputError: No record of the sample is a JSON object with fields.
+        """
+        if self._found is None:
+            self._found = self._read()
+            self._kept = self._found is not None
+        if self._found is None:
+            self._found = self._infer(source, sample())
+        return self._found
+
+    def keep(self) -> None:
+        """Stores the columns in the checkpoint, once that belongs to the pipeline."""
+        checkpoint = self._context.checkpoint
+        if self._kept or self._found is None or checkpoint is None or checkpoint.identity() is None:
+            return
+        checkpoint.files.write(self._file, json.dumps({"v": 1, "columns": self._found.jsonValue()}))
+        self._kept = True
+
+    def _read(self) -> StructType | None:
+        checkpoint = self._context.checkpoint
+        text = checkpoint.files.read(self._file) if checkpoint is not None else None
+        if checkpoint is None or text is None:
+            return None
+        try:
+            return StructType.fromJson(json.loads(text)["columns"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{checkpoint.location}/{self._file}, the inferred columns of a source, cannot be read ({error}).",
+                fix="restore the checkpoint from a backup, or declare the columns: value(..., schema=...).",
+            ) from error
+
+    def _infer(self, source: KafkaSource, records: DataFrame) -> StructType:
+        found = kafka_rows.inferred(records, source)
+        if not found.fields:
+            raise InputError(
+                f"{source.label()}: none of the {source.values.sample:,} records that were looked at is a JSON object "
+                "with fields, from which columns could be inferred.",
+                where=source.origin,
+                fix='declare the columns: value("json", schema="id bigint, name string").',
+            )
+        self._context.observer.noted(
+            f"{source.label()}: columns inferred from about {source.values.sample:,} records: "
+            f"{ddl(self._context.spark, found)}"
+        )
+        return found

@@ -1,0 +1,267 @@
+"""The rows of Kafka records: values become columns, and records that do not parse go where the source says.
+
+Spark's `from_json` is lenient where a record would be changed or lost in silence: bytes that are no UTF-8 become other
+characters, of two objects or an array of them only the first is read, fields that the schema lacks are left out. Such
+records are bad here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from helios.model.columns import POSITION
+from helios.sources.common.spark import rejects
+from helios.sources.common.spark.aside import Aside
+from helios.sources.common.spark.json_values import (
+    READ_AS_TEXT_IN_JSON,
+    REST,
+    an_object,
+    as_texts,
+    json_line,
+    reason,
+    schema_of_json,
+)
+from helios.sources.common.spark.plain_json import plain
+from helios.sources.common.spark.types import cast
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.spark import avro as kafka_avro
+from helios.spark.jvm.functions import ddl
+from helios.spark.jvm.sql import struct_of
+
+RECORD, JSON, AVRO = "__helios_record", "__helios_json", "__helios_avro"
+PARSED, WHY = "__helios_parsed", "__helios_why"
+"""Hidden columns: the record as Kafka has it, its value as JSON or resolved, as it is parsed, and why it is bad."""
+
+PLAIN = "__helios_plain"
+"""The columns of a value that is plain JSON; null where the columns `JSON` and `PARSED` say what it is."""
+
+HEADER = 5
+"""The bytes before a value with a registry: 0, and the id of its schema."""
+
+MOST = 2**31 - 1
+
+CORRUPT = "__helios_corrupt"
+"""The field of a parsed value that has its text where it does not fit."""
+
+PARSING = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false"}
+TEXTS = READ_AS_TEXT_IN_JSON
+FEATURES = ("ALONE",)
+"""Nothing may stand behind a value, and Jackson takes nothing beside JSON; of a file Spark takes single quotes, too."""
+
+SHOWN = 400
+"""How many characters or bytes of a bad value an error shows."""
+
+FIELDS = {
+    "key": "key",
+    "topic": "topic",
+    "partition": "partition",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestamp_type": "timestampType",
+    "headers": "headers",
+}
+"""The metadata fields of a record, with Spark's names of their columns."""
+
+
+def rows(
+    df: DataFrame,
+    source: KafkaSource,
+    aside: Aside,
+    *,
+    positioned: bool,
+    also: Callable[[DataFrame], DataFrame] | None = None,
+) -> DataFrame:
+    """The rows of records.
+
+    Args:
+        df: The records, as Spark reads them.
+        source: The source, whose columns are known.
+        aside: Collects records that are kept out.
+        positioned: Whether each row carries its position, which orders the records of a partition.
+        also: What is made of rows with `RECORD` and `WHY` before bad ones are kept out; of values with fields.
+    """
+    record = F.struct(*[F.col(name) for name in df.columns])
+    columns, why = VALUES[source.values.format](source)
+    carried = [F.col(FIELDS[what]).alias(name) for name, what in source.carried]
+    hidden = [F.struct("offset", "partition", "topic").alias(POSITION)] if positioned else []
+    if why is None:
+        return df.select(*columns, *carried, *hidden)
+    if source.values.format in READERS:
+        df = READERS[source.values.format](df, source)
+    # The record is a column beside those of the value, whose names may be the same.
+    df = df.select(*columns, *carried, *hidden, record.alias(RECORD), why.alias(WHY))
+    # Of a good record nothing else is asked: its bytes are not copied.
+    df = also(df) if also is not None else df.withColumn(RECORD, F.when(F.col(WHY).isNotNull(), F.col(RECORD)))
+    return rejects.judged(df, verdict(source, f"{source.label()}.on_bad_row"), aside)
+
+
+def value_columns(source: KafkaSource) -> StructType:
+    """The columns of the value."""
+    return struct_of(str(source.values.columns))
+
+
+def inferred(df: DataFrame, source: KafkaSource) -> StructType:
+    """The columns of the values of records that are JSON objects, as Spark infers them.
+
+    Args:
+        df: The records, as Spark reads them.
+        source: The source.
+    """
+    content, _ = _content(source)
+    text = F.when(F.is_valid_utf8(content), content)
+    lines = df.select(json_line(df.sparkSession, text, "", TEXTS, FEATURES).alias("line"))
+    found = schema_of_json(df.sparkSession, lines.where(F.col("line").startswith("{")), PARSING)
+    return StructType([field for field in found.fields if field.name != CORRUPT])
+
+
+# the value
+
+
+def _bytes(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    return [F.col("value")], None
+
+
+def _string(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    return [_text().alias("value")], F.when(~F.is_valid_utf8(_text()), F.lit("the value is no UTF-8 text"))
+
+
+def _json(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    parsed, json, (text, framed) = F.col(PARSED), F.col(JSON), _content(source)
+    fast, is_plain = F.col(PLAIN), F.col(PLAIN).isNotNull()
+    columns, unfit, missing = [], [], []
+    wanted = value_columns(source)
+    for field in wanted.fields:
+        own = as_texts(field.dataType, TEXTS)
+        value, bad = cast(parsed[field.name], own, field.dataType)
+        columns.append(F.when(is_plain, fast[field.name]).otherwise(value).alias(field.name))
+        misfit = F.lit(f"{field.name} does not fit {field.dataType.simpleString()}")
+        # What Spark's parser itself cannot read is null, and the text of the field is not.
+        lost = parsed[CORRUPT].isNotNull() & parsed[field.name].isNull() & there(json, field.name)
+        unfit.append(F.when(lost | bad if bad is not None else lost, misfit))
+        if not field.nullable:
+            lacks = F.when(is_plain, fast[field.name].isNull()).otherwise(parsed[field.name].isNull())
+            missing.append(F.when(lacks, F.lit(f"{field.name} is missing")))
+    told = F.concat_ws(", ", *unfit)
+    no_value = F.lit("the record has no value" if missing else None).cast("string")
+    absent = F.coalesce(*missing, F.lit(None).cast("string"))
+    why = (
+        F.when(F.col("value").isNull(), no_value)
+        .when(~framed, F.lit("the value does not begin with the byte 0 and the id of a schema"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is no UTF-8 text"))
+        .when(json.startswith("!its "), F.concat(F.lit("the value: "), reason(json)))
+        .when(json.startswith("[") | json.startswith("!it is no "), F.lit("the value is JSON, and no object"))
+        .when(json.isNull() | json.startswith("!"), F.lit("the value is not one JSON object"))
+        .when(told != "", told)
+        .when(parsed.isNull() | parsed[CORRUPT].isNotNull(), F.lit("the value does not fit the schema"))
+        .otherwise(absent)
+    )
+    if source.values.extra == "fail":
+        rest, names = parsed[REST], F.array(*[F.lit(name) for name in wanted.names])
+        more = F.array_join(F.array_except(F.json_object_keys(rest), names), ", ")
+        told = F.concat(F.lit("fields that the schema lacks: "), F.when(more == "", rest).otherwise(more))
+        why = F.coalesce(why, F.when(rest.isNotNull(), told))
+    return columns, F.when(is_plain, absent).otherwise(why)
+
+
+def _avro(source: KafkaSource) -> tuple[list[Column], Column | None]:
+    return [F.col(PARSED)[name].alias(name) for name in value_columns(source).names], F.col(AVRO)[kafka_avro.WHY]
+
+
+def _read_avro(df: DataFrame, source: KafkaSource) -> DataFrame:
+    """Records with their value resolved into the schema of the source, and as Spark reads it."""
+    df = df.withColumn(AVRO, kafka_avro.resolved(df.sparkSession, source))
+    return df.withColumn(PARSED, kafka_avro.parsed(F.col(AVRO), str(source.values.avro)))
+
+
+def there(json: Column, name: str) -> Column:
+    """A condition that is true if a JSON object has a field that is not null."""
+    return F.get_json_object(json, f"$['{name}']").isNotNull() if "'" not in name else F.lit(False)
+
+
+def _read_json(df: DataFrame, source: KafkaSource) -> DataFrame:
+    """Records with their value as plain JSON, or as JSON that Spark reads without changing it and what it reads."""
+    columns = value_columns(source)
+    content, _ = _content(source)
+    rest = REST if source.values.extra == "fail" else ""
+    df = df.withColumn(PLAIN, plain(df.sparkSession, _json_bytes(source), columns, ignores=not rest))
+    text = F.when(F.col(PLAIN).isNull() & F.is_valid_utf8(content), content)
+    unit = source.values.timestamps
+    line = json_line(df.sparkSession, text, columns.json(), TEXTS, FEATURES, rescued=rest, timestamps=unit)
+    df = df.withColumn(JSON, line)
+    stored = as_texts(columns, TEXTS)
+    assert isinstance(stored, StructType)
+    schema = StructType([*stored.fields, StructField(REST, StringType()), StructField(CORRUPT, StringType())])
+    return df.withColumn(PARSED, F.from_json(an_object(F.col(JSON)), ddl(df.sparkSession, schema), PARSING))
+
+
+def _text() -> Column:
+    return F.col("value").cast("string")
+
+
+def _content(source: KafkaSource) -> tuple[Column, Column]:
+    """The text of JSON, and whether it stands behind the header that it has with a registry."""
+    return _json_bytes(source).cast("string"), F.lit(True) if source.values.registry is None else _framed()
+
+
+def _json_bytes(source: KafkaSource) -> Column:
+    """The bytes of JSON; null where the header lacks that they have with a registry."""
+    value = F.col("value")
+    return value if source.values.registry is None else F.when(_framed(), F.substring(value, HEADER + 1, MOST))
+
+
+def _framed() -> Column:
+    value = F.col("value")
+    return (F.length(value) >= HEADER) & (F.substring(value, 1, 1) == F.lit(b"\0"))
+
+
+VALUES: dict[str, Callable[[KafkaSource], tuple[list[Column], Column | None]]] = {
+    "bytes": _bytes,
+    "string": _string,
+    "json": _json,
+    "avro": _avro,
+}
+"""By the format of values: the columns, and why a record is bad; null for a good one, None where none is bad."""
+
+READERS: dict[str, Callable[[DataFrame, KafkaSource], DataFrame]] = {"json": _read_json, "avro": _read_avro}
+"""The readers that add the hidden columns from which the columns of a value come."""
+
+
+# bad records
+
+
+def verdict(source: KafkaSource, step: str) -> rejects.Verdict:
+    """Which records are bad, by the columns `RECORD` and `WHY`, and what becomes of them.
+
+    Args:
+        source: The source.
+        step: The call that says what becomes of them.
+    """
+    record, why = F.col(RECORD), F.col(WHY)
+    value = record["value"]
+    text = value.cast("string")
+    valid = F.is_valid_utf8(text)
+    shown = F.when(valid, F.substring(text, 1, SHOWN)).otherwise(
+        F.concat(F.lit("0x"), F.hex(F.substring(value, 1, SHOWN // 4)))
+    )
+    at = F.concat(
+        record["topic"],
+        F.lit(", partition "),
+        record["partition"].cast("string"),
+        F.lit(", offset "),
+        record["offset"].cast("string"),
+    )
+    kept = [record[name].alias(name) for name in ("topic", "partition", "offset", "timestamp", "key", "value")]
+    return rejects.Verdict(
+        bad=why.isNotNull(),
+        why=why,
+        action=source.bad_row,
+        place=F.struct(at.alias("at"), why.alias("why"), shown.alias("text")),
+        # JSON has no bytes: key and value are in base64, and the value also as text where it is one.
+        payload=F.struct(*kept, F.when(valid, text).alias("text")),
+        step=step,
+        hidden=(RECORD, WHY),
+    )

@@ -1,0 +1,1 @@
+"""Rows of the script as sources."""

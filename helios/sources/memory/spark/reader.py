@@ -1,0 +1,54 @@
+"""The source of rows in memory, for tests."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from typing_extensions import override
+
+from helios.model.columns import POSITION
+from helios.sources.common.spark.spans import SpanSource
+from helios.sources.memory.declare import MemorySource
+from helios.table.positions import Span
+
+
+class MemoryReader(SpanSource):
+    """Rows in memory as a `Source`, read once."""
+
+    @property
+    def _source(self) -> MemorySource:
+        assert isinstance(self.read_plan.source, MemorySource)
+        return self.read_plan.source
+
+    @override
+    def current(self) -> Span:
+        source = self._source
+        digest = hashlib.sha256(repr((source.columns, source.rows)).encode()).hexdigest()[:32]
+        name = source.ledger_name
+        return Span(name, None, {"digest": digest}, {"source": name, "digest": digest})
+
+    @override
+    def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame:
+        schema: Any = self._source.declared_schema or list(self._source.columns)
+        df = spark.createDataFrame([_in_utc(row) for row in self._source.rows], schema)
+        # The rows of a list go to Spark's tasks in their order.
+        return df.withColumn(POSITION, F.monotonically_increasing_id()) if positioned else df
+
+
+def _in_utc(value: object) -> object:
+    """A value whose times without a zone are of UTC, inner ones too: PySpark takes them for the machine's own."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=UTC)
+    if isinstance(value, Row):
+        return Row(**{name: _in_utc(one) for name, one in value.asDict().items()})
+    if isinstance(value, tuple) and hasattr(value, "_make"):  # a named tuple
+        return value._make(map(_in_utc, value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_in_utc, value))
+    if isinstance(value, dict):
+        return {_in_utc(key): _in_utc(one) for key, one in value.items()}
+    return value

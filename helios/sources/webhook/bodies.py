@@ -1,0 +1,209 @@
+"""The checks of a delivery's body: JSON that fits the declared columns, and that the reader takes as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from helios.errors import near_miss
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import SparkType, struct
+from helios.sources.webhook.declare import ID, RECEIVED
+from helios.sources.webhook.signatures import Refused
+from helios.sources.webhook.values import Real, by_column, cut, excess, fits, shown
+
+DEEPEST = 400
+"""Levels of arrays and objects at the most; Spark's parser of JSON ends at a thousand."""
+
+LONGEST_NUMBER, LONGEST_NAME = 1000, 50_000
+"""Characters of a number and of a name at the most, as Spark's parser of JSON has it."""
+
+RESERVED = ("_helios", "__helios")
+"""The prefixes that column names must not have: the reader uses them."""
+
+ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F])|.)", re.DOTALL)
+"""An escape of JSON; the group is half of a surrogate pair, which is no text."""
+
+SPACE = re.compile(r"[ \t\r\n]*")
+DECODER = json.JSONDecoder()
+
+
+def verified(body: bytes, schema: Schema | None, extra: str = "fail", fraction: str = "refuse") -> bytes:
+    """Refuses a body that is no JSON, or that does not fit the declared columns.
+
+    Args:
+        body: The body.
+        schema: The declared columns; None for any JSON.
+        extra: What happens to fields that are not declared: "fail" refuses the body, "add" takes them if they are not
+            nested, "ignore" takes all.
+        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
+
+    Returns:
+        The body as it is stored.
+
+    Raises:
+        Refused: With status 422, and the reason.
+    """
+    value = _parsed(body)
+    if schema is None:
+        return body
+    if not isinstance(value, dict):
+        raise Refused(422, "the body must be a JSON object, as the source declares columns")
+    if fraction == "truncate" and (short := _truncated(body, schema)) != body:
+        body, value = short, _parsed(short)
+    found = by_column(value, schema.names)
+    if found is None:
+        raise Refused(422, "a column is there twice: names differ in more than their case")
+    _refuse_names(value, schema, extra)
+    for column in schema.columns:
+        one = found.get(column.name)
+        if one is None and not column.nullable:
+            raise Refused(422, f"{column.name} is missing, or null")
+        if one is not None and not fits(one, column.kind, extra == "ignore"):
+            finer = ": a fraction has more than six digits" if excess(one, column.kind) else ""
+            raise Refused(422, f"{column.name} is no {column.type}{finer}: {shown(one)}")
+    return body
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        text = body.decode("utf-8")
+        if any(escape[1] for escape in ESCAPE.finditer(text)):
+            raise ValueError("a text holds half of a surrogate pair")
+        value = json.loads(text, parse_int=_whole, parse_float=_real, parse_constant=_no_json, object_pairs_hook=_once)
+    except RecursionError:
+        raise Refused(422, "the body is nested too deeply") from None
+    except ValueError as error:  # a UnicodeDecodeError too
+        raise Refused(422, f"the body is no JSON: {error}") from None
+    level, depth = [value], 0
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        depth += 1
+        if depth > DEEPEST:
+            raise Refused(422, "the body is nested too deeply")
+    return value
+
+
+def _refuse_names(value: dict[str, Any], schema: Schema, extra: str) -> None:
+    seen = set()
+    for name, one in value.items():
+        if name.lower() in (ID, RECEIVED):
+            raise Refused(422, f"{name} is a name of Helios's own")
+        if extra == "ignore" or schema.get(name) is not None:
+            continue
+        if extra == "fail":
+            raise Refused(422, f"{name[:100]} is not declared. {near_miss(name[:100], schema.names)}".rstrip())
+        if not name.strip() or name.lower().startswith(RESERVED):
+            raise Refused(422, f"{name[:100]!r} cannot be a column")
+        if name.lower() in seen:
+            raise Refused(422, f"{name[:100]} is there twice: names differ in more than their case")
+        seen.add(name.lower())
+        if isinstance(one, int | Real) and not isinstance(one, bool) and not fits(one, SparkType("double")):
+            raise Refused(422, f"{name[:100]} is no number of a column: {shown(one)}")
+
+
+def _truncated(body: bytes, schema: Schema) -> bytes:
+    """A body without what fractions of its declared timestamps have beyond microseconds.
+
+    Args:
+        body: The body: JSON.
+        schema: The declared columns.
+
+    Examples:
+        >>> from helios.plan.typing.schema import from_ddl
+        >>> _truncated(b'{"at": "2026-01-01T10:00:00.123456789Z", "s":  1.10}', from_ddl("at timestamp, s string"))
+        b'{"at": "2026-01-01T10:00:00.123456Z", "s":  1.10}'
+    """
+    text, made, done = body.decode("utf-8"), [], 0
+    row = struct((column.name, column.kind) for column in schema.columns)
+    for begin, end, value in _times(text, _behind(text, 0), row):
+        if (short := cut(value)) != value:
+            made += [text[done:begin], json.dumps(short)]
+            done = end
+    return ("".join(made) + text[done:]).encode() if made else body
+
+
+def _times(text: str, at: int, kind: SparkType | None) -> Iterator[tuple[int, int, str]]:
+    """The texts at places of timestamps in a JSON value that begins at a place: begin, end and value of each."""
+    if text[at] == '"' and kind is not None and kind.name.startswith("timestamp"):
+        value, end = DECODER.raw_decode(text, at)
+        yield at, end, value
+    elif text[at] in "[{" and kind is not None and kind.name in ("array", "map", "struct"):
+        last, at = "]" if text[at] == "[" else "}", _behind(text, at + 1)
+        while text[at] != last:
+            part: SparkType | None = kind.parts[-1]
+            if last == "}":
+                name, at = DECODER.raw_decode(text, at)
+                part = kind.field(name) if kind.name == "struct" else part
+                at = _behind(text, _behind(text, at) + 1)
+            yield from _times(text, at, part)
+            _, at = DECODER.raw_decode(text, at)
+            at = _behind(text, at)
+            at = _behind(text, at + 1) if text[at] == "," else at
+
+
+def _behind(text: str, at: int) -> int:
+    found = SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def line_of(delivery: str, at: datetime, body: bytes, *, columns: bool) -> bytes:
+    """A delivery as a line of a segment, in which the body stands as it came.
+
+    Args:
+        delivery: Its id.
+        at: When it came.
+        body: The body, verified.
+        columns: Whether its fields are columns; otherwise it is one column, `body`.
+
+    Examples:
+        >>> line_of("m1", datetime(2026, 1, 1, tzinfo=UTC), b'{"id": 1.10}', columns=True)
+        b'{"_webhook_id": "m1", "_webhook_received_at": "2026-01-01T00:00:00.000000Z", "id": 1.10}'
+    """
+    received = at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    head = json.dumps({ID: delivery, RECEIVED: received})[:-1].encode()
+    if not columns:
+        return head + b', "body": ' + one_line(body).strip() + b"}"
+    fields = one_line(body).strip()[1:].lstrip()
+    return head + (b"}" if fields == b"}" else b", " + fields)
+
+
+def one_line(body: bytes) -> bytes:
+    """JSON on one line, and otherwise as it came: line ends lie between its tokens only.
+
+    Examples:
+        >>> one_line(b'{\\n  "id": 1.10\\n}')
+        b'{   "id": 1.10 }'
+    """
+    return re.sub(rb"[\r\n]", b" ", body)
+
+
+def _short(text: str) -> str:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number has more than {LONGEST_NUMBER:,} characters")
+    return text
+
+
+def _whole(text: str) -> int:
+    return int(_short(text))
+
+
+def _real(text: str) -> Real:
+    return Real(_short(text))
+
+
+def _no_json(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} comes twice")
+    if any(len(name) > LONGEST_NAME for name in found):
+        raise ValueError(f"a name has more than {LONGEST_NAME:,} characters")
+    return found

@@ -1,0 +1,242 @@
+"""`Webhook.source(...)`: deliveries over HTTP, durable before they are acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import ClassVar, Literal, Self, TypeAlias
+
+from helios.errors import DeclarationError
+from helios.model.arguments import columns_ddl, count, metadata_columns, one_of, text
+from helios.model.flow import Source
+from helios.model.values import Secret, caller, duration, show_seconds
+from helios.sources.files.declare import EXTRA, ON_BAD_ROW, Extra, FilesSource, OnBadRow
+
+Signed: TypeAlias = Literal["standard", "github"]
+SIGNED = ("standard", "github")
+
+Fractions: TypeAlias = Literal["refuse", "truncate"]
+FRACTIONS = ("refuse", "truncate")
+
+LARGEST = 16_000_000
+"""Bytes of a body at the most: Spark's parser of JSON takes no text of more than 20 million characters."""
+
+ID, RECEIVED = "_webhook_id", "_webhook_received_at"
+"""The fields of a stored delivery beside those of its body."""
+
+METADATA: Mapping[str, str] = {ID: "string", RECEIVED: "timestamp"}
+"""The metadata of a delivery that `.with_metadata` adds, with the types of the columns."""
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookSource(Source):
+    """Deliveries to a path of an HTTP server. Created by `Webhook.source`."""
+
+    kind: ClassVar[str] = "webhook"
+
+    path: str
+    secrets: tuple[Secret, ...] = field(repr=False)
+    form: str = "standard"
+    host: str = "127.0.0.1"
+    port: int = 8080
+    folder: str
+    extra: str = "fail"
+    bad_row: str = "fail"
+    metadata: tuple[str, ...] = ()
+    fraction: str = "refuse"
+    largest: int = 1_000_000
+    waiting: int = 10_000_000_000
+    window: float = 86_400.0
+    poll: float | None = 1.0
+
+    @property
+    def ledger_name(self) -> str:
+        return f"webhook:{self.path}"
+
+    @property
+    def quarantining(self) -> tuple[str, ...]:
+        return ('on_bad_row("quarantine")',) if self.bad_row == "quarantine" else ()
+
+    def incremental(self, poll: float | str | timedelta = 1, *, max_files: int | None = None) -> Self:
+        """How deliveries become batches; a webhook is followed without this call too.
+
+        Args:
+            poll: How often to look for stored deliveries: seconds, text such as "30s", or a timedelta.
+            max_files: The most segments of one batch.
+        """
+        return replace(self, poll=duration(poll, "poll"), max_files=count(max_files, "max_files"))
+
+    def signed(self, form: Signed) -> Self:
+        """How deliveries are signed.
+
+        Args:
+            form: "standard" (default): Standard Webhooks, an HMAC of id, time and body, at most five minutes old.
+                "github": an HMAC of the body; neither id nor time are signed there.
+        """
+        return replace(self, form=one_of(form, SIGNED, "signed"))
+
+    def listen(self, address: str) -> Self:
+        """Where the receiver listens.
+
+        Args:
+            address: Host and port, such as "0.0.0.0:8080"; by default "127.0.0.1:8080". TLS is a proxy's work.
+
+        Raises:
+            DeclarationError: There is no port in it, or nobody signs and others than this machine could deliver.
+        """
+        host, _, port = text(address, "listen").rpartition(":")
+        if not host or not port.isdigit() or not 0 <= int(port) < 65536:
+            raise DeclarationError(
+                f"listen({address!r}) is no address.", where=caller(), fix='write .listen("0.0.0.0:8080").'
+            )
+        return self._guarded(replace(self, host=host.strip("[]"), port=int(port)))
+
+    def segments(self, folder: str) -> Self:
+        """Where deliveries wait until a run has committed them: a folder that outlives the machine's restarts.
+
+        Args:
+            folder: A folder of this machine, or one that it shares with others; by default one of the user's own data
+                folder. Each source has its own.
+        """
+        return replace(self, folder=text(folder, "segments"))
+
+    def limits(
+        self, *, body: int | None = None, waiting: int | None = None, duplicates: float | str | timedelta | None = None
+    ) -> Self:
+        """Bounds of the receiver.
+
+        Args:
+            body: Bytes of a body at the most, up to 16 MB; larger ones are refused with 413. 1 MB by default.
+            waiting: Bytes that wait for a run at the most; then deliveries are refused with 429. 10 GB by default.
+            duplicates: The time in which a second delivery with an id is left out; a day by default.
+        """
+        for name, number in (("body", body), ("waiting", waiting)):
+            count(number, f"limits: {name}")
+        if body is not None and body > LARGEST:
+            raise DeclarationError(
+                f"limits(body={body}): Spark reads no texts of JSON that are much larger than {LARGEST:,} bytes.",
+                where=caller(),
+                fix=f"write .limits(body={LARGEST}) or less.",
+            )
+        window = duration(duplicates, "duplicates") if duplicates is not None else self.window
+        return replace(self, largest=body or self.largest, waiting=waiting or self.waiting, window=window)
+
+    def fractions(self, action: Fractions) -> Self:
+        """Sets the policy for timestamp digits beyond microseconds, as Go and .NET write them; no table keeps them.
+
+        Args:
+            action: "refuse" (default) answers 422. "truncate" leaves out the digits behind the sixth, before the
+                delivery is stored.
+        """
+        return replace(self, fraction=one_of(action, FRACTIONS, "fractions"))
+
+    def on_bad_row(self, action: OnBadRow) -> Self:
+        """Sets the policy for stored deliveries that do not fit the columns when they are read; see `Files.source`.
+
+        The receiver refuses such bodies with 422, so that this is about columns that were declared differently since.
+        """
+        return replace(self, bad_row=one_of(action, ON_BAD_ROW, "on_bad_row"))
+
+    def with_metadata(self, *names: str) -> Self:
+        """Adds columns with where and when each delivery came from, in front of the others.
+
+        Args:
+            names: "_webhook_id" and "_webhook_received_at" (of the receiver's clock); both without names.
+
+        Raises:
+            DeclarationError: There is no such column.
+        """
+        wanted = dict(metadata_columns(names or tuple(METADATA), {}, METADATA))
+        return replace(self, metadata=tuple(name for name in METADATA if name in wanted))
+
+    def _guarded(self, source: Self) -> Self:
+        if not source.secrets and source.host not in LOOPBACK:
+            raise DeclarationError(
+                f"{self.label()}: without a secret, anybody who reaches {source.host} could deliver.",
+                where=caller(),
+                fix="pass secret=, or listen on 127.0.0.1.",
+            )
+        return source
+
+    def as_files(self) -> FilesSource:
+        """The stored deliveries, as the folder that they are."""
+        declared = ", ".join(f"`{name}` {kind}" for name, kind in METADATA.items())
+        declared = f"{declared}, {self.declared_schema or 'body string'}"
+        return FilesSource(
+            path=self.folder,
+            format="json",
+            declared_schema=declared,
+            extra=self.extra,
+            adds_text=True,
+            bad_row=self.bad_row,
+            poll=self.poll,
+            max_files=self.max_files,
+            origin=self.origin,
+            named=self.label(),
+        )
+
+    def label(self) -> str:
+        return f"Webhook.source({self.path}, poll={show_seconds(self.poll or 0)})"
+
+
+class Webhook:
+    """Deliveries over HTTP as sources."""
+
+    @staticmethod
+    def source(
+        path: str,
+        secret: str | Secret | Sequence[str | Secret] | None = None,
+        schema: str | Mapping[str, str] | None = None,
+        *,
+        extra: Extra = "fail",
+    ) -> WebhookSource:
+        """Deliveries to a path; each that was answered with 200 is in the target once.
+
+        The receiver runs with the driver, or as `helios webhook SCRIPT`; both need `helios-iceberg[webhook]`.
+
+        Args:
+            path: The path of the URL, such as "/orders".
+            secret: What deliveries are signed with; several where they rotate. None takes unsigned ones, from this
+                machine alone.
+            schema: Columns and Spark SQL types of the body, as text ("id bigint, day date") or a mapping. By default
+                the body is one column, `body`, of JSON text.
+            extra: What happens to fields that the schema does not have: "fail" refuses the delivery with 422, "ignore"
+                leaves them out, "add" makes them columns of text, which hold what is no text as JSON: what is
+                sent next may have another type.
+
+        Raises:
+            DeclarationError: The path is none, or `extra` is given without a schema.
+        """
+        if not isinstance(path, str) or not path.startswith("/") or any(c in path for c in "?#{} "):
+            raise DeclarationError(
+                f"Webhook.source({path!r}): the path of a URL begins with / and has no ? # {{ }} or space.",
+                where=caller(),
+                fix='write Webhook.source("/orders", secret=..., schema=...).',
+            )
+        one_of(extra, EXTRA, "extra")
+        if schema is None and extra != "fail":
+            raise DeclarationError(
+                f"Webhook.source({path!r}): extra= is about fields beside a declared schema, and there is none.",
+                where=caller(),
+                fix="pass schema=, or leave extra= out.",
+            )
+        given = [secret] if isinstance(secret, str | Secret) else list(secret or ())
+        if not all(str(one) for one in given):
+            raise DeclarationError(f"Webhook.source({path!r}): the secret is empty.", where=caller())
+        secrets = tuple(one if isinstance(one, Secret) else Secret(one) for one in given)
+        return WebhookSource(
+            path=path, secrets=secrets, declared_schema=columns_ddl(schema), extra=extra, folder=_default(path)
+        )
+
+
+def _default(path: str) -> str:
+    """A folder of the user's data folder for each path."""
+    from platformdirs import user_data_path
+
+    return str(
+        Path(user_data_path("helios"), "webhooks", *(part for part in path.split("/") if part not in ("", "..")))
+    )

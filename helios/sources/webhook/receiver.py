@@ -1,0 +1,341 @@
+"""The HTTP side: what is asked of a delivery, and the answer.
+
+| status | when |
+|---|---|
+| 200 | the delivery is durable, or it was before (a duplicate) |
+| 400, 408 | the connection ended within the body, or the body does not come in time |
+| 401 | a header is missing, the signature does not fit, or the delivery is stale |
+| 404, 405 | another path, another method than POST |
+| 413 | the body is larger than allowed |
+| 415 | the body is not JSON by its Content-Type |
+| 422 | the body is no JSON, or does not fit the declared columns |
+| 429 | runs do not keep up: as many bytes wait as may |
+| 503 | the disk refuses, or the receiver is starting or stopping |
+
+After an error of the disk nothing is taken until what was acknowledged is sealed, and the disk takes a probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from helios.errors import RunError
+from helios.model.values import Secret
+from helios.plan.typing.schema import Schema
+from helios.sources.webhook.bodies import line_of, verified
+from helios.sources.webhook.segments import Segments
+from helios.sources.webhook.signatures import FORMS, Refused
+
+T = TypeVar("T")
+
+LONGEST_ID = 256
+"""Characters of a delivery id at the most."""
+
+RETRY_AFTER = "5"
+"""Seconds that a sender waits after 429 and 503."""
+
+STARTING = 10.0
+"""Seconds after its start in which an unknown path may be that of an endpoint which is being opened."""
+
+BODY, SLOWEST = 20.0, 100_000
+"""Seconds that a body may take at the most, and for so many bytes of the largest one another second."""
+
+TICK, RETRY = 0.2, 1.0
+"""Seconds between two looks at the disk, and while it refuses."""
+
+SILENT = 15.0
+"""Seconds without a look at the disk after which it counts as one that does not answer."""
+
+IN_FLIGHT = 64_000_000
+"""Bytes of bodies that wait for the disk at the most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """One path that takes deliveries.
+
+    Attributes:
+        path: The path of the URL, such as `/orders`.
+        secrets: Any of these signs a delivery; none takes unsigned ones.
+        form: How deliveries are signed: a key of `FORMS`.
+        schema: The columns that a body must fit; None takes any JSON.
+        extra: What happens to fields that are not declared: "fail", "ignore" or "add".
+        largest: Bytes of a body at the most.
+        fraction: What happens to fractions of timestamps beyond microseconds: "refuse" or "truncate".
+        waiting: Bytes of segments that no run has committed, at the most.
+        window: Seconds in which a delivery id counts as a duplicate.
+        seal: Seconds after which an open segment becomes whole.
+    """
+
+    path: str
+    secrets: tuple[Secret, ...]
+    form: str = "standard"
+    schema: Schema | None = None
+    extra: str = "fail"
+    fraction: str = "refuse"
+    largest: int = 1_000_000
+    waiting: int = 10_000_000_000
+    window: float = 86_400.0
+    seal: float = 1.0
+
+
+@dataclass
+class Counts:
+    """Deliveries by what became of them."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    refused: dict[int, int] = field(default_factory=dict)
+
+
+class Receiver:
+    """Takes the deliveries of one endpoint into its segments.
+
+    Args:
+        endpoint: The endpoint.
+        segments: Its segments.
+        told: What takes a line about a disk that refuses, and one when deliveries are taken again.
+    """
+
+    def __init__(self, endpoint: Endpoint, segments: Segments, told: Callable[[str], None] = lambda line: None) -> None:
+        self.endpoint = endpoint
+        self.counts = Counts()
+        self._told = told
+        self._refusing = ""
+        self._looked = time.monotonic()
+        self._segments = segments
+        self._known: dict[str, float] = {}
+        self._queue: list[tuple[str, bytes, asyncio.Future[None]]] = []
+        self._coming: dict[str, asyncio.Future[None]] = {}
+        self._queued = 0
+        self._full = False
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="segments")  # one at a time
+
+    # the server's life
+
+    async def open(self) -> None:
+        """Takes the segments; deliveries are written from now on.
+
+        Raises:
+            RunError: Another receiver writes to them, or the disk refuses.
+        """
+        self._known = await self._on_disk(self._segments.open)
+        self._looked = time.monotonic()
+        self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._keep())]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        """Writes what waits, and seals the segments.
+
+        Raises:
+            RunError: The disk refuses.
+        """
+        self._stopping = True
+        self._wake.set()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            await self._on_disk(self._segments.close)
+        finally:
+            self._disk.shutdown(wait=False)
+
+    @property
+    def problem(self) -> str:
+        """Why deliveries are not sealed now; empty if they are."""
+        silent = time.monotonic() - self._looked
+        if not self._refusing and silent > SILENT:
+            return f"{self.endpoint.path}: the disk has not answered for {silent:.0f} s"
+        return self._refusing
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tells that a task ended by an error; from then on nothing is taken, as nothing could be sealed."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._refuse(f"{type(error).__name__}: {error}. Start the receiver again")
+            waiting, self._queue = self._queue, []
+            self._settle(waiting, RunError(str(error)))
+
+    def _refuse(self, why: str) -> None:
+        if not self._refusing:
+            self._told(f"{self.endpoint.path} takes no deliveries: {why}")
+        self._refusing = f"{self.endpoint.path}: {why}"
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work)
+
+    async def _write(self) -> None:
+        """Writes all deliveries that wait with one fsync, then those that came meanwhile."""
+        while self._queue or not self._stopping:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                group, self._queue = self._queue, []
+                lines = [(delivery, line) for delivery, line, _ in group]
+                try:
+                    await self._on_disk(partial(self._segments.append, lines))
+                except OSError as error:
+                    self._refuse(_why(error))
+                    self._settle(group, error)
+                except BaseException as error:
+                    self._settle(group, RunError(str(error)))
+                    raise
+                else:
+                    self._settle(group, None)
+
+    def _settle(self, group: list[tuple[str, bytes, asyncio.Future[None]]], error: Exception | None) -> None:
+        now = time.time()
+        for delivery, line, done in group:
+            self._queued -= len(line)
+            self._coming.pop(delivery, None)
+            if error is None:
+                if delivery:
+                    self._known[delivery] = now
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+                done.exception()  # a sender that went away does not ask for it
+
+    async def _keep(self) -> None:
+        """Seals old segments, looks at the disk, and forgets ids that are older than the window."""
+        forgotten = time.monotonic()
+        while not self._stopping:
+            await asyncio.sleep(RETRY if self._refusing else min(TICK, self.endpoint.seal))
+            try:
+                await self._look()
+                if time.monotonic() - forgotten > min(60.0, self.endpoint.window):
+                    forgotten = time.monotonic()
+                    oldest = time.time() - self.endpoint.window
+                    self._known = {one: at for one, at in self._known.items() if at >= oldest}
+                    await self._on_disk(self._segments.forget)
+            except OSError as error:
+                self._refuse(_why(error))
+            self._looked = time.monotonic()
+
+    async def _look(self) -> None:
+        """Seals what is old or large enough; after an error, finds out whether deliveries can be taken again."""
+        if self._refusing:
+            await self._on_disk(self._segments.mend)
+        if self._segments.due or self._segments.age >= self.endpoint.seal:
+            await self._on_disk(self._segments.seal)
+        self._full = await self._on_disk(self._segments.waiting) >= self.endpoint.waiting
+        if self._refusing:
+            self._refusing = ""
+            self._told(f"{self.endpoint.path} takes deliveries again")
+
+    # one delivery
+
+    async def take(self, request: Request) -> Response:
+        """Answers one request."""
+        try:
+            status = await self._take(request)
+        except Refused as refused:
+            self.counts.refused[refused.status] = self.counts.refused.get(refused.status, 0) + 1
+            headers = {"Retry-After": RETRY_AFTER} if refused.status in (429, 503) else {}
+            headers |= {"Connection": "close"} if refused.status == 408 else {}  # the rest of the body would follow
+            return JSONResponse({"error": refused.reason}, refused.status, headers)
+        return JSONResponse({"status": status})
+
+    async def _take(self, request: Request) -> str:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise Refused(415, f"Content-Type is {kind or 'missing'}; send application/json")
+        if self._refusing or self._stopping:
+            raise Refused(503, "the receiver cannot write" if self._refusing else "the receiver is stopping")
+        if self._full or self._queued > IN_FLIGHT:
+            raise Refused(429, "more waits here than is read; send it again later")
+        body = await self._body(request)
+        delivery = self._signed(request, body)
+        if len(delivery) > LONGEST_ID:
+            raise Refused(422, f"the delivery id has more than {LONGEST_ID} characters")
+        body = verified(body, self.endpoint.schema, self.endpoint.extra, self.endpoint.fraction)
+        return await self._stored(delivery, body)
+
+    async def _body(self, request: Request) -> bytes:
+        largest = self.endpoint.largest
+        length = request.headers.get("content-length", "")
+        if length.isdigit() and int(length) > largest:
+            raise Refused(413, f"the body has {int(length):,} bytes; {largest:,} are allowed")
+        chunks, size = [], 0
+        try:
+            async with asyncio.timeout(BODY + largest / SLOWEST):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    if size > largest:
+                        raise Refused(413, f"the body has more than {largest:,} bytes")
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise Refused(408, "the body does not come in time") from None
+        except ClientDisconnect:
+            raise Refused(400, "the connection ended within the body") from None
+        return b"".join(chunks)
+
+    def _signed(self, request: Request, body: bytes) -> str:
+        if not self.endpoint.secrets:
+            return request.headers.get("webhook-id") or request.headers.get("x-github-delivery") or ""
+        return FORMS[self.endpoint.form](request.headers, body, self.endpoint.secrets, time.time())
+
+    async def _stored(self, delivery: str, body: bytes) -> str:
+        """Waits until a delivery is durable, by this request or by another one with its id."""
+        duplicate = self._known.get(delivery, 0.0) > time.time() - self.endpoint.window
+        if delivery in self._coming:
+            await self._durable(self._coming[delivery])
+            duplicate = True
+        elif not duplicate:
+            done = asyncio.get_running_loop().create_future()
+            line = line_of(delivery, datetime.now(UTC), body, columns=self.endpoint.schema is not None)
+            self._queue.append((delivery, line, done))
+            self._queued += len(line)
+            if delivery:
+                self._coming[delivery] = done
+            self._wake.set()
+            await self._durable(done)
+        if duplicate:
+            self.counts.duplicates += 1
+            return "duplicate"
+        self.counts.accepted += 1
+        return "accepted"
+
+    async def _durable(self, done: asyncio.Future[None]) -> None:
+        try:
+            await asyncio.shield(done)
+        except (OSError, RunError):
+            raise Refused(503, "the receiver cannot write; send it again later") from None
+
+
+def _why(error: OSError) -> str:
+    return f"{error.strerror or error}{f' ({error.filename})' if error.filename else ''}"
+
+
+def app_of(receivers: Mapping[str, Receiver]) -> Starlette:
+    """The HTTP application of receivers by path, which may come and go, with `/healthz`."""
+
+    began = time.monotonic()
+
+    async def deliver(request: Request) -> Response:
+        receiver = receivers.get(request.url.path)
+        if receiver is None and time.monotonic() - began < STARTING:
+            return JSONResponse({"error": "nothing is received here yet"}, 503, {"Retry-After": RETRY_AFTER})
+        if receiver is None:
+            return JSONResponse({"error": "nothing is received here"}, 404)
+        return await receiver.take(request)
+
+    async def health(request: Request) -> Response:
+        broken = [one.problem for one in receivers.values() if one.problem]
+        broken += [] if receivers else ["nothing is received here yet"]
+        return JSONResponse({"status": "broken" if broken else "ok", "problems": broken}, 503 if broken else 200)
+
+    return Starlette(routes=[Route("/healthz", health), Route("/{path:path}", deliver, methods=["POST"])])

@@ -1,0 +1,218 @@
+"""Which JSON values a column takes: those that the reader of segments makes of them what they say, and no others.
+
+The reader is Spark's, behind `json_lines` of the files: what it refuses stops a run, or goes to the quarantine,
+after its sender was told that all is well. So each rule here is as strict as the reader, or stricter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from math import isfinite
+from typing import Any, NamedTuple
+
+from helios.plan.typing.types import SparkType
+
+WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+"""Bits of the types of whole numbers."""
+
+LONGEST_POWER = 39
+"""Characters of a decimal with an exponent: the reader cannot prove that a longer one keeps its digits."""
+
+NUMBER = re.compile(r"-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?", re.ASCII)
+DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+TIME = re.compile(
+    r"\d{4}-\d{2}-\d{2}(?:[T ](?:[01]\d|2[0-3]):\d{2}(?:(:\d{2})(?:\.(\d+))?(Z|[+-]\d{2}(?::?\d{2})?)?)?)?", re.ASCII
+)
+"""ISO 8601 as Spark's cast takes it: no week dates, no basic form, a zone behind seconds only."""
+
+FURTHEST = 18
+"""Hours of an offset, as Java has it."""
+
+
+class Real(NamedTuple):
+    """A number with a fraction or an exponent, as it is written."""
+
+    text: str
+
+
+def fits(value: Any, kind: SparkType, more: bool = False) -> bool:
+    """True if a JSON value that is not null can be stored as a type without a change.
+
+    Args:
+        value: The value, with fractions as `Real`.
+        kind: The type.
+        more: Whether a struct may have fields that the type does not have.
+
+    Examples:
+        >>> from helios.plan.typing.types import parse_type
+        >>> [fits(value, parse_type("int")) for value in (5, 2**31, True, "5")]
+        [True, False, False, False]
+        >>> fits({"a": [1, 2]}, parse_type("struct<a:array<bigint>>"))
+        True
+        >>> [fits(value, parse_type("date")) for value in ("2026-01-01", "20260101")]
+        [True, False]
+    """
+    if kind.name in WHOLE:
+        limit = 2 ** (WHOLE[kind.name] - 1)
+        return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+    if kind.name in ("array", "map", "struct"):
+        return _nested(value, kind, more)
+    test = SCALARS.get(kind.name)
+    return test is not None and test(value, kind)
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value, for an answer."""
+    return value.text[:100] if isinstance(value, Real) else json.dumps(value, default=str)[:100]
+
+
+def excess(value: Any, kind: SparkType) -> bool:
+    """True if a text would be a timestamp, if its fraction had at most six digits.
+
+    Examples:
+        >>> from helios.plan.typing.types import parse_type
+        >>> [excess(f"2026-01-01T10:00:00.{digits}Z", parse_type("timestamp")) for digits in ("123456", "123456789")]
+        [False, True]
+    """
+    if kind.name not in TIMES or not isinstance(value, str):
+        return False
+    return not fits(value, kind) and fits(cut(value), kind)
+
+
+def cut(text: str) -> str:
+    """A time without what its fraction has beyond microseconds.
+
+    Examples:
+        >>> cut("2026-01-01T10:00:00.123456789Z")
+        '2026-01-01T10:00:00.123456Z'
+    """
+    found = TIME.fullmatch(text)
+    return text[: found.start(2) + 6] + text[found.end(2) :] if found and len(found[2] or "") > 6 else text
+
+
+def _nested(value: Any, kind: SparkType, more: bool) -> bool:
+    if kind.name == "array":
+        return isinstance(value, list) and all(one is None or fits(one, kind.parts[0], more) for one in value)
+    if not isinstance(value, dict):
+        return False
+    if kind.name == "map":
+        texts = kind.parts[0].name == "string"  # Spark's parser has no other keys
+        return texts and all(one is None or fits(one, kind.parts[1], more) for one in value.values())
+    found = by_column(value, kind.fields)
+    if found is None or (not more and len(found) < len(value)):
+        return False
+    parts = dict(zip(kind.fields, kind.parts, strict=True))
+    return all(one is None or fits(one, parts[name], more) for name, one in found.items())
+
+
+def by_column(value: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any] | None:
+    """The fields that are columns, by the names of these, which Spark finds without regard to case.
+
+    None if a column is there twice.
+
+    Examples:
+        >>> by_column({"ID": 1, "more": 2}, ("id",)), by_column({"ID": 1, "id": 2}, ("id",))
+        ({'id': 1}, None)
+    """
+    columns = {name.lower(): name for name in names}
+    pairs = [(columns[name.lower()], one) for name, one in value.items() if name.lower() in columns]
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else None
+
+
+def _text(value: Any, kind: SparkType) -> bool:
+    return True  # of a number or an object the text
+
+
+def _boolean(value: Any, kind: SparkType) -> bool:
+    return isinstance(value, bool)
+
+
+def _floating(value: Any, kind: SparkType) -> bool:
+    if not isinstance(value, int | Real) or isinstance(value, bool):
+        return False
+    try:
+        number = float(value.text if isinstance(value, Real) else value)
+        struct.pack("<f" if kind.name == "float" else "<d", number)  # "f" alone packs an infinity
+    except OverflowError:
+        return False
+    return isfinite(number)
+
+
+def _decimal(value: Any, kind: SparkType) -> bool:
+    if not isinstance(value, int | Real) or isinstance(value, bool):
+        return False
+    text = value.text if isinstance(value, Real) else str(value)
+    found = NUMBER.fullmatch(text)
+    if found is None or (found[3] is not None and len(text) > LONGEST_POWER):
+        return False
+    precision, scale = kind.numbers if len(kind.numbers) == 2 else (*(kind.numbers or (10,)), 0)
+    whole, fraction, power = found[1], found[2] or "", int(found[3] or "0")
+    digits = (whole + fraction).lstrip("0")
+    if not digits:
+        return abs(power) <= LONGEST_POWER
+    kept = digits.rstrip("0")
+    exponent = power - len(fraction) + len(digits) - len(kept)
+    return -exponent <= scale and len(kept) + exponent <= precision - scale
+
+
+def _date(value: Any, kind: SparkType) -> bool:
+    return isinstance(value, str) and DAY.fullmatch(value) is not None and _parses(date.fromisoformat, value)
+
+
+def _time(value: Any, kind: SparkType) -> bool:
+    found = TIME.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return False
+    zone, fraction = found[3], found[2] or ""
+    if fraction[6:].strip("0") or (zone and kind.name == "timestamp_ntz"):
+        return False
+    if zone and zone != "Z":
+        offset = zone[1:].replace(":", "").ljust(4, "0")
+        if int(offset[2:]) > 59 or int(offset) > FURTHEST * 100:
+            return False
+    return _parses(_instant, cut(value))
+
+
+def _instant(text: str) -> datetime:
+    """In UTC, where it must lie in the years 1 to 9999 too: Python's readers of tables end there."""
+    found = datetime.fromisoformat(text)
+    return found.astimezone(UTC) if found.tzinfo is not None else found
+
+
+def _base64(value: Any, kind: SparkType) -> bool:
+    """True if a text is base64 in its one canonical form. Readers decode any other form to different bytes."""
+    if not isinstance(value, str):
+        return False
+    return _parses(lambda text: base64.b64decode(text, validate=True), value) and (
+        base64.b64encode(base64.b64decode(value)).decode() == value
+    )
+
+
+def _parses(parse: Callable[[str], object], text: str) -> bool:
+    try:
+        parse(text)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+TIMES = ("timestamp", "timestamp_ntz")
+
+SCALARS: dict[str, Callable[[Any, SparkType], bool]] = {
+    "string": _text,
+    "float": _floating,
+    "double": _floating,
+    "decimal": _decimal,
+    "boolean": _boolean,
+    "date": _date,
+    "timestamp": _time,
+    "timestamp_ntz": _time,
+    "binary": _base64,
+}
+"""How values of these types come in JSON."""

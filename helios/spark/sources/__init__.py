@@ -1,1 +1,0 @@
-"""Sources: offsets, and the rows between two of them as DataFrames."""
