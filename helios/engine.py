@@ -74,7 +74,7 @@ class DefaultEngine:
     """The engine behind the methods of declared values."""
 
     def check(self, pipeline: Pipeline) -> None:
-        from helios.sources.kinds import absent
+        from helios.sources.common.absent import absent
 
         plans, problems = compile_pipelines([pipeline], self._context(pipeline))
         if problems := [*problems, *absent(plans)]:

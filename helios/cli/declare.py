@@ -80,7 +80,7 @@ def check(target: Target, offline: bool, values: dict[str, str], profile: str | 
     """
     from helios.plan import compile_pipelines
     from helios.plan.notes import with_notes
-    from helios.sources.kinds import absent
+    from helios.sources.common.absent import absent
 
     loaded = options.load(target, profile, values, offline=offline)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context)

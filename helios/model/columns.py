@@ -7,3 +7,6 @@ CHANGE_COLUMNS = ("_change_type", "_change_ordinal", "_commit_snapshot_id")
 
 POSITION = "__helios_position"
 """Hidden column with a row's source position: it orders rows that are otherwise equal."""
+
+LOG, GONE = "__helios_log", "__helios_gone"
+"""Hidden columns of changes: their order, and whether the row is deleted."""

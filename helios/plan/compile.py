@@ -55,11 +55,11 @@ from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
-from helios.sources.changes.checks import change_problems
+from helios.plan.checks.carried_order import change_problems
 from helios.sources.iceberg.checks import rebootstrap_problems, unpaired_problems
-from helios.sources.iceberg.history import Unsettled
+from helios.plan.context import Unsettled
 from helios.sources.kafka.sink import KafkaSink
-from helios.sources.kinds import SOURCES, row_of
+from helios.sources.kinds import SOURCES, kind_of
 from helios.steps.join import Join
 from helios.steps.union import Union
 
@@ -199,7 +199,7 @@ class _Lowering:
         jars = [c for catalog in catalogs for c in components(catalog)]
         jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
         jars += write.output.jars if write.output is not None else ()
-        jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*row_of(s).jars, *s.jars))]
+        jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*kind_of(s).jars, *s.jars))]
         plan = Plan(
             pipeline=identity,
             was=pipeline.was,
@@ -246,7 +246,7 @@ class _Lowering:
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
-            row = row_of(flow.source)
+            row = kind_of(flow.source)
             mirrored = self.pipeline is not None and isinstance(self.pipeline.sink, MirrorSink)
             read, problems = row.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
             read = replace(read, place=row.place(flow.source, self.context))

@@ -9,7 +9,7 @@ from typing import Protocol
 from helios.catalog.names import TableName
 from helios.catalog.spec import Catalog
 from helios.config import Config, resolve
-from helios.errors import Origin
+from helios.errors import NotFound, Origin
 from helios.model.values import Identifier
 from helios.plan.typing.schema import Schema
 
@@ -77,3 +77,7 @@ class Surroundings:
     context: Context
     produced: Writers = NOTHING
     mirrored: bool = False
+
+
+class Unsettled(NotFound):
+    """A beginning that does not exist, or no longer; a pipeline that has begun continues without it."""

@@ -11,7 +11,7 @@ from helios.errors import InputError
 from helios.model.modes import Mode
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import alongside
-from helios.sources.changes.topic import LOG
+from helios.model.columns import LOG
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record

@@ -28,7 +28,7 @@ from helios.plan.evolution.evolve import Evolution, evolve
 from helios.plan.nodes import ReadPlan, WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
-from helios.sources.iceberg.checks import lacking_types
+from helios.plan.checks.types import lacking_types
 from helios.table.growth import growth
 
 if TYPE_CHECKING:

@@ -1,263 +1,95 @@
-"""The kinds of sources: one row each, with what the compiler and the run need to know about the kind."""
+"""The kinds of sources, by name: those of this package, and those that other packages bring as entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import entry_points
+from pkgutil import resolve_name
 
-from helios.catalog.conf import hadoop_uri
-from helios.catalog.storages import STORAGES, kind_of
-from helios.errors import DeclarationError, HeliosError, InputError
+from helios.errors import DeclarationError
 from helios.model.flow import Source
-from helios.plan.context import Context, Surroundings
-from helios.plan.nodes import Place, Plan, ReadPlan
-from helios.plan.typing.schema import Column, Schema, from_ddl, from_rows
-from helios.plan.typing.types import SparkType, quoted
-from helios.sources.changes.checks import change_log_problems, one_table
-from helios.sources.changes.debezium import CdcSource
-from helios.sources.changes.json import ChangeLogSource
-from helios.sources.files.declare import METADATA as FILE_METADATA
-from helios.sources.files.declare import FilesSource
-from helios.sources.files.look import nothing_at, parquet_columns
-from helios.sources.files.names import overlap
-from helios.sources.iceberg import describe as iceberg_source
-from helios.sources.iceberg.declare import IcebergSource
-from helios.sources.kafka.checks import topic_problems
-from helios.sources.kafka.declare import KafkaSource
-from helios.sources.memory.declare import MemorySource
-from helios.sources.webhook.declare import METADATA as WEBHOOK_METADATA
-from helios.sources.webhook.declare import WebhookSource
+from helios.sources.common.kind import SourceKind
+from helios.sources.common.position import SourcePosition
 
-Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
-"""How a source is read, and the problems with that."""
+GROUP = "helios.sources"
+"""The entry points of other packages: the name of a kind, and its `SourceKind` as "module:NAME"."""
 
-WHY_SPANS = "stateless: each batch reads the new spans of its sources as batches"
-
-
-def describe(source: Source, around: Surroundings) -> Described:
-    """A source whose columns are declared, or known only at run.
-
-    Raises:
-        InputError: The declared columns do not parse.
-    """
-    return ReadPlan(source=source, schema=_declared(source)), []
-
-
-class SourceRow(NamedTuple):
-    """A kind of source.
-
-    Attributes:
-        reader: The class that reads it on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
-        describe: How it is read, and the problems with that; may raise a single problem as an `InputError`.
-        jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
-        spans: Whether a batch is read from its span, so that a replay is exact and several can be followed by one
-            stateless pipeline; otherwise Spark's own stream delivers the rows.
-        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
-        counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
-        absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
-            elsewhere.
-        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources and
-            what takes its lines, and gives a context manager of the URLs that it serves.
-        looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
-            looks that need no JVM, and those that do.
-        why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
-        units: What a batch of it is cut between.
-        place: Where its files are, if that is an object store; may raise an `InputError`.
-        same: Whether its rows may be those of an entry of a position that goes by another name.
-        entry: What tells its entries from those of other kinds.
-    """
-
-    reader: str
-    describe: Callable[[Any, Surroundings], Described] = describe
-    jars: tuple[str, ...] = ()
-    spans: bool = True
-    rereadable: bool = True
-    counts_rows: bool = True
-    absent: Callable[[Any], HeliosError | None] = lambda source: None
-    beside: str | None = None
-    looks: str | None = None
-    why: str = WHY_SPANS
-    units: str = "files"
-    place: Callable[[Any, Context], Place | None] = lambda source, context: None
-    same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
-    entry: Mapping[str, Any] = MappingProxyType({})
-
-
-def _declared(source: Source) -> Schema | None:
-    """The declared columns of a source; None where it declares none.
-
-    Raises:
-        DeclarationError: They are no columns, or text of a bounded length, which no reader of Spark bounds.
-    """
-    if source.declared_schema is None:
-        return None
-    schema = from_ddl(source.declared_schema, source.origin)
-    for column in schema.columns:
-        bounded = _bounded(column.kind)
-        if bounded is not None:
-            has = "is" if bounded == column.kind else "holds"
-            raise DeclarationError(
-                f"{source.label()}: {column.name} {has} {bounded}, and sources have text of any length.",
-                where=source.origin,
-                fix="declare string; a length is a condition of an expect, such as "
-                f'expect({{"it fits": "length({quoted(column.name)}) <= {bounded.numbers[0]}"}}).',
-            )
-    return schema
-
-
-def _bounded(kind: SparkType) -> SparkType | None:
-    """A type that is, or has in it, text of a bounded length; None without one."""
-    if kind.name in ("char", "varchar"):
-        return kind
-    return next((found for part in kind.parts if (found := _bounded(part)) is not None), None)
-
-
-def _files_at(source: FilesSource, context: Context) -> Place | None:
-    kind, storage = kind_of(source.path), source.storage
-    if isinstance(storage, str):
-        storage = context.config.storage(storage, source.origin)
-    if storage is not None and storage.type != kind:
-        raise InputError(
-            f"{source.label()}: the storage is of the kind {storage.type}, and the path is not.",
-            where=source.origin,
-            fix=f"write the path as {STORAGES[storage.type].example}.",
-        )
-    return Place(hadoop_uri(source.path), storage) if kind not in (None, "local") else None
-
-
-def _files(source: FilesSource, around: Surroundings) -> Described:
-    schema = _declared(source)
-    if schema is None and source.format == "parquet":
-        schema = parquet_columns(source.path)
-    elif schema is not None and source.rescued:
-        schema = Schema((*schema.columns, Column(source.rescued, "string")))
-    problems: list[HeliosError] = _required(source, schema)
-    if schema is not None and source.metadata:
-        problems += [source.taken(name, "schema=") for name, _ in source.metadata if schema.get(name) is not None]
-        schema = Schema((*schema.columns, *(Column(name, FILE_METADATA[what]) for name, what in source.metadata)))
-    if source.extra == "add" and not source.rescued:
-        schema = None  # what else the files have is known when they are read
-    return ReadPlan(source=source, schema=schema), problems
-
-
-def _required(source: FilesSource, schema: Schema | None) -> list[HeliosError]:
-    """The problem of declared columns that must not be null: readers of files do not look."""
-    names = [column.name for column in schema.columns if not column.nullable] if schema is not None else []
-    if not names or source.declared_schema is None:
-        return []
-    where = f'expect({{"{names[0]} is there": "{quoted(names[0])} IS NOT NULL"}}, on_fail="quarantine")'
-    return [
-        DeclarationError(
-            f"{source.label()}: its schema says that {', '.join(names)} must not be null, and files are read without "
-            "looking at that.",
-            where=source.origin,
-            fix=f"leave NOT NULL out, and say what happens to rows without a value: {where}.",
-        )
-    ]
-
-
-def _same_files(source: FilesSource, entry: Mapping[str, Any]) -> bool:
-    is_folder = "digest" in entry or "log" in (entry.get("place") or {})
-    return is_folder and overlap(source.path, str(entry["source"]))
-
-
-def _memory(source: MemorySource, around: Surroundings) -> Described:
-    return ReadPlan(source=source, schema=_declared(source) or from_rows(source.columns, source.rows)), []
-
-
-def _kafka(source: KafkaSource, around: Surroundings) -> Described:
-    schema = _declared(source)
-    return ReadPlan(source=source, schema=schema), topic_problems(source, schema)
-
-
-def _debezium(source: CdcSource, around: Surroundings) -> Described:
-    schema = _declared(source)
-    problems = topic_problems(source.kafka, schema or Schema(()))
-    return ReadPlan(source=source, schema=schema), [*problems, *([] if around.mirrored else one_table(source))]
-
-
-def _change_log(source: ChangeLogSource, around: Surroundings) -> Described:
-    columns = _declared(source.kafka)
-    problems = [*topic_problems(source.kafka, columns), *one_table(source), *change_log_problems(source, columns)]
-    if columns is not None:
-        columns = Schema(tuple(one for one in columns.columns if one.name.lower() != source.op_column.lower()))
-    return ReadPlan(source=source, schema=columns), problems
-
-
-def _webhook(source: WebhookSource, around: Surroundings) -> Described:
-    schema = _declared(source) or Schema((Column("body", "string"),))
-    if source.extra == "add":
-        return ReadPlan(source=source), []  # what else the bodies have is known when they are read
-    added = tuple(Column(name, WEBHOOK_METADATA[name]) for name in source.metadata)
-    return ReadPlan(source=source, schema=Schema((*added, *schema.columns))), []
-
-
-TOPICS = SourceRow(
-    reader="helios.sources.kafka.spark.reader:KafkaReader",
-    describe=_kafka,
-    jars=("kafka",),
-    looks="helios.sources.kafka.spark.looks:kafka",
-    why="stateless over topics: each batch reads its range of offsets as a batch",
-    units="records",
-)
-
-SOURCES: dict[type[Source], SourceRow] = {
-    IcebergSource: SourceRow(
-        reader="helios.sources.iceberg.spark.reader:IcebergReader",
-        describe=iceberg_source.describe,
-        why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
-    ),
-    FilesSource: SourceRow(
-        reader="helios.sources.files.spark.reader:FilesReader",
-        describe=_files,
-        place=_files_at,
-        same=_same_files,
-        entry=MappingProxyType({"digest": ""}),
-        counts_rows=False,
-        absent=nothing_at,
-        why="stateless over a folder: each batch reads the files that the source's log names",
-    ),
-    KafkaSource: TOPICS,
-    CdcSource: TOPICS._replace(
-        reader="helios.sources.changes.spark.debezium_reader:DebeziumReader",
-        describe=_debezium,
-        looks="helios.sources.changes.spark.looks:changes",
-    ),
-    ChangeLogSource: TOPICS._replace(
-        reader="helios.sources.changes.spark.json_reader:ChangeLogReader",
-        describe=_change_log,
-        looks="helios.sources.changes.spark.looks:changes",
-    ),
-    WebhookSource: SourceRow(
-        reader="helios.sources.webhook.spark.reader:WebhookReader",
-        describe=_webhook,
-        counts_rows=False,
-        beside="helios.sources.webhook.receiving:receiving",
-        why="stateless over stored deliveries: each batch reads the segments that the source's log names",
-    ),
-    MemorySource: SourceRow(reader="helios.sources.memory.spark.reader:MemoryReader", describe=_memory),
+KINDS = {
+    "iceberg": "helios.sources.iceberg.kind:ICEBERG",
+    "files": "helios.sources.files.kind:FILES",
+    "kafka": "helios.sources.kafka.kind:KAFKA",
+    "debezium": "helios.sources.changes.kind:DEBEZIUM",
+    "change_log": "helios.sources.changes.kind:CHANGE_LOG",
+    "webhook": "helios.sources.webhook.kind:WEBHOOK",
+    "memory": "helios.sources.memory.kind:MEMORY",
 }
-"""By the type of the declared source."""
+"""The kinds of this package: each is loaded when it is asked for."""
 
 
-def absent(plans: Iterable[Plan]) -> list[HeliosError]:
-    """A problem for each source of the pipelines whose data is not there."""
-    sources = {read.source.origin: read.source for plan in plans for read in plan.reads}.values()
-    return [problem for source in sources if (problem := row_of(source).absent(source)) is not None]
-
-
-def row_of(source: Source) -> SourceRow:
-    """The row of a source.
+def kind_of(source: Source) -> SourceKind:
+    """The kind of a declared source.
 
     Raises:
-        DeclarationError: Its kind is unknown.
+        DeclarationError: It is unknown.
     """
-    row = SOURCES.get(type(source))
-    if row is None:
+    kind = _named(source.kind)
+    if kind is None or not isinstance(source, kind.declared):
         raise DeclarationError(
             f"{type(source).__name__} is no kind of source that Helios knows.",
             where=source.origin,
-            fix=f"use one of {', '.join(sorted(kind.kind for kind in SOURCES))}.",
+            fix=f"use one of {', '.join(sorted(KINDS))}, or install the package whose entry point {GROUP!r} has it.",
         )
-    return row
+    return kind
+
+
+def is_known(source: Source) -> bool:
+    """True if the kind of a declared source is known."""
+    kind = _named(source.kind)
+    return kind is not None and isinstance(source, kind.declared)
+
+
+def position_of(value: object) -> tuple[SourceKind, SourcePosition] | None:
+    """The position in JSON values, with the kind that has written it; None where no kind knows them.
+
+    Examples:
+        >>> kind, position = position_of({"snapshot_id": 7})
+        >>> kind.name, position.snapshot
+        ('iceberg', 7)
+        >>> position_of(None)
+    """
+    if value is None:
+        return None
+    for kind in _all():
+        found = kind.position.of(value) if kind.position is not None else None
+        if found is not None:
+            return kind, found
+    return None
+
+
+def _all() -> Iterator[SourceKind]:
+    for name in KINDS:
+        yield _built_in(name)
+    for name in _brought():
+        if name not in KINDS and (kind := _named(name)) is not None:
+            yield kind
+
+
+def _named(name: str) -> SourceKind | None:
+    if name in KINDS:
+        return _built_in(name)
+    target = _brought().get(name)
+    found = resolve_name(target) if target is not None else None
+    return found if isinstance(found, SourceKind) else None
+
+
+@cache
+def _built_in(name: str) -> SourceKind:
+    found: SourceKind = resolve_name(KINDS[name])
+    return found
+
+
+@cache
+def _brought() -> dict[str, str]:
+    """The kinds of other packages; they are looked up once in a process."""
+    return {point.name: point.value for point in entry_points(group=GROUP)}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from helios.errors import RunError
-from helios.sources.files.names import globbed, is_data, is_hidden
+from helios.table.file_names import globbed, is_data, is_hidden
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -12,8 +12,6 @@ from helios.model.flow import Source
 from helios.model.values import caller
 from helios.sources.kafka.declare import KafkaSource
 
-LOG, GONE = "__helios_log", "__helios_gone"
-"""Hidden columns of changes: their order, and whether the row is deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from helios.errors import HeliosError, RunError
 from helios.sources.files.log import FileLog
-from helios.sources.files.names import rooted
+from helios.table.file_names import rooted
 from helios.sources.files.place import Place, same
 from helios.table.positions import Lag
 from helios.table.storage import Folder

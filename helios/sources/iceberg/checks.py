@@ -94,13 +94,6 @@ def columns_of(source: IcebergSource, table: Schema) -> Schema:
     return Schema((*columns, *CHANGES.columns)) if source.changed is not None else Schema(columns)
 
 
-def lacking_types(name: str, schema: IcebergSchema, where: Origin, fix: str) -> list[HeliosError]:
-    """The problem of a table with columns of types that Spark does not have: Spark refuses all of it."""
-    lacking = types_that_spark_lacks(schema)
-    what = f"{name} has columns of types that Spark does not have: {', '.join(lacking)}."
-    return [InputError(what, where=where, fix=f"{fix}.")] if lacking else []
-
-
 def column_problems(source: IcebergSource, name: str, table: Schema) -> list[HeliosError]:
     """The problems of columns and conditions that do not fit the table."""
     problems: list[HeliosError] = []

@@ -36,10 +36,6 @@ class Settled:
     head: int | None = None
 
 
-class Unsettled(NotFound):
-    """A beginning that does not exist, or no longer; a pipeline that has begun continues without it."""
-
-
 def settle(source: IcebergSource, table: Table) -> Settled:
     """The snapshots that a source reads of a table, as both are now.
 

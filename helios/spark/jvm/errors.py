@@ -53,3 +53,11 @@ def java_causes(error: BaseException) -> Iterator[JavaThrowable]:
 
 MOST_CAUSES = 20
 """A chain of causes may be a circle."""
+
+
+def cause_of(error: BaseException) -> str:
+    """Why Java could not read a file: the innermost message, in one line."""
+    messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
+    if not messages and isinstance(error, Py4JJavaError):
+        return str(error.java_exception.getClass().getSimpleName())
+    return (messages[-1] if messages else str(error)).strip().splitlines()[0]

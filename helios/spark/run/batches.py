@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from helios.errors import InputError
 from helios.plan.nodes import ReadPath
 from helios.sources.common.spark.micro_batch import MicroBatchStream
-from helios.sources.files.spark.columns import DamagedFile
-from helios.sources.kinds import row_of
+from helios.sources.common.spark.protocol import DamagedFile
+from helios.sources.kinds import kind_of
 from helios.spark.iceberg.failures import engine_failure, is_outage
 from helios.spark.iceberg.file_failures import file_failure, file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
@@ -149,7 +149,7 @@ def run_incremental(job: Job, df: DataFrame) -> None:
     A source that Spark reads itself gives its rows instead.
     """
     followed = job.followed
-    if all(row_of(source.read_plan.source).spans for source in followed.values()):
+    if all(kind_of(source.read_plan.source).spans for source in followed.values()):
         job.begin()
         replan_lost(job)
         ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in followed.values()]

@@ -18,7 +18,7 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.typing.late import late_rule
 from helios.sources.common.spark.past import Past, past_of
 from helios.sources.common.spark.protocol import Source
-from helios.sources.kinds import row_of
+from helios.sources.kinds import kind_of
 from helios.spark.checkpoint.files import Checkpoint, StartEntry
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
@@ -127,7 +127,7 @@ class Job:
 
     def begin(self) -> None:
         """Resolves and stores the starting positions at the first start; later starts use the stored ones."""
-        spanned = [source for index, source in self.followed.items() if row_of(self._read(index).source).spans]
+        spanned = [source for index, source in self.followed.items() if kind_of(self._read(index).source).spans]
         known = self.checkpoint.start()
         if known is None:
             known = [source.begin() for source in spanned]
@@ -162,7 +162,7 @@ class Job:
         index, source = numbered
         read = self._read(index)
         if not self.stateful:
-            if start is None and row_of(read.source).spans:
+            if start is None and kind_of(read.source).spans:
                 start = source.start()
             return source.span(start, end)
         branch = {"branch": read.branch} if read.branch else {}
@@ -322,7 +322,7 @@ class Job:
     @property
     def _spanned(self) -> bool:
         """True if all followed sources are read by spans."""
-        return all(row_of(source.read_plan.source).spans for source in self.followed.values())
+        return all(kind_of(source.read_plan.source).spans for source in self.followed.values())
 
     @property
     def _positioned(self) -> bool:
@@ -351,7 +351,7 @@ class Job:
         for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
             if span.end is not None:
                 source.committed(span.end)
-            elif not row_of(source.read_plan.source).spans:
+            elif not kind_of(source.read_plan.source).spans:
                 continue  # Spark has no offset for it yet
             with suppress(HeliosError, Py4JError):  # the next batch raises the same error
                 lag = source.lag(span.end if span.end is not None else source.start())

@@ -8,7 +8,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from helios.errors import HeliosError
-from helios.sources.files.spark.columns import cause_of
+from helios.spark.jvm.errors import cause_of
 from helios.spark.run.job import Job, StreamingQuery
 
 GROUPS = ("stateStoreSave", "sessionWindowStateStoreSaveExec")

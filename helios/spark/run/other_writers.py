@@ -11,7 +11,7 @@ from helios.plan.other_pipelines import Entry, entries, other_records, renaming_
 from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
 from helios.sources.files.place import Place
 from helios.sources.iceberg.offsets import IcebergOffset
-from helios.sources.kinds import row_of
+from helios.sources.kinds import kind_of
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
@@ -136,7 +136,7 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
-    return any(row_of(read.source).same(read.source, entry) for read in reads)
+    return any(kind_of(read.source).same(read.source, entry) for read in reads)
 
 
 def _same_place(entry: Entry, state: Entry) -> bool:

@@ -17,8 +17,8 @@ from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.other_pipelines import alongside
 from helios.plan.typing.dedupes import earlier_steps
-from helios.sources.changes.checks import renamed
-from helios.sources.changes.topic import GONE, LOG
+from helios.plan.checks.carried_order import renamed
+from helios.model.columns import GONE, LOG
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import CarriesOrder, Source, open_source
 from helios.spark.checkpoint.files import Checkpoint

@@ -19,7 +19,7 @@ from helios.errors import RunError
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.protocol import PlanAnew
-from helios.sources.kinds import row_of
+from helios.sources.kinds import kind_of
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
@@ -172,7 +172,7 @@ class PipelineRun:
         """Runs the companions of sources, such as receivers, while the pipeline follows them, through outages too."""
         with ExitStack() as stack:
             for read in self.plan.reads:
-                beside = row_of(read.source).beside
+                beside = kind_of(read.source).beside
                 if beside is not None and not self.once:
                     for url in stack.enter_context(resolve_name(beside)([read.source], self.noted)):
                         self.noted(f"receiving {url}")

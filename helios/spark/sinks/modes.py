@@ -28,7 +28,7 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.plan.typing.expression import parse
-from helios.sources.changes.topic import LOG
+from helios.model.columns import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction

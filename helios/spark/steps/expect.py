@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.sources.changes.topic import GONE
+from helios.model.columns import GONE
 from helios.spark.jvm.errors import FAILED
 from helios.spark.steps.demand import demanded
 from helios.spark.steps.steps import Scope, payload, rejected

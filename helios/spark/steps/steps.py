@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from helios.model.columns import POSITION
 from helios.model.flow import Flow
 from helios.model.step import Step
-from helios.sources.changes.topic import GONE, LOG
+from helios.model.columns import GONE, LOG
 from helios.sources.common.spark.past import Past
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from helios.sources.changes.topic import GONE
+from helios.model.columns import GONE
 from helios.spark.steps.steps import Scope
 from helios.steps.where import Where
 

@@ -17,7 +17,7 @@ from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
 from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
-from helios.sources.kinds import SOURCES, SourceRow, row_of
+from helios.sources.kinds import SOURCES, SourceRow, kind_of
 
 pytestmark = pytest.mark.promise("own-source")
 
@@ -104,7 +104,7 @@ def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
     )
     assert "catalog 'nope' is not declared" in told
     with pytest.raises(DeclarationError, match="Counter is no kind of source"):
-        row_of(COUNTER)
+        kind_of(COUNTER)
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
 
 

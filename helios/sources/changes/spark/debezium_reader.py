@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from helios.errors import HeliosError, NotFound
 from helios.model.mirror import MirrorSink
-from helios.sources.changes.checks import former_names
+from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.slots import look_at_slot
 from helios.sources.changes.spark import rows as debezium_rows

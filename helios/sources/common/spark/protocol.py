@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from helios.errors import RunError
 from helios.plan.nodes import ReadPlan
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.kinds import row_of
+from helios.sources.kinds import kind_of
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.native.inputs import SourceFiles
@@ -22,6 +22,10 @@ from helios.table.positions import Lag, Position, Span
 
 class PlanAnew(RunError):
     """The error if a batch's planned input is gone or changed, and its source allows for it: a start plans it again."""
+
+
+class DamagedFile(RunError):
+    """A file cannot be read, and may be mended."""
 
 
 class Source(Protocol):
@@ -186,7 +190,7 @@ def open_source(context: SourceContext, index: int) -> Source:
     Raises:
         DeclarationError: Its kind is unknown.
     """
-    reader: Callable[[SourceContext, int], Source] = resolve_name(row_of(context.plan.reads[index].source).reader)
+    reader: Callable[[SourceContext, int], Source] = resolve_name(kind_of(context.plan.reads[index].source).reader)
     return reader(context, index)
 
 

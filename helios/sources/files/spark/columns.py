@@ -62,10 +62,6 @@ MOST_WHOLE = 512 << 20
 CODEC_MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
 
 
-class DamagedFile(RunError):
-    """A file cannot be read, and may be mended."""
-
-
 class Unreadable(Exception):
     """A file that cannot be read, with the cause as its text."""
 
@@ -282,14 +278,6 @@ def _twice(columns: StructType) -> str | None:
     """A column name that is there twice, as Spark compares names."""
     names = [field.name.lower() for field in columns.fields]
     return next((field.name for i, field in enumerate(columns.fields) if field.name.lower() in names[:i]), None)
-
-
-def cause_of(error: BaseException) -> str:
-    """Why Java could not read a file: the innermost message, in one line."""
-    messages = [str(cause.getMessage()) for cause in java_causes(error) if cause.getMessage()]
-    if not messages and isinstance(error, Py4JJavaError):
-        return str(error.java_exception.getClass().getSimpleName())
-    return (messages[-1] if messages else str(error)).strip().splitlines()[0]
 
 
 def unreadable(source: FilesSource, bad: Sequence[Found]) -> DamagedFile:

@@ -23,8 +23,8 @@ from helios.catalog.storages import kind_of
 from helios.errors import InputError, RunError
 from helios.sources.common.file import File
 from helios.sources.files.declare import FilesSource
-from helios.sources.files.look import local
-from helios.sources.files.names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
+from helios.sources.files.describe import local
+from helios.table.file_names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance

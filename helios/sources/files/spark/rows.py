@@ -19,7 +19,8 @@ from helios.sources.common.spark.types import any_of, by_name, cast, cast_nanos,
 from helios.sources.files.declare import METADATA, FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import bad_rows, partitions
-from helios.sources.files.spark.columns import NANOS_AS_LONG, Found, cause_of, look
+from helios.sources.files.spark.columns import NANOS_AS_LONG, Found, look
+from helios.spark.jvm.errors import cause_of
 from helios.sources.files.spark.csv_lines import read_csv
 from helios.sources.files.spark.json_lines import read_json
 from helios.sources.files.spark.listing import as_uri, loaded

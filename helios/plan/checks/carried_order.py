@@ -1,0 +1,126 @@
+"""Checks of pipelines whose source carries the order and the deletes of its rows, as a database's changes do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Pipeline, Source, flows
+from helios.model.sink import IcebergSink
+from helios.model.step import Step
+from helios.plan.checks.mirrors import mirror_problems
+from helios.plan.checks.sinks import UNORDERED
+from helios.plan.typing.determinism import nondeterministic_part
+from helios.plan.typing.expression import label
+from helios.plan.typing.infer import typed
+from helios.plan.typing.schema import Schema
+from helios.plan.typing.types import SparkType
+from helios.sources.changes.json import ChangeLogSource
+from helios.sources.changes.topic import TopicChanges
+from helios.steps.rename import Rename
+
+
+def change_problems(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
+    """The problems of a pipeline of changes; those of an upsert without keys whose source has none."""
+    source, mode = pipeline.stream.source, sink.mode
+    if sink.mirrors:
+        return list(mirror_problems(pipeline, sink))
+    inner = [flow.source for flow in list(flows(pipeline.stream))[1:] if flow.source.carries_order]
+    if inner:
+        return [
+            DeclarationError(
+                f"{inner[0].label()}: changes cannot be brought in by a join or a union, where deletes are lost.",
+                where=inner[0].origin,
+                fix="upsert them into a table of their own, and join that.",
+            )
+        ]
+    if not source.carries_order:
+        return [_no_keys(sink)] if mode.traits.upserts and not mode.keys else []
+    unnamed = sink.mode.traits.upserts and not sink.mode.keys and source.carried_keys == ()
+    return [*([_no_keys(sink)] if unnamed else []), *_written(source, pipeline.stream.steps, sink), *_steps(pipeline)]
+
+
+def renamed(keys: Sequence[str], steps: Iterable[Step]) -> tuple[str, ...]:
+    """The names that the key columns of records have behind steps."""
+    names = tuple(keys)
+    for step in steps:
+        if isinstance(step, Rename):
+            names = tuple(dict(step.names).get(name, name) for name in names)
+    return names
+
+
+def former_names(keys: Sequence[str], steps: Sequence[Step]) -> tuple[str, ...]:
+    """The names that the key columns of an upsert have before steps.
+
+    Examples:
+        >>> from helios import rename
+        >>> former_names(["order"], rename({"id": "number"}).steps + rename({"number": "order"}).steps)
+        ('id',)
+    """
+    names = tuple(keys)
+    for step in reversed(steps):
+        if isinstance(step, Rename):
+            before = {new: old for old, new in step.names}
+            names = tuple(before.get(name, name) for name in names)
+    return names
+
+
+def _no_keys(sink: IcebergSink) -> HeliosError:
+    return DeclarationError(
+        "upsert needs key columns, each once: only the changes of Cdc.debezium() bring their own.",
+        where=sink.origin,
+        fix='write upsert("id").',
+    )
+
+
+def _written(source: Source, steps: Sequence[Step], sink: IcebergSink) -> list[HeliosError]:
+    mode = sink.mode
+    if not mode.traits.upserts:
+        return [
+            DeclarationError(
+                f"{source.label()} are changes, with deletes and updates: {mode.call}() would keep what is gone.",
+                where=sink.origin,
+                fix="write .upsert(), or read the records themselves: Kafka.source(...) >> ....",
+            )
+        ]
+    said = next((n for n in ("order_by", "delete_when") if getattr(mode, n)), "history" if mode.history else None)
+    if said is not None:
+        return [
+            DeclarationError(
+                f"upsert({said}=): the changes of {source.label()} carry their own order and deletes.",
+                where=sink.origin,
+                fix=f"leave {said}= out.",
+            )
+        ]
+    if sink.routing is not None:
+        return [
+            DeclarationError(
+                "route(): the delete of a changed row has its key alone, so that its table is not known.",
+                where=sink.origin,
+                fix="write one table, partitioned by the expression.",
+            )
+        ]
+    keys = renamed(source.carried_keys or (), steps)
+    if keys and mode.keys and {k.lower() for k in keys} != {k.lower() for k in mode.keys}:
+        return [
+            DeclarationError(
+                f"the source's key is {', '.join(keys)}, and the upsert is by {', '.join(mode.keys)}.",
+                where=sink.origin,
+                fix=f"write .upsert({', '.join(repr(k) for k in keys)}).",
+            )
+        ]
+    return []
+
+
+def _steps(pipeline: Pipeline) -> list[HeliosError]:
+    step = next((step for step in pipeline.stream.steps if not step.traits.passes_hidden), None)
+    if step is None:
+        return []
+    return [
+        DeclarationError(
+            f"{step.text()}: the order and the deletes of changes do not go through it.",
+            where=step.origin,
+            fix="upsert the changes into a table, and follow that with .incremental().changes(); where, select, "
+            "with_columns, rename, drop, cast and expect may stand before the upsert.",
+        )
+    ]

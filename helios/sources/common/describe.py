@@ -1,0 +1,48 @@
+"""The columns that a source declares."""
+
+from __future__ import annotations
+
+from helios.errors import DeclarationError, HeliosError
+from helios.model.flow import Source
+from helios.plan.context import Surroundings
+from helios.plan.nodes import ReadPlan
+from helios.plan.typing.schema import Schema, from_ddl
+from helios.plan.typing.types import SparkType, quoted
+
+
+def describe(source: Source, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    """A source whose columns are declared, or known only at run.
+
+    Raises:
+        InputError: The declared columns do not parse.
+    """
+    return ReadPlan(source=source, schema=declared_columns(source)), []
+
+
+def declared_columns(source: Source) -> Schema | None:
+    """The declared columns of a source; None where it declares none.
+
+    Raises:
+        DeclarationError: They are no columns, or text of a bounded length, which no reader of Spark bounds.
+    """
+    if source.declared_schema is None:
+        return None
+    schema = from_ddl(source.declared_schema, source.origin)
+    for column in schema.columns:
+        bounded = _bounded(column.kind)
+        if bounded is not None:
+            has = "is" if bounded == column.kind else "holds"
+            raise DeclarationError(
+                f"{source.label()}: {column.name} {has} {bounded}, and sources have text of any length.",
+                where=source.origin,
+                fix="declare string; a length is a condition of an expect, such as "
+                f'expect({{"it fits": "length({quoted(column.name)}) <= {bounded.numbers[0]}"}}).',
+            )
+    return schema
+
+
+def _bounded(kind: SparkType) -> SparkType | None:
+    """A type that is, or has in it, text of a bounded length; None without one."""
+    if kind.name in ("char", "varchar"):
+        return kind
+    return next((found for part in kind.parts if (found := _bounded(part)) is not None), None)

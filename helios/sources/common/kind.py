@@ -1,0 +1,86 @@
+"""A kind of source: what the plan, a run, `status` and the other commands ask about it. They name no kind themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from helios.errors import HeliosError
+from helios.model.flow import Source
+from helios.sources.common.position import SourcePosition
+
+if TYPE_CHECKING:
+    from helios.model.sink import IcebergSink
+    from helios.plan.context import Context, Surroundings
+    from helios.plan.nodes import Place, Plan, ReadPath, ReadPlan
+    from helios.table.positions import Lag, Recorded
+    from helios.table.view import View
+
+    Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
+
+WHY_SPANS = "stateless: each batch reads the new spans of its sources as batches"
+
+
+def _described(source: Source, around: Surroundings) -> Described:
+    from helios.sources.common.describe import describe
+
+    return describe(source, around)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceKind:
+    """A kind of source. A simple one gives `declared` and `reader`, and the `position` that `helios expire` reads.
+
+    Attributes:
+        declared: The type of the declared source; its `kind` is the name of the kind.
+        reader: The class that reads it on Spark, as "module:Class"; a `helios.sources.common.spark.protocol.Source`.
+        position: The class of its positions, as its reader writes them.
+        describe: Its columns, and the problems of reading it; may raise a single problem as an `InputError`.
+        jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
+        rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
+        counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
+        absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
+            elsewhere.
+        problems: The problems of a pipeline that reads it into a table.
+        lag: How far a pipeline is behind it, without a JVM: of the pipeline, its recorded position, where status is
+            read from, and a list that takes notes. None where that is unknown.
+        backlog: The read of a plan with what waits in the source, by the plan and the read's number; None if unknown.
+        failures: What makes an error for the user of one of its reader's, as "module:function": it takes the error and
+            the plan, and gives None for any other error.
+        beside: What runs beside a pipeline that follows this kind, as "module:function": it takes sources and
+            what takes its lines, and gives a context manager of the URLs that it serves.
+        looks: What `helios doctor` looks at behind this kind, as "module:function": it takes a source, and gives the
+            looks that need no JVM, and those that do.
+        why: Why a stateless pipeline that follows this kind reads spans, as the plan says it.
+        units: What a batch of it is cut between.
+        place: Where its files are, if that is an object store; may raise an `InputError`.
+        same: Whether its rows may be those of an entry of a position that goes by another name.
+        entry: What tells its entries from those of other kinds.
+    """
+
+    declared: type[Source]
+    reader: str
+    position: type[SourcePosition] | None = None
+    describe: Callable[[Any, Surroundings], Described] = _described
+    jars: tuple[str, ...] = ()
+    rereadable: bool = True
+    counts_rows: bool = True
+    absent: Callable[[Any], HeliosError | None] = lambda source: None
+    problems: Callable[[IcebergSink, ReadPlan, ReadPath], list[HeliosError]] = lambda sink, read, path: []
+    lag: Callable[[str, Recorded, View, list[str]], Lag | None] = lambda pipeline, entry, view, notes: None
+    backlog: Callable[[Plan, int], ReadPlan | None] = lambda plan, index: None
+    failures: str | None = None
+    beside: str | None = None
+    looks: str | None = None
+    why: str = WHY_SPANS
+    units: str = "files"
+    place: Callable[[Any, Context], Place | None] = lambda source, context: None
+    same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
+    entry: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def name(self) -> str:
+        """Its name in plans and for entry points."""
+        return self.declared.kind

@@ -1,0 +1,30 @@
+"""Positions of sources, as their kinds understand them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+
+class SourcePosition:
+    """How far a source is read. Each kind of source has a class of its own, which parses what its sources have written.
+
+    The attributes are those of a source that is no table.
+    """
+
+    only_followed: ClassVar[bool] = True
+    """True if only a followed source has such a position in the record of a batch."""
+
+    @classmethod
+    def of(cls, value: object) -> Self | None:
+        """The position in JSON values of any source; None for those of other kinds."""
+        raise NotImplementedError
+
+    @property
+    def snapshot(self) -> int | None:
+        """The last snapshot of a table of which anything is read."""
+        return None
+
+    @property
+    def partial(self) -> bool:
+        """True if a part of that snapshot is not read yet."""
+        return False

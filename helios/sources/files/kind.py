@@ -1,0 +1,26 @@
+"""Files as a kind of source."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from helios.sources.common.kind import SourceKind
+from helios.sources.files import lag
+from helios.sources.files.declare import FilesSource
+from helios.sources.files.describe import describe, is_same, nothing_at, place_of
+from helios.sources.files.place import Place
+
+FILES = SourceKind(
+    declared=FilesSource,
+    reader="helios.sources.files.spark.reader:FilesReader",
+    position=Place,
+    describe=describe,
+    place=place_of,
+    same=is_same,
+    entry=MappingProxyType({"digest": ""}),
+    counts_rows=False,
+    absent=nothing_at,
+    lag=lag.lag,
+    failures="helios.sources.files.spark.failures:failure",
+    why="stateless over a folder: each batch reads the files that the source's log names",
+)

@@ -1,0 +1,38 @@
+"""Tables as a kind of source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from helios.sources.common.kind import SourceKind
+from helios.sources.iceberg import lag
+from helios.sources.iceberg.checks import problems
+from helios.sources.iceberg.declare import IcebergSource
+from helios.sources.iceberg.describe import describe
+from helios.sources.iceberg.offsets import IcebergOffset
+
+if TYPE_CHECKING:
+    from helios.plan.nodes import Plan, ReadPlan
+
+
+def _backlog(plan: Plan, index: int) -> ReadPlan | None:
+    read = plan.reads[index]
+    if read.table is None or read.uuid is None:
+        return None
+    # Only a table that is there pays for what reads snapshots and checkpoints.
+    from helios.sources.iceberg.backlog import ahead
+
+    return ahead(plan, index, read.table.catalog.load(read.table.within))
+
+
+ICEBERG = SourceKind(
+    declared=IcebergSource,
+    reader="helios.sources.iceberg.spark.reader:IcebergReader",
+    position=IcebergOffset,
+    describe=describe,
+    problems=problems,
+    lag=lag.lag,
+    backlog=_backlog,
+    failures="helios.sources.files.spark.failures:damaged",
+    why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",
+)

@@ -1,0 +1,32 @@
+"""Topics as a kind of source."""
+
+from __future__ import annotations
+
+from helios.errors import HeliosError
+from helios.plan.context import Surroundings
+from helios.plan.nodes import ReadPlan
+from helios.sources.common.describe import declared_columns
+from helios.sources.common.kind import SourceKind
+from helios.sources.kafka.checks import topic_problems
+from helios.sources.kafka.declare import KafkaSource
+from helios.sources.kafka.topics import TopicsPosition
+from helios.table.lags import lag_last_seen
+
+
+def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
+    schema = declared_columns(source)
+    return ReadPlan(source=source, schema=schema), topic_problems(source, schema)
+
+
+KAFKA = SourceKind(
+    declared=KafkaSource,
+    reader="helios.sources.kafka.spark.reader:KafkaReader",
+    position=TopicsPosition,
+    describe=_describe,
+    jars=("kafka",),
+    lag=lag_last_seen,
+    failures="helios.sources.kafka.spark.failures:failure",
+    looks="helios.sources.kafka.spark.looks:kafka",
+    why="stateless over topics: each batch reads its range of offsets as a batch",
+    units="records",
+)
