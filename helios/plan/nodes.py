@@ -55,7 +55,6 @@ class ReadPath(Enum):
 
     BATCH = "batch"
     RANGES = "snapshot ranges"
-    MICRO_BATCHES = "micro-batches"
     STREAM = "stateful stream"
 
 

@@ -51,8 +51,6 @@ class SourceRow(NamedTuple):
         reader: The class that reads it on Spark, as "module:Class"; a `helios.spark.sources.protocol.Source`.
         describe: How it is read, and the problems with that; may raise a single problem as an `InputError`.
         jars: Components of `helios.environment.coordinates` that it needs beside those of catalogs.
-        spans: Whether a batch is read from its span, so that a replay is exact and several can be followed by one
-            stateless pipeline; otherwise Spark's own stream delivers the rows.
         rereadable: Whether a span that is read again gives the same rows; `.exactly_once()` demands it.
         counts_rows: Whether rows are counted before they are read, so that they can bound a batch.
         absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
@@ -71,7 +69,6 @@ class SourceRow(NamedTuple):
     reader: str
     describe: Callable[[Any, Surroundings], Described] = describe
     jars: tuple[str, ...] = ()
-    spans: bool = True
     rereadable: bool = True
     counts_rows: bool = True
     absent: Callable[[Any], HeliosError | None] = lambda source: None

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from helios.errors import InputError
 from helios.plan.nodes import ReadPath
-from helios.plan.sources import row_of
 from helios.spark.iceberg.failures import engine_failure, is_outage
 from helios.spark.iceberg.file_failures import file_failure, file_of
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
@@ -144,19 +143,11 @@ def run_bounded(job: Job, df: DataFrame) -> None:
 
 
 def run_incremental(job: Job, df: DataFrame) -> None:
-    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans.
-
-    A source that Spark reads itself gives its rows instead.
-    """
-    followed = job.followed
-    if all(row_of(source.read_plan.source).spans for source in followed.values()):
-        job.begin()
-        replan_lost(job)
-        ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in followed.values()]
-        _follow(job, reduce(DataFrame.union, ticks))
-    else:
-        [source] = followed.values()
-        _follow(job, source.stream())
+    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans."""
+    job.begin()
+    replan_lost(job)
+    ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in job.followed.values()]
+    _follow(job, reduce(DataFrame.union, ticks))
 
 
 def run_stateful(job: Job, df: DataFrame) -> None:
@@ -242,7 +233,6 @@ def _note_failure(job: Job, error: BaseException) -> None:
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
     ReadPath.BATCH: run_bounded,
     ReadPath.RANGES: run_incremental,
-    ReadPath.MICRO_BATCHES: run_incremental,
     ReadPath.STREAM: run_stateful,
 }
 """The scheduler of each read path."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from helios.errors import CheckpointError
-from helios.plan.nodes import Plan, ReadPath
+from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import renaming_call
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.jvm.types.iceberg import JavaTable
@@ -146,9 +146,7 @@ def refuse_changed(
             fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
             "new name and a new target.",
         )
-    # Folders were followed by Spark's own stream once; what its log names counts as read.
-    adopted = existing.path == ReadPath.MICRO_BATCHES.value and plan.path is ReadPath.RANGES
-    if existing.path != plan.path.value and not adopted:
+    if existing.path != plan.path.value:
         raise CheckpointError(
             f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
             f"{plan.path.value}, whose positions mean something else.",

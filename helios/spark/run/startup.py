@@ -14,7 +14,6 @@ from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.notes import declared_notes
 from helios.plan.other_upserts import upserts_of
-from helios.plan.sources import row_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
@@ -209,7 +208,7 @@ class StartupValidator:
             )
         if self.full_refresh:
             return
-        resumable = self.plan.path is ReadPath.RANGES and all(row_of(r.source).spans for r in self._follows)
+        resumable = self.plan.path is ReadPath.RANGES
         record = self._last_record(table) if table is not None else None
         if self.followed and not resumable and not (record is not None and record.only_began):
             raise InputError(

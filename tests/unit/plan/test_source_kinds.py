@@ -126,21 +126,12 @@ def test_the_jars_of_a_kind_are_known_ahead(row: Callable[..., None], context: C
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
 
 
-@pytest.mark.parametrize(
-    ("spans", "other", "path"),
-    [
-        (True, ORDERS, ReadPath.RANGES),
-        (True, Files.source("x", "csv", schema="n bigint").incremental(), ReadPath.RANGES),
-        (False, ORDERS, ReadPath.STREAM),
-    ],
-)
-def test_several_followed_sources_are_stateless_where_all_are_read_by_spans(
-    row: Callable[..., None], planned: Callable[[Any], Plan], spans: bool, other: Any, path: ReadPath
+@pytest.mark.parametrize("other", [ORDERS, Files.source("x", "csv", schema="n bigint").incremental()])
+def test_several_followed_sources_are_stateless(
+    row: Callable[..., None], planned: Callable[[Any], Plan], other: Any
 ) -> None:
-    row(spans=spans)
-    plan = planned(COUNTER.incremental() >> union(other) >> SINK)
-    assert plan.path is path
-    assert (planned(COUNTER.incremental() >> SINK).path is ReadPath.RANGES) is spans
+    row()
+    assert planned(COUNTER.incremental() >> union(other) >> SINK).path is ReadPath.RANGES
 
 
 def test_rows_that_are_not_counted_bound_no_batch(
