@@ -54,7 +54,7 @@ from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
 from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
-from helios.plan.typing.dedupes import Outgrown, dedupe_problems
+from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
@@ -65,9 +65,6 @@ from helios.steps.union import Union
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
-
-BEGINNINGS = (Unsettled, Outgrown)
-"""Problems that a pipeline has only before it has begun."""
 
 
 @dataclass(frozen=True)
@@ -355,12 +352,12 @@ class _Lowering:
 
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
         """Drops the problems that only a new pipeline has, where the pipeline has begun already."""
-        if any(isinstance(problem, BEGINNINGS) for problem in self.problems):
+        if any(isinstance(problem, Unsettled) for problem in self.problems):
             from helios.table.readers import has_begun
 
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
-                self.problems = [problem for problem in self.problems if not isinstance(problem, BEGINNINGS)]
+                self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {

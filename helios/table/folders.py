@@ -9,12 +9,9 @@ from collections.abc import Collection, Mapping
 from helios.errors import HeliosError, RunError
 from helios.files.log import FileLog
 from helios.files.names import rooted
-from helios.files.place import Place, same
+from helios.files.place import Place
 from helios.table.positions import Lag
 from helios.table.storage import Folder
-
-NEW = (0, 0)
-"""Of a file that is not known."""
 
 
 class Stored:
@@ -57,7 +54,7 @@ def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | Non
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None
-    return waiting_lag([stat for name, stat in listed.items() if stat[0] and not same(known.get(name, NEW), stat)])
+    return waiting_lag([stat for name, stat in listed.items() if stat[0] and known.get(name) != stat])
 
 
 def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:

@@ -15,7 +15,7 @@ from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.folders import folder_lag
 from helios.table.growth import growth
 from helios.table.lags import last_seen
-from helios.table.ledger import AUDIT, Record, main_had, parse, staged, stamps_of
+from helios.table.ledger import Record, parse, staged, stamps_of
 from helios.table.offsets import TOUCHED
 from helios.table.positions import Lag, Recorded, recorded
 from helios.table.readers import Warehouse, readers_of
@@ -211,27 +211,19 @@ def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
-    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does.
-
-    Where the branch is unknown (a record of an earlier version, which main never had), any branch may hold it.
-    """
+    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does."""
     if record.snapshot is None:
         return
     metadata = table.iceberg.metadata
     landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
-    branch = branch or record.branch or (MAIN if main_had(metadata, record.snapshot) else None)
+    branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
-    if branch is not None:
-        heads = {branch: heads[branch]} if branch in heads else {}
-    own = [id for name, id in heads.items() if not name.startswith(AUDIT)]
     with talking(table, "reading its earlier metadata"):
-        found = {presence(head, landing, _Version(metadata), partial(_read, table)) for head in own}
+        found = presence(heads.get(branch), landing, _Version(metadata), partial(_read, table))
     what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
-    if Presence.PRESENT in found:
-        return
-    if Presence.UNKNOWN in found:
+    if found is Presence.UNKNOWN:
         yield f"nothing proves that {what} is still in its history: the next run looks further"
-    else:
+    elif found is Presence.GONE:
         yield f"rolled back: {what} is no longer in its history, and the next run stops"
 
 

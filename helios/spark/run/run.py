@@ -232,7 +232,7 @@ class PipelineRun:
         query = PipelineQuery(self.plan, self.spark, self, location)
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
-        df = query.declare(anew=self.new_checkpoint or self.full_refresh, refills=self.full_refresh)
+        df = query.declare(refills=self.full_refresh)
         how = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
         job = query.validate(df, beside=self._accepted, siblings=self._siblings, **how)
         try:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from helios.errors import RunError
 from helios.files.log import Known
-from helios.files.place import UNKNOWN
 from helios.model.files import FilesSource
 from helios.spark.sources.listing import Listed
 from helios.spark.sources.protocol import PlanAnew
@@ -80,8 +79,7 @@ def _first(paths: Sequence[str]) -> str:
 
 def _shown(stat: tuple[int, int]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
-    size = f"{stat[0]:,} bytes, " if stat[0] != UNKNOWN else ""
-    return f"{size}modified {at}.{stat[1] % 1000:03d} UTC"
+    return f"{stat[0]:,} bytes, modified {at}.{stat[1] % 1000:03d} UTC"
 
 
 def unfinished(paths: Iterable[str]) -> str:

@@ -237,10 +237,10 @@ def _where_from(source: FilesSource, group: Group, reading: Reading) -> list[Col
 
 
 def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
-    """When the batch of each row's file was planned; null where an earlier version did not note it."""
-    times: dict[int, list[str]] = {}
+    """When the batch of each row's file was planned; null where no batch has it."""
+    times: dict[int | None, list[str]] = {}
     for file in group.files:
-        times.setdefault(planned.get(file.path, 0), []).append(as_uri(file.path))
+        times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
     found = F.lit(None).cast("timestamp")
     for at, paths in times.items():
         when = F.expr(f"timestamp_millis({at})") if at else F.lit(None).cast("timestamp")

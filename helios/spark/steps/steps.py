@@ -46,14 +46,12 @@ class Scope:
         read: Reads another flow: the other side of a join or union.
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
-        earlier: Whether the state in the checkpoint is an earlier version's, as in `Plan.earlier_state`.
         dated: Reads the other side of a join as of a time; None where no step joins.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
-    earlier: bool = False
     dated: Callable[[Flow], Dated] | None = None
 
 
