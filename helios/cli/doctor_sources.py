@@ -23,11 +23,11 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
     """
     from pkgutil import resolve_name
 
-    from helios.sources.kinds import kind_of
+    from helios.sources.kinds import source_kind
 
     declared = (flow.source for pipeline in loaded.pipelines for flow in flows(pipeline.stream))
-    sources = {str(source.origin) + source.label(): source for source in declared if kind_of(source).looks}
-    found = [(source, resolve_name(str(kind_of(source).looks))(source)) for source in sources.values()]
+    sources = {str(source.origin) + source.label(): source for source in declared if source_kind(source).looks}
+    found = [(source, resolve_name(str(source_kind(source).looks))(source)) for source in sources.values()]
     checks: list[Check] = []
     pending: list[Look] = []
     jars: list[str] = []
@@ -44,9 +44,9 @@ def look_at_sources(loaded: Loaded) -> list[Check]:
 
 
 def _jars(source: Source) -> Iterable[str]:
-    from helios.sources.kinds import kind_of
+    from helios.sources.kinds import source_kind
 
-    return (*kind_of(source).jars, *source.jars)
+    return (*source_kind(source).jars, *source.jars)
 
 
 def _with_spark(loaded: Loaded, looks: list[Look], jars: list[str]) -> list[Check]:

@@ -79,7 +79,7 @@ def _of_script(target: Target, profile: str | None, values: dict[str, str]) -> t
     from helios.plan.compile import DOUBTS
     from helios.table.readers import warehouses
     from helios.table.refs import MAIN
-    from helios.table.status import View
+    from helios.table.view import View
 
     loaded = options.load(target, profile, values)
     plans, problems = compile_pipelines(loaded.pipelines, loaded.context, lenient=True)
@@ -135,7 +135,8 @@ def _targets(plan: Plan) -> Iterator[Table]:
 def _of_catalogs(profile: str | None, every: bool) -> tuple[list[Status], int, list[HeliosError]]:
     """The pipelines of all tables, how many that are done are left out, and what could not be read."""
     from helios.table.readers import warehouses
-    from helios.table.status import View, statuses, unfinished
+    from helios.table.status import statuses, unfinished
+    from helios.table.view import View
 
     catalogs = options.configured(profile).catalogs
     view = View(load=_loader(catalogs), places=warehouses(catalogs.values()))

@@ -30,12 +30,12 @@ def webhook(target: Target, values: dict[str, str], profile: str | None, as_json
     """
     from helios.errors import InputError
     from helios.model.flow import flows
-    from helios.sources.kinds import kind_of
+    from helios.sources.kinds import source_kind
     from helios.sources.webhook.receiving import RECEIVING, receiving
 
     loaded = options.load(target, profile, values, offline=True)
     streams: Iterator[Any] = (inner.source for pipeline in loaded.pipelines for inner in flows(pipeline.stream))
-    sources = {source.folder: source for source in streams if kind_of(source).beside == RECEIVING}
+    sources = {source.folder: source for source in streams if source_kind(source).beside == RECEIVING}
     if not sources:
         raise InputError(f"{target.path} has no Webhook.source.", fix="name a script that has one.")
     ended = threading.Event()

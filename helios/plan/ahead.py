@@ -11,7 +11,7 @@ from helios.model.flow import Pipeline, Sink, Source, flows
 from helios.model.output import Output
 from helios.model.sink import IcebergSink
 from helios.plan.context import Context
-from helios.sources.kinds import kind_of
+from helios.sources.kinds import source_kind
 
 
 def quarantine_of(sink: IcebergSink, context: Context) -> TableName | None:
@@ -48,8 +48,8 @@ def _components(node: Source | Sink, context: Context) -> Iterator[str]:
     if isinstance(node, Source):
         if node.reference is not None:
             yield from components(context.resolve(*node.reference, node.origin).catalog)
-        place = kind_of(node).place(node, context)
-        yield from (*kind_of(node).jars, *node.jars, *(object_components(place.location) if place else ()))
+        place = source_kind(node).place(node, context)
+        yield from (*source_kind(node).jars, *node.jars, *(object_components(place.location) if place else ()))
     elif isinstance(node, IcebergSink):
         target, quarantine = target_of(node, context), quarantine_of(node, context)
         for table in (target, quarantine):

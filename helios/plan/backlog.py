@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from helios.plan.nodes import Plan
+from helios.sources.kinds import source_kind
 
 
 def looked_ahead(plan: Plan) -> Plan:
@@ -13,11 +14,5 @@ def looked_ahead(plan: Plan) -> Plan:
     Raises:
         RunError: A table cannot be read.
     """
-    reads = list(plan.reads)
-    for index, read in enumerate(reads):
-        if read.table is not None and read.uuid is not None:
-            # Only a table that is there pays for what reads snapshots and checkpoints.
-            from helios.sources.iceberg.backlog import ahead
-
-            reads[index] = ahead(plan, index, read.table.catalog.load(read.table.within))
-    return replace(plan, reads=tuple(reads))
+    found = [source_kind(read.source).backlog(plan, index) or read for index, read in enumerate(plan.reads)]
+    return replace(plan, reads=tuple(found))

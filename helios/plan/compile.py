@@ -28,6 +28,7 @@ from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.model.values import Identifier
 from helios.plan.ahead import quarantine_of, target_of
+from helios.plan.checks.carried_order import change_problems
 from helios.plan.checks.loops import endless_loops
 from helios.plan.checks.pipeline import (
     ambiguous_catalogs,
@@ -39,7 +40,7 @@ from helios.plan.checks.pipeline import (
     uncounted_rows,
     unusable_storages,
 )
-from helios.plan.context import NOTHING, Context, Surroundings, Writers
+from helios.plan.context import NOTHING, Context, Surroundings, Unsettled, Writers
 from helios.plan.native.choice import engine_of
 from helios.plan.nodes import Plan, ReadPath, ReadPlan, WritePlan
 from helios.plan.outputs import output_problems, plan_output
@@ -49,25 +50,19 @@ from helios.plan.spill import spill_of
 from helios.plan.target import plan_write
 from helios.plan.typing.aggregates import distinct_aggregates, endless_aggregates, is_streaming
 from helios.plan.typing.as_of import Way, as_of_way, stateful_as_of, timed_join_problems
-from helios.plan.typing.dedupes import Outgrown, dedupe_problems
+from helios.plan.typing.dedupes import dedupe_problems
 from helios.plan.typing.expression import UnparsedExpression
 from helios.plan.typing.infer import infer
 from helios.plan.typing.schema import Schema
 from helios.plan.typing.watermarks import unmarked_dedupe
 from helios.plan.views import view_problems
-from helios.plan.checks.carried_order import change_problems
-from helios.sources.iceberg.checks import rebootstrap_problems, unpaired_problems
-from helios.plan.context import Unsettled
 from helios.sources.kafka.sink import KafkaSink
-from helios.sources.kinds import SOURCES, kind_of
+from helios.sources.kinds import is_known, source_kind
 from helios.steps.join import Join
 from helios.steps.union import Union
 
 DOUBTS = (UnparsedExpression, Unsettled)
 """Problems that do not stop a run: Spark's parser may know the syntax, and a checkpoint where the pipeline began."""
-
-BEGINNINGS = (Unsettled, Outgrown)
-"""Problems that a pipeline has only before it has begun."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +177,7 @@ class _Lowering:
         sink = pipeline.sink
         write = SINKS[type(sink)](self, sink, schema)
         sources = [read.source for read in self.reads]
-        if not all(type(source) in SOURCES for source in sources):
+        if not all(is_known(source) for source in sources):
             return None
         path, why = path_of(pipeline, sources)
         self.check(pipeline, path, sources)
@@ -199,7 +194,7 @@ class _Lowering:
         jars = [c for catalog in catalogs for c in components(catalog)]
         jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
         jars += write.output.jars if write.output is not None else ()
-        jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*kind_of(s).jars, *s.jars))]
+        jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*source_kind(s).jars, *s.jars))]
         plan = Plan(
             pipeline=identity,
             was=pipeline.was,
@@ -233,8 +228,8 @@ class _Lowering:
                 *dedupe_problems(pipeline.stream),
             ]
         if isinstance(sink, IcebergSink):
-            self.problems += rebootstrap_problems(sink, self.reads, path)
-            self.problems += unpaired_problems(sink, self.reads)
+            for read in self.reads:
+                self.problems += source_kind(read.source).problems(sink, read, path)
             self.problems += change_problems(pipeline, sink)
             self.problems += pipeline_problems(pipeline, sink, path)
             self.problems += uncounted_rows(sink, sources)
@@ -246,10 +241,10 @@ class _Lowering:
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
-            row = kind_of(flow.source)
+            kind = source_kind(flow.source)
             mirrored = self.pipeline is not None and isinstance(self.pipeline.sink, MirrorSink)
-            read, problems = row.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
-            read = replace(read, place=row.place(flow.source, self.context))
+            read, problems = kind.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
+            read = replace(read, place=kind.place(flow.source, self.context))
         except InputError as problem:
             read, problems = ReadPlan(source=flow.source), [problem]
         self.problems += problems
@@ -355,12 +350,12 @@ class _Lowering:
 
     def excuse_beginnings(self, write: WritePlan, checkpoints: list[str]) -> None:
         """Drops the problems that only a new pipeline has, where the pipeline has begun already."""
-        if any(isinstance(problem, BEGINNINGS) for problem in self.problems):
+        if any(isinstance(problem, Unsettled) for problem in self.problems):
             from helios.table.readers import has_begun
 
             properties = pyiceberg_properties(write.table.catalog)
             if any(has_begun(place, properties) for place in checkpoints):
-                self.problems = [problem for problem in self.problems if not isinstance(problem, BEGINNINGS)]
+                self.problems = [problem for problem in self.problems if not isinstance(problem, Unsettled)]
 
 
 SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {

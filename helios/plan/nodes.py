@@ -55,7 +55,6 @@ class ReadPath(Enum):
 
     BATCH = "batch"
     RANGES = "snapshot ranges"
-    MICRO_BATCHES = "micro-batches"
     STREAM = "stateful stream"
 
 
@@ -231,8 +230,6 @@ class Plan:
     neighbours: tuple[Catalog, ...] = field(default=(), compare=False, repr=False)
     engine: Engine = field(default=Engine(), compare=False)
     spill: Spill | None = field(default=None, compare=False)
-    earlier_state: bool = False
-    """True if the checkpoint has the state of an earlier version's `dedupe`, with which the pipeline goes on."""
 
     @property
     def streaming(self) -> bool:
@@ -275,8 +272,7 @@ class Plan:
     def _state_of(self, step: Step) -> str:
         if isinstance(step, Watermark):
             return step.kept
-        # Earlier versions kept another state under the same text.
-        by_time = isinstance(step, Dedupe) and step.within is not None and not self.earlier_state
+        by_time = isinstance(step, Dedupe) and step.within is not None
         return f"{step.text()} by event time" if by_time else step.text()
 
     def pushed(self, index: int) -> tuple[str, ...]:

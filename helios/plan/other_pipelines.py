@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from helios.model.flow import Flow, Source
 from helios.model.values import written_as_name
 from helios.plan.nodes import Plan, ReadPlan
-from helios.sources.kinds import kind_of
+from helios.sources.kinds import source_kind
 from helios.steps.union import Union
 from helios.table.refs import REPLAY
 
@@ -53,7 +53,7 @@ def _reads(plan: Plan, entry: Entry) -> bool:
         and (
             entry["source"] in (read.name, read.ledger_name)
             or (read.uuid and read.uuid == entry.get("uuid"))
-            or kind_of(read.source).same(read.source, entry)
+            or source_kind(read.source).same(read.source, entry)
         )
         for read in written_reads(plan)
     )
@@ -85,7 +85,7 @@ def alongside(plan: Plan, plans: Iterable[Plan | None]) -> list[Plan]:
 def source_of_both(plan: Plan, other: Plan) -> Entry | None:
     """A source whose rows two pipelines write, as a record would name it; None if there is none."""
     for read in written_reads(other):
-        entry = {"source": read.ledger_name, "uuid": read.uuid, **kind_of(read.source).entry}
+        entry = {"source": read.ledger_name, "uuid": read.uuid, **source_kind(read.source).entry}
         if _reads(plan, entry):
             return entry
     return None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helios.catalog.conf import keys_folder
 from helios.errors import InputError
+from helios.model.columns import LOG
 from helios.model.modes import Mode
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import alongside
-from helios.model.columns import LOG
 
 if TYPE_CHECKING:
     from helios.table.ledger import Record

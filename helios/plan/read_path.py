@@ -9,7 +9,8 @@ from helios.model.sink import IcebergSink
 from helios.plan.nodes import ReadPath, Trigger
 from helios.plan.typing.aggregates import stateful_steps, upserts_groups
 from helios.plan.views import view_of
-from helios.sources.kinds import WHY_SPANS, kind_of
+from helios.sources.common.kind import WHY_SPANS
+from helios.sources.kinds import source_kind
 
 
 def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, str]:
@@ -29,19 +30,13 @@ def path_of(pipeline: Pipeline, sources: Sequence[Source]) -> tuple[ReadPath, st
         kept = ", ".join(s.text().split("(")[0] for s in stateful)
         groups = ", whose groups are upserted" if upserts_groups(pipeline.stream, pipeline.sink) else ""
         return ReadPath.STREAM, f"{kept} keeps state between batches{groups}"
-    streamed = [source for source in followed if not kind_of(source).spans]
-    if not streamed:
-        trigger = trigger_of(pipeline, sources)
-        bounds = [trigger.bound] if trigger.bound else []
-        bounds += [_FILES] if trigger.max_files is not None else []
-        rows = [kind_of(source) for source in followed]
-        whys, units = {row.why for row in rows}, " and ".join(sorted({row.units for row in rows}))
-        why = whys.pop() if len(whys) == 1 else WHY_SPANS
-        return ReadPath.RANGES, why + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
-    if len(followed) == 1:
-        return ReadPath.MICRO_BATCHES, "stateless, one followed source"
-    kinds = ", ".join(dict.fromkeys(source.kind for source in streamed))
-    return ReadPath.STREAM, f"several followed sources, some of which Spark has to stream itself ({kinds})"
+    trigger = trigger_of(pipeline, sources)
+    bounds = [trigger.bound] if trigger.bound else []
+    bounds += [_FILES] if trigger.max_files is not None else []
+    rows = [source_kind(source) for source in followed]
+    whys, units = {row.why for row in rows}, " and ".join(sorted({row.units for row in rows}))
+    why = whys.pop() if len(whys) == 1 else WHY_SPANS
+    return ReadPath.RANGES, why + (f", cut between {units} by {' and '.join(bounds)}" if bounds else "")
 
 
 def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
@@ -54,8 +49,7 @@ def trigger_of(pipeline: Pipeline, sources: Sequence[Source]) -> Trigger:
     if isinstance(sink, IcebergSink) and sink.flush_every is not None:
         every, why = sink.flush_every, "flush(every=)"
     smallest = min(_rows(pipeline, sources), key=lambda found: found[0], default=None)
-    cut = [source.max_files for source in sources if source.streaming and kind_of(source).spans]
-    files = min((found for found in cut if found is not None), default=None)
+    files = min((s.max_files for s in sources if s.streaming and s.max_files is not None), default=None)
     rows, bound = smallest if smallest is not None else (None, "")
     return Trigger(every=every, why=why, max_rows=rows, bound=bound, max_files=files)
 
@@ -78,7 +72,7 @@ def _rows(pipeline: Pipeline, sources: Sequence[Source]) -> list[tuple[int, str]
         return found
     if sink.flush_rows is not None:
         return [(sink.flush_rows, "flush(rows=)"), *found]
-    uncounted = any(source.streaming and not kind_of(source).counts_rows for source in sources)
+    uncounted = any(source.streaming and not source_kind(source).counts_rows for source in sources)
     if uncounted or stateful_steps(pipeline.stream):
         return found
     return [(sink.max_rows, f"tune({sink.tuning})"), *found]

@@ -22,13 +22,13 @@ from helios.plan.checks.sinks import (
     stream_problems,
     table_problems,
 )
+from helios.plan.checks.types import lacking_types
 from helios.plan.evolution import fields
 from helios.plan.evolution.changes import Policy, Target
 from helios.plan.evolution.evolve import Evolution, evolve
 from helios.plan.nodes import ReadPlan, WritePlan
 from helios.plan.properties import codec_problems, default_format
 from helios.plan.typing.schema import Column, Schema, from_pyiceberg
-from helios.plan.checks.types import lacking_types
 from helios.table.growth import growth
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ KINDS = {
 """The kinds of this package: each is loaded when it is asked for."""
 
 
-def kind_of(source: Source) -> SourceKind:
+def source_kind(source: Source) -> SourceKind:
     """The kind of a declared source.
 
     Raises:

@@ -95,12 +95,10 @@ class Appended:
     Attributes:
         entries: The batches.
         complete: Whether these are all; False when the oldest were forgotten, or their stamps have expired.
-        apart: Whether only ranges of steps that go row by row were joined; earlier versions joined all.
     """
 
     entries: tuple[Entry, ...] = ()
     complete: bool = True
-    apart: bool = True
 
     def judge(self, batch: Entry, looks: Sequence[Look], combines: Combines = _go_row_by_row) -> Finding:
         """Compares a batch with all that was appended.
@@ -114,9 +112,7 @@ class Appended:
         equal = next((one for one in ours if one.inputs == batch.inputs), None)
         holding = [equal] if equal is not None else _covering(batch, ours, looks)
         if holding:
-            # An earlier version may have joined it of several batches.
-            sure = equal is not None and (self.apart or not _ranged(equal) or equal in self.entries[-APART:])
-            why = None if sure else combines()
+            why = None if equal is not None else combines()
             if why is None:
                 return Finding(Verdict.SAME, holding[0])
             at = next(index for index, given in enumerate(batch.inputs) if isinstance(given, Range))
@@ -155,7 +151,7 @@ class Appended:
         complete = self.complete
         while _size(entries) > limit and len(entries) > 1:
             entries, complete = entries[1:], False
-        return Appended(tuple(entries), complete, self.apart)
+        return Appended(tuple(entries), complete)
 
     def as_json(self) -> dict[str, Any]:
         """As the record of the pipeline keeps it: fingerprints and tables once, and a list per batch."""
@@ -163,8 +159,8 @@ class Appended:
         inputs = [given for one in self.entries for given in one.inputs]
         tables = list(dict.fromkeys(given.table for given in inputs if not isinstance(given, Digest)))
         batches = [[steps.index(e.steps), e.by, *(packed(i, tables) for i in e.inputs)] for e in self.entries]
-        marks = ({} if self.complete else {"complete": False}) | ({"apart": True} if self.apart else {})
-        return {"steps": steps, "tables": tables, "batches": batches} | marks
+        mark = {} if self.complete else {"complete": False}
+        return {"steps": steps, "tables": tables, "batches": batches} | mark
 
     @classmethod
     def parse(cls, fields: Mapping[str, Any]) -> Appended:
@@ -181,7 +177,7 @@ class Appended:
             Entry(steps[of], tuple(unpacked(given, tables) for given in inputs), by)
             for of, by, *inputs in fields["batches"]
         )
-        return cls(entries, bool(fields.get("complete", True)), bool(fields.get("apart", False)))
+        return cls(entries, bool(fields.get("complete", True)))
 
 
 def entry_of(

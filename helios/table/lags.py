@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from helios.errors import HeliosError
-from helios.table.positions import Lag
+from helios.table.positions import Lag, Recorded
 from helios.table.readers import Warehouse, checkpoints_of
+from helios.table.view import View
 
 FOLDER = "helios/lag"
 
@@ -77,3 +78,13 @@ def last_seen(pipeline: str, source: str, places: Sequence[Warehouse], given: Se
     except HeliosError:
         return None
     return max(found, key=lambda one: one.at, default=None)
+
+
+def lag_last_seen(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
+    """The lag of a source that only a run can see, as the last one has seen it."""
+    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
+    seen = last_seen(pipeline, entry.source, view.places, given)
+    if seen is None:
+        return None
+    notes.append(f"its run last looked at {entry.source} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
+    return seen.lag

@@ -34,15 +34,14 @@ class Record:
         position: What the batch read, as in `helios.position`.
         snapshot: The snapshot that added the batch; of a discarded batch the one before it, and before the first batch
             of a checkpoint the state that it goes on behind.
-        sequence: That snapshot's sequence number; of earlier versions a lower bound.
+        sequence: That snapshot's sequence number.
         steps: The fingerprint of the pipeline's steps.
         aside: Whether the batch was discarded, so that main never had its rows.
         appended: The inputs of a batch pipeline's appends, as `helios.table.appended` keeps them; None if unknown.
-        branch: The branch that it writes; None for main, and in records of earlier versions.
+        branch: The branch that it writes; None for main.
         start: Where the followed sources were first read from, as the checkpoint keeps it, where that depends on when
             it was; None elsewhere.
-        upserts: What decides which row of a key wins, as `helios.plan.other_upserts` says it; None without upserts,
-            and in records of earlier versions.
+        upserts: What decides which row of a key wins, as `helios.plan.other_upserts` says it; None without upserts.
         beside: Pipelines beside which this one was told to write.
         formerly: What the pipeline was called before: its older snapshots name it so.
         quarantines: The tables in which it may have set rows aside, by their full names.

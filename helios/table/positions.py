@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from helios.sources.files.place import Place
-from helios.sources.iceberg.offsets import IcebergOffset
-from helios.sources.kafka.topics import TopicsPosition
+from helios.sources.common.kind import SourceKind
+from helios.sources.common.position import SourcePosition
+from helios.sources.kinds import position_of
 
 Position: TypeAlias = Mapping[str, Any]
 """How far a source is read, as JSON values."""
@@ -95,17 +95,15 @@ class Recorded:
         source: The source's name.
         branch: The branch that was read; None for main.
         changes: Whether row-level changes were read.
-        offset: Where the batch ended in a table; None where the entry names no snapshot.
-        folder: Where the batch ended in a folder of files; None for a table.
-        topics: Where the batch ended in Kafka topics; None for other sources.
+        kind: The kind of the source; None where the entry does not tell.
+        position: Where the batch ended; None where the entry does not tell.
     """
 
     source: str
     branch: str | None = None
     changes: bool = False
-    offset: IcebergOffset | None = None
-    folder: Place | None = None
-    topics: TopicsPosition | None = None
+    kind: SourceKind | None = None
+    position: SourcePosition | None = None
 
 
 def same_sources(position: Position | None, batch: Batch) -> bool:
@@ -158,24 +156,24 @@ def recorded(position: Position | None) -> Iterator[Recorded]:
 
     Examples:
         >>> [entry] = recorded({"sources": [{"source": "local.a.s", "to": 7}]})
-        >>> entry.source, entry.offset.snapshot
+        >>> entry.source, entry.position.snapshot
         ('local.a.s', 7)
     """
     for entry in (position or {}).get("sources") or ():
         if isinstance(entry, dict) and isinstance(entry.get("source"), str):
             branch = entry.get("branch")
+            kind, at = _ended(entry) or (None, None)
             yield Recorded(
                 source=entry["source"],
                 branch=str(branch) if branch else None,
                 changes=bool(entry.get("changes")),
-                offset=_offset(entry),
-                folder=Place.of(entry.get("place")),
-                topics=TopicsPosition.of(entry.get("place")),
+                kind=kind,
+                position=at,
             )
 
 
-def _offset(entry: Mapping[str, Any]) -> IcebergOffset | None:
-    """Where an entry ends: an offset, or the snapshot that a source which is read once was read at."""
-    return IcebergOffset.of(
-        next((entry[key] for key in ("place", "to", "snapshot") if entry.get(key) is not None), None)
-    )
+def _ended(entry: Mapping[str, Any]) -> tuple[SourceKind, SourcePosition] | None:
+    """Where an entry ends: a place, or the snapshot that a table which is read once was read at."""
+    if SNAPSHOT in entry and entry[SNAPSHOT] is None:
+        return position_of({"snapshot_id": -1})  # of an empty table
+    return position_of(next((entry[key] for key in ("place", "to", SNAPSHOT) if entry.get(key) is not None), None))

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helios.errors import CheckpointError, RunError
-from helios.sources.iceberg.offsets import IcebergOffset
+from helios.sources.common.position import SourcePosition
+from helios.sources.kinds import position_of
 from helios.table.storage import Folder
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def has_begun(location: str, properties: Mapping[str, str]) -> bool:
         return False
 
 
-def offset_of(location: str, properties: Mapping[str, str], index: int) -> IcebergOffset | None:
-    """The offset of a followed table in a checkpoint: where its last batch ended, or else where it begins.
+def place_of(location: str, properties: Mapping[str, str], index: int) -> SourcePosition | None:
+    """The position of a followed source in a checkpoint: where its last batch ended, or else where it begins.
 
     Args:
         location: The checkpoint.
@@ -146,7 +147,7 @@ def offset_of(location: str, properties: Mapping[str, str], index: int) -> Icebe
         index: The number of the source, among the followed ones.
 
     Returns:
-        The offset; None where the checkpoint has none.
+        The position; None where the checkpoint has none.
 
     Raises:
         CheckpointError: The checkpoint cannot be read.
@@ -158,7 +159,7 @@ def offset_of(location: str, properties: Mapping[str, str], index: int) -> Icebe
     if index < len(ends) and ends[index] is not None:
         return _parsed(folder, committed[-1], ends[index])
     starts = _starts(folder) or []
-    return starts[index].offset if index < len(starts) else None
+    return starts[index].position if index < len(starts) else None
 
 
 def checkpoints_of(pipeline: str, places: Iterable[Warehouse], given: Sequence[str] = ()) -> list[Folder]:
@@ -282,7 +283,7 @@ def _snapshot(folder: Folder, index: int, sources: int) -> int | None:
     end = ends[index]
     offset = _parsed(folder, committed[-1], end) if end is not None else None
     if (offset is None or offset.snapshot is None) and starts is not None:
-        offset = starts[index].offset
+        offset = starts[index].position
     return offset.snapshot if offset is not None else None
 
 
@@ -296,19 +297,22 @@ def _offsets(folder: Folder, batch: int) -> list[dict[str, Any] | None]:
         raise _unreadable(folder, f"offsets/{batch} is missing or damaged: {error}") from error
 
 
-def _parsed(folder: Folder, batch: int, end: Any) -> IcebergOffset:
-    """The offset of a table in the log of a batch."""
+def _parsed(folder: Folder, batch: int, end: object) -> SourcePosition:
+    """The position of a source in the log of a batch."""
     try:
-        return IcebergOffset.parse(end)
+        found = position_of(end)
     except (KeyError, TypeError, ValueError) as error:
-        raise _unreadable(folder, f"offsets/{batch} has no snapshot: {error!r}") from error
+        raise _unreadable(folder, f"offsets/{batch} is damaged: {error!r}") from error
+    if found is None:
+        raise _unreadable(folder, f"offsets/{batch} has a position of no known kind of source: {end}")
+    return found[1]
 
 
 class _Start(NamedTuple):
-    """Where a followed source begins: the UUID of a table, and the offset in it; None of other sources."""
+    """Where a followed source begins: the UUID of a table, and the position; None where no kind of source knows it."""
 
     uuid: str | None
-    offset: IcebergOffset | None
+    position: SourcePosition | None
 
 
 def _starts(folder: Folder) -> list[_Start] | None:
@@ -323,16 +327,15 @@ def _starts(folder: Folder) -> list[_Start] | None:
 
 
 def _start(entry: Mapping[str, Any]) -> _Start:
-    place, uuid = entry["place"], entry.get("uuid")
-    # Places of other sources are theirs alone: of tables, and only of tables, a UUID is kept.
-    return _Start(uuid, IcebergOffset.parse(place) if uuid is not None else IcebergOffset.of(place))
+    found = position_of(entry["place"])
+    return _Start(entry.get("uuid"), found[1] if found is not None else None)
 
 
 def _foreign(folder: Folder, wanted: _Wanted) -> Reader:
     """A stream of another program: its offsets do not name the table, but snapshot ids are unique."""
     committed = folder.batches("commits")
     ends = _offsets(folder, committed[-1]) if committed else []
-    found = [offset.snapshot for end in ends if (offset := IcebergOffset.of(end)) is not None]
+    found = [place[1].snapshot for end in ends if (place := position_of(end)) is not None]
     known = [snapshot for snapshot in found if snapshot in wanted.snapshots]
     if len(known) != 1:
         where = "no snapshot" if not known else "several snapshots"

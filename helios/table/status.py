@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, LedgerError
-from helios.sources.files.lag import folder_lag
-from helios.sources.iceberg.offsets import TOUCHED
 from helios.table.ancestry import Landing, Node, Presence, presence
 from helios.table.growth import growth
-from helios.table.lags import last_seen
-from helios.table.ledger import AUDIT, Record, main_had, parse, staged, stamps_of
-from helios.table.positions import Lag, Recorded, recorded
-from helios.table.readers import Warehouse, readers_of
-from helios.table.refs import LEDGER, MAIN, REPLAY, ancestors, talking
+from helios.table.ledger import Record, parse, staged, stamps_of
+from helios.table.positions import Lag, recorded
+from helios.table.refs import LEDGER, MAIN, REPLAY, talking
 from helios.table.snapshots import Table, as_snapshot
+from helios.table.view import View
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.snapshots import Snapshot
 
 TARGET_SIZE = "write.target-file-size-bytes"
 DEFAULT_TARGET_SIZE = 512 << 20
@@ -74,25 +69,6 @@ class Status:
     notes: tuple[str, ...] = ()
     reads_once: bool = False
     sources: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """Where the status of pipelines is read from.
-
-    Attributes:
-        load: Loads a table by its full name; None for a table of an unknown catalog.
-        places: Warehouses that may have checkpoints.
-        checkpoints: The checkpoints of the pipelines of a script.
-        file_sizes: The target file sizes of pipelines that declare one.
-        branches: The branches that the pipelines of a script write.
-    """
-
-    load: Callable[[str], Table | None]
-    places: Sequence[Warehouse] = ()
-    checkpoints: Mapping[str, str] = field(default_factory=dict)
-    file_sizes: Mapping[str, int] = field(default_factory=dict)
-    branches: Mapping[str, str] = field(default_factory=dict)
 
 
 def statuses(table: Table, view: View) -> list[Status]:
@@ -165,10 +141,11 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
     notes += _lost_replay(table, pipeline, branch)
     if waits is not None:
         notes.append(f"batch {waits.batch} has not passed its audit")
-    lag = _lag(pipeline, record, view, notes)
+    lags = _lags(pipeline, record, view, notes)
+    lag = _together(lags)
     if (advice := growth(table.iceberg).advice()) is not None:
         notes.append(advice)
-    tables = any(entry.folder is None and entry.topics is None for entry in recorded(record.position))
+    counted = any(one.files is None and one.records is None for one in lags)  # else files or records are counted
     half = view.file_sizes.get(pipeline, int(metadata.properties.get(TARGET_SIZE) or DEFAULT_TARGET_SIZE)) / 2
     return Status(
         pipeline=pipeline,
@@ -177,7 +154,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         snapshot=record.snapshot,
         committed=made.timestamp if made is not None else None,
         rows=int(made.summary.get("added-records") or 0) if made is not None else None,
-        behind=lag.snapshots if lag is not None and tables else None,
+        behind=lag.snapshots if lag is not None and counted else None,
         seconds=round(lag.seconds, 1) if lag is not None else None,
         behind_files=lag.files if lag is not None else None,
         behind_bytes=lag.bytes if lag is not None else None,
@@ -211,27 +188,19 @@ def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
-    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does.
-
-    Where the branch is unknown (a record of an earlier version, which main never had), any branch may hold it.
-    """
+    """A note where the branch that a pipeline writes does not hold its last batch, or nothing proves that it does."""
     if record.snapshot is None:
         return
     metadata = table.iceberg.metadata
     landing = Landing(batch=record.batch, snapshot=record.snapshot, sequence=record.sequence)
-    branch = branch or record.branch or (MAIN if main_had(metadata, record.snapshot) else None)
+    branch = branch or record.branch or MAIN
     heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if ref.snapshot_ref_type.value == "branch"}
-    if branch is not None:
-        heads = {branch: heads[branch]} if branch in heads else {}
-    own = [id for name, id in heads.items() if not name.startswith(AUDIT)]
     with talking(table, "reading its earlier metadata"):
-        found = {presence(head, landing, _Version(metadata), partial(_read, table)) for head in own}
+        found = presence(heads.get(branch), landing, _Version(metadata), partial(_read, table))
     what = f"batch {record.batch}" if record.batch >= 0 else f"snapshot {record.snapshot}"
-    if Presence.PRESENT in found:
-        return
-    if Presence.UNKNOWN in found:
+    if found is Presence.UNKNOWN:
         yield f"nothing proves that {what} is still in its history: the next run looks further"
-    else:
+    elif found is Presence.GONE:
         yield f"rolled back: {what} is no longer in its history, and the next run stops"
 
 
@@ -282,15 +251,14 @@ def _small(files: Sequence[tuple[str, int]], below: float) -> int:
 # how far behind
 
 
-APPENDS = ("append",)
-CHANGES = ("append", "overwrite", "delete")
-"""The operations that a pipeline reads: of rows, and of changes."""
+def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[Lag]:
+    """How far a pipeline is behind each of its sources of which that is known."""
+    found = [e.kind.lag(pipeline, e, view, notes) for e in recorded(record.position) if e.kind is not None]
+    return [lag for lag in found if lag is not None]
 
 
-def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | None:
+def _together(lags: Sequence[Lag]) -> Lag | None:
     """How far a pipeline is behind all its sources; None where it is unknown for each of them."""
-    found = [_behind(pipeline, entry, view, notes) for entry in recorded(record.position)]
-    lags = [lag for lag in found if lag is not None]
     if not lags:
         return None
     files = [lag.files for lag in lags if lag.files is not None]
@@ -303,96 +271,3 @@ def _lag(pipeline: str, record: Record, view: View, notes: list[str]) -> Lag | N
         bytes=sum(sizes) if sizes else None,
         records=sum(records) if records else None,
     )
-
-
-def _behind(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
-    if entry.folder is not None:
-        return folder_lag(entry.source, entry.folder, view.places[0].properties if view.places else {})
-    if entry.topics is not None:
-        return _last_seen(pipeline, entry.source, view, notes)
-    source = view.load(entry.source)
-    if source is None:
-        return None
-    read = _read_up_to(pipeline, source, view)
-    if read is None and entry.offset is not None:  # batches that wrote nothing are in the checkpoint alone
-        read = entry.offset.snapshot
-    counted = CHANGES if entry.changes else APPENDS
-    lag = lag_behind(source.iceberg.metadata, read, source.name, notes, branch=entry.branch or MAIN, counted=counted)
-    partial = entry.offset is not None and entry.offset.partial
-    return replace(lag, snapshots=lag.snapshots + 1) if lag is not None and partial else lag
-
-
-def _last_seen(pipeline: str, source: str, view: View, notes: list[str]) -> Lag | None:
-    """The lag behind topics, which only the run itself can see."""
-    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
-    seen = last_seen(pipeline, source, view.places, given)
-    if seen is None:
-        return None
-    notes.append(f"its run last looked at {source} at {seen.at:%Y-%m-%d %H:%M:%S} UTC")
-    return seen.lag
-
-
-def _read_up_to(pipeline: str, source: Table, view: View) -> int | None:
-    """The last snapshot that a pipeline has read, by its checkpoint; None where that cannot be read."""
-    given = [view.checkpoints[pipeline]] if view.checkpoints.get(pipeline) else []
-    try:
-        readers = readers_of(source.name, source.iceberg.metadata, () if given else view.places, given)
-    except HeliosError:
-        return None
-    return next((reader.snapshot for reader in readers if reader.pipeline == pipeline), None)
-
-
-def lag_behind(
-    metadata: TableMetadata,
-    read: int | None,
-    source: str,
-    notes: list[str],
-    *,
-    branch: str = MAIN,
-    counted: Collection[str] = APPENDS,
-) -> Lag | None:
-    """How far a reader is behind the branch of a table; None where its place in the history is lost.
-
-    Args:
-        metadata: The metadata of the table.
-        read: The last snapshot that is read; None when none is.
-        source: The name of the table, for the notes.
-        notes: Gets a note when the place is lost.
-        branch: The branch that is read.
-        counted: The operations that are read.
-    """
-    head = metadata.refs.get(branch)
-    found = waiting(metadata, read, head.snapshot_id if head is not None else None, counted)
-    if found is None:
-        notes.append(f"its place in {source} has expired, or was rolled back")
-        return None
-    found = [raw for raw in found if _touches(raw)]  # a commit without files has nothing to read, as metrics have it
-    age = time.time() - min(raw.timestamp_ms for raw in found) / 1000 if found else 0.0
-    return Lag(len(found), max(0.0, age))
-
-
-def _touches(raw: Snapshot) -> bool:
-    """True if a commit touches files. Also true of a commit that does not say."""
-    counts = raw.summary.additional_properties if raw.summary is not None else {}
-    return any(int(counts.get(key) or 0) for key in TOUCHED) or "total-data-files" not in counts
-
-
-def waiting(
-    metadata: TableMetadata, read: int | None, head: int | None, counted: Collection[str] = APPENDS
-) -> list[Snapshot] | None:
-    """The snapshots of some operations in `(read, head]`, or all up to `head`, newest first.
-
-    Returns:
-        The snapshots; None where `read` was rolled back, or has expired together with later ones.
-    """
-    found: list[Snapshot] = []
-    for id in ancestors(metadata, head) if head is not None else ():
-        if id == read:
-            return found
-        raw = metadata.snapshot_by_id(id)
-        assert raw is not None  # ancestors are retained
-        if raw.summary is not None and raw.summary.operation.value in counted:
-            found.append(raw)
-        if read is not None and raw.parent_snapshot_id == read:  # expired since, with nothing missing behind it
-            return found
-    return found if read is None else None

@@ -91,7 +91,8 @@ class Growing(Workload):
         from helios import Catalog
         from helios.catalog.conf import pyiceberg_properties
         from helios.catalog.operations import forget_all
-        from helios.table.status import View, statuses
+        from helios.table.status import statuses
+        from helios.table.view import View
 
         def opened() -> Any:
             catalog = Catalog.local(path=self.lake.folder / ".helios")

@@ -15,7 +15,8 @@ from helios import Files, aggregate, union
 from helios.errors import CheckpointError, HeliosError, InputError, NotFound, RunError
 from helios.sources.files.settling import Settling
 from helios.sources.files.spark.reader import FilesReader
-from helios.table.status import View, statuses
+from helios.table.status import statuses
+from helios.table.view import View
 from tests.suite.deaths import dies_before_commit
 
 pytestmark = pytest.mark.promise("files", "bad-files")

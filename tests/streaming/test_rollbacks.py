@@ -16,7 +16,8 @@ from helios.errors import CheckpointError, LeaseError, LedgerError
 from helios.spark.iceberg.tables import load_table
 from helios.spark.sinks.ledger import Ledger
 from helios.table.ledger import Record
-from helios.table.status import View, statuses
+from helios.table.status import statuses
+from helios.table.view import View
 from tests.suite.waiting import PATIENCE
 
 pytestmark = pytest.mark.promise("rollback")
@@ -348,20 +349,6 @@ def test_routed_tables_that_were_swapped_stop_the_run_at_its_start(world: Any, k
     swap()
     world.run(pipeline(*(() if kind == "incremental" else (2, 3))))
     assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([0, 2], [1, 3])
-
-
-def test_routed_tables_of_a_checkpoint_that_knows_their_names_alone(world: Any) -> None:
-    world.fill("a.s", [0, 1])
-    pipeline = world.source("a.s").incremental(poll=1) >> world.sink("a.t").route(by="if(id % 2 = 0, 'x', 'y')")
-    world.run(pipeline)
-    kept = world.checkpoint(pipeline) / "helios" / "tables.json"
-    ids = json.loads(kept.read_text())
-    assert ids == {f"local.a.t_{value}": str(world.load(f"a.t_{value}").iceberg.metadata.table_uuid) for value in "xy"}
-    kept.write_text(json.dumps([*ids]))  # as earlier versions wrote it
-    world.fill("a.s", [2, 3])
-    world.run(pipeline)
-    assert (world.ids("a.t_x"), world.ids("a.t_y")) == ([0, 2], [1, 3])
-    assert json.loads(kept.read_text()) == ids
 
 
 def test_a_routed_table_that_was_made_again_with_its_record(world: Any) -> None:

@@ -255,10 +255,10 @@ def test_a_full_refresh_forgets_its_own_deletes_alone(world: Any, one_deletes: P
     assert world.ids("a.t") == [1]
 
 
-def test_a_state_of_an_earlier_version_is_shared_from_the_next_checkpoint_on(
+def test_a_state_in_a_checkpoint_is_shared_from_the_next_one_on(
     world: Any, one_deletes: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a state is in the checkpoint, and the record does not tell of it."""
+    """Such a state the record does not tell of."""
     there = in_checkpoint(world, one_deletes)
     arrive(world, "one", (8, 5, True))
     world.run(one_deletes)
@@ -276,7 +276,7 @@ def test_a_state_of_an_earlier_version_is_shared_from_the_next_checkpoint_on(
 
 
 def in_checkpoint(world: Any, pipeline: Pipeline) -> Path:
-    """Puts the state where earlier versions had it; their records do not tell of it."""
+    """Puts the state into the checkpoint, as where that was in another store; the record does not tell of it then."""
     table, key = load_table(world.spark, world.plan(pipeline).write.table), "helios.ledger.one"
     assert table is not None
     before, _, folder = (table.properties().get(key) or "").partition(',"keys":"')
@@ -288,7 +288,7 @@ def in_checkpoint(world: Any, pipeline: Pipeline) -> Path:
 
 
 def test_a_base_that_the_record_does_not_reach_is_taken_over(world: Any, one_deletes: Pipeline) -> None:
-    """Earlier versions folded batches that changed nothing, too, and no record tells of those."""
+    """Batches that changed nothing are folded, too, and no record tells of those."""
     there = in_checkpoint(world, one_deletes)
     (there / "base").mkdir()
     (there / "delta" / "1").rename(there / "base" / "7")

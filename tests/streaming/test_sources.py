@@ -13,7 +13,8 @@ from helios import Memory, aggregate, step, where
 from helios.errors import CheckpointError, HeliosError, LedgerError, RunError
 from helios.plan.backlog import looked_ahead
 from helios.table.readers import warehouses
-from helios.table.status import View, statuses
+from helios.table.status import statuses
+from helios.table.view import View
 
 
 def stateful(keys: list[str]) -> Any:

@@ -67,7 +67,7 @@ def test_state_is_in_rocksdb_and_survives_a_restart_and_a_replay(world: Any, sha
 def test_a_checkpoint_of_sparks_own_provider_goes_on_with_it(world: Any, shape: str) -> None:
     steps, sink = SHAPES[shape]
     pipeline = followed(world, "a.s") >> steps >> sink(world.sink("a.t"))
-    world.spark.conf.set(PROVIDER, OWN)  # as earlier versions left it
+    world.spark.conf.set(PROVIDER, OWN)
     write(world, "a.s", [(k, k, k) for k in range(4)])
     world.run(pipeline)
     checkpoint = world.checkpoint(pipeline)

@@ -9,14 +9,6 @@ from helios.model.flow import Pipeline, Source, flows
 from helios.model.sink import IcebergSink
 from helios.model.step import Step
 from helios.plan.checks.mirrors import mirror_problems
-from helios.plan.checks.sinks import UNORDERED
-from helios.plan.typing.determinism import nondeterministic_part
-from helios.plan.typing.expression import label
-from helios.plan.typing.infer import typed
-from helios.plan.typing.schema import Schema
-from helios.plan.typing.types import SparkType
-from helios.sources.changes.json import ChangeLogSource
-from helios.sources.changes.topic import TopicChanges
 from helios.steps.rename import Rename
 
 

@@ -17,7 +17,7 @@ from helios.plan.nodes import Plan, ReadPath
 from helios.plan.typing.determinism import nondeterministic_part
 from helios.plan.typing.late import late_problems, quarantining_watermarks
 from helios.plan.typing.schema import Schema
-from helios.sources.kinds import kind_of
+from helios.sources.kinds import source_kind
 from helios.steps.expect import Expect
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
             fix="write it into a table first and read that, or leave .exactly_once() out.",
         )
         for flow in inner
-        if not kind_of(flow.source).rereadable
+        if not source_kind(flow.source).rereadable
     ]
     return problems + [
         DeclarationError(
@@ -132,7 +132,7 @@ def broken_demands(pipeline: Pipeline, sink: IcebergSink) -> list[HeliosError]:
 
 def uncounted_rows(sink: IcebergSink, sources: Iterable[Source]) -> list[HeliosError]:
     """The problem of a bound on rows where a source does not count them."""
-    uncounted = next((s for s in sources if s.streaming and not kind_of(s).counts_rows), None)
+    uncounted = next((s for s in sources if s.streaming and not source_kind(s).counts_rows), None)
     if sink.flush_rows is None or uncounted is None:
         return []
     return [

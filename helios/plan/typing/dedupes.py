@@ -18,14 +18,10 @@ from helios.steps.union import Union
 from helios.steps.watermark import Watermark
 
 
-class Outgrown(DeclarationError):
-    """State that a new pipeline may not have; one that has begun goes on with the state that it has."""
-
-
-def endless(step: Dedupe) -> Outgrown:
+def endless(step: Dedupe) -> DeclarationError:
     """The problem of a stream whose keys are all remembered for ever."""
     keys = ", ".join(f'"{key}"' for key in step.keys)
-    return Outgrown(
+    return DeclarationError(
         f"{step.text()} on a followed source would remember every key for ever.",
         where=step.origin,
         fix=f'bound it: watermark("ts", "10 minutes") >> dedupe({keys}, within="1 day"); or let the target keep one '
@@ -38,17 +34,8 @@ def dedupe_problems(flow: Flow) -> list[HeliosError]:
     return [*_endless(flow), *_chained(flow)[1]]
 
 
-def earlier_steps(flow: Flow) -> list[Dedupe]:
-    """The deduplications of a pipeline that earlier versions ran otherwise."""
-    return [step for step, bounded in _deduplications(flow) if step.within is not None or not bounded]
-
-
-def _endless(flow: Flow) -> list[Outgrown]:
-    return [endless(step) for step, bounded in _deduplications(flow) if step.within is None and bounded is False]
-
-
-def _deduplications(flow: Flow) -> Iterator[tuple[Dedupe, bool | None]]:
-    """Each `dedupe` of a stream, and whether a watermark's column is among its keys; None where that is not known."""
+def _endless(flow: Flow) -> Iterator[HeliosError]:
+    """The problems of each `dedupe` without a span whose keys surely have no watermark's column among them."""
     for inner in filter(is_streaming, flows(flow)):
         times: set[str] | None = set()  # None where a step may hide one
         for step in inner.steps:
@@ -59,8 +46,8 @@ def _deduplications(flow: Flow) -> Iterator[tuple[Dedupe, bool | None]]:
             elif times is not None and isinstance(step, Rename):
                 renamed = {old.lower(): new.lower() for old, new in step.names}
                 times = {renamed.get(name, name) for name in times}
-            elif isinstance(step, Dedupe):
-                yield step, None if times is None else not times.isdisjoint(key.lower() for key in step.keys)
+            elif times is not None and isinstance(step, Dedupe) and step.within is None:
+                yield from [endless(step)] if times.isdisjoint(key.lower() for key in step.keys) else []
 
 
 def _chained(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
@@ -84,8 +71,8 @@ def _chained(flow: Flow) -> tuple[Step | None, list[HeliosError]]:
     return before, problems
 
 
-def _problem(first: Step, second: Step) -> Outgrown:
-    return Outgrown(
+def _problem(first: Step, second: Step) -> DeclarationError:
+    return DeclarationError(
         f"{second.text()} keeps state after {first.text()}: Spark carries no watermark from one to the other.",
         where=second.origin,
         fix="write the rows between them to a table, and follow that table in a second pipeline.",

@@ -13,7 +13,6 @@ from helios.model.values import caller
 from helios.sources.kafka.declare import KafkaSource
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class TopicChanges(Source):
     """The changes of a table; the concrete ones are created by the methods of `Cdc`.

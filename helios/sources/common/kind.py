@@ -1,4 +1,4 @@
-"""A kind of source: what the plan, a run, `status` and the other commands ask about it. They name no kind themselves."""
+"""A kind of source: what plans, runs, `status` and other commands ask about it, as they name no kind themselves."""
 
 from __future__ import annotations
 

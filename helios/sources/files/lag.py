@@ -8,13 +8,11 @@ from collections.abc import Collection, Mapping
 
 from helios.errors import HeliosError, RunError
 from helios.sources.files.log import FileLog
+from helios.sources.files.place import Place
 from helios.table.file_names import rooted
-from helios.sources.files.place import Place, same
-from helios.table.positions import Lag
+from helios.table.positions import Lag, Recorded
 from helios.table.storage import Folder
-
-NEW = (0, 0)
-"""Of a file that is not known."""
+from helios.table.view import View
 
 
 class Stored:
@@ -57,7 +55,7 @@ def folder_lag(path: str, at: Place, properties: Mapping[str, str]) -> Lag | Non
         listed = Folder(folder, properties).files(glob)
     except (HeliosError, re.error):
         return None
-    return waiting_lag([stat for name, stat in listed.items() if stat[0] and not same(known.get(name, NEW), stat)])
+    return waiting_lag([stat for name, stat in listed.items() if stat[0] and known.get(name) != stat])
 
 
 def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
@@ -73,3 +71,10 @@ def waiting_lag(waiting: Collection[tuple[int, int]]) -> Lag:
     oldest = min((modified for _, modified in waiting), default=None)
     age = max(0.0, time.time() - oldest / 1000) if oldest is not None else 0.0
     return Lag(0, age, files=len(waiting), bytes=sum(size for size, _ in waiting))
+
+
+def lag(pipeline: str, entry: Recorded, view: View, notes: list[str]) -> Lag | None:
+    """The files that wait behind the recorded position of a folder."""
+    if not isinstance(entry.position, Place):
+        return None
+    return folder_lag(entry.source, entry.position, view.places[0].properties if view.places else {})

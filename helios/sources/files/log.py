@@ -57,19 +57,19 @@ class Entry:
     """The files of one batch.
 
     Attributes:
-        number: Its number; 1 for the first batch, 0 for what an earlier version had read.
+        number: Its number; 1 for the first batch.
         previous: The hash of the entry before.
         lines: Its files, each as a line.
-        planned: When it was planned, in milliseconds since 1970; 0 where an earlier version did.
+        planned: When it was planned, in milliseconds since 1970.
     """
 
     number: int
     previous: str
     lines: tuple[str, ...]
-    planned: int = 0
+    planned: int
 
     @classmethod
-    def made(cls, number: int, previous: str, files: Sequence[File], planned: int = 0) -> Entry:
+    def made(cls, number: int, previous: str, files: Sequence[File], planned: int) -> Entry:
         lines = [json.dumps([f.path, f.size, f.modified], ensure_ascii=False, separators=(",", ":")) for f in files]
         return cls(number, previous, tuple(lines), planned)
 
@@ -85,7 +85,7 @@ class Entry:
     @property
     def text(self) -> str:
         head = {"v": 1, "entry": self.number, "files": len(self.lines), "previous": self.previous, "hash": self.hash}
-        head |= {"planned": self.planned} if self.planned else {}
+        head["planned"] = self.planned
         return "".join(f"{line}\n" for line in (json.dumps(head), *self.lines))
 
 
@@ -107,7 +107,7 @@ def entries(text: str) -> Iterator[Entry]:
             head = json.loads(lines[at])
             count, number = int(head["files"]), int(head["entry"])
             files = tuple(lines[at + 1 : at + 1 + count])
-            entry = Entry(number, str(head["previous"]), files, int(head.get("planned", 0)))
+            entry = Entry(number, str(head["previous"]), files, int(head["planned"]))
             whole = len(entry.lines) == count and at + 1 + count < len(lines) and entry.hash == head["hash"]
         except (ValueError, KeyError, TypeError):
             return
@@ -267,13 +267,6 @@ class FileLog:
         )
         return place.naming(files)
 
-    def adopt(self, files: Sequence[File]) -> Place:
-        """Writes what an earlier version has read as entry 0."""
-        self._parts = []
-        entry = Entry.made(0, "", files)
-        self._write(entry)
-        return Place(log=self.location, files=len(files), hash=entry.hash, read=len(files))
-
     def skip(self, at: Place, paths: Sequence[str]) -> None:
         """Notes files of an entry that were gone: they are read if they come again."""
         name = f"{self._folder}/{at.entry}.{at.hash[:12]}{SKIPPED}"
@@ -289,14 +282,14 @@ class FileLog:
         """Notes that a run has failed on an entry, so that its files may change before it is read again."""
         self._store.write(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}", "{}")
 
-    def has_failed(self, at: Place | None) -> bool:
-        """True if a run has failed on an entry. A place of None is that of an earlier version."""
-        return at is not None and self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
+    def has_failed(self, at: Place) -> bool:
+        """True if a run has failed on an entry."""
+        return self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{FAILED}") is not None
 
     def unread_of(self, at: Place) -> dict[File, str]:
         """The files of an entry that were set aside, with the cause; without those of which none is known."""
         found = json.loads(self._store.read(f"{self._folder}/{at.entry}.{at.hash[:12]}{UNREAD}") or "[]")
-        return {File(*one[:3]): one[3] for one in found if len(one) > 3 and one[3]}
+        return {File(*file): cause for *file, cause in found if cause}
 
     def unread(self) -> Known:
         """The files that were set aside, as they were then."""
@@ -305,7 +298,7 @@ class FileLog:
         found: list[list[Any]] = []
         for name in names:
             found += json.loads(self._store.read(f"{self._folder}/{name}") or "[]")
-        return {path: (size, modified) for path, size, modified, *_ in found}
+        return {path: (size, modified) for path, size, modified, _ in found}
 
     def forget(self, at: Place) -> None:
         """Deletes entries before one, whose files are gone and never come again: else a log would grow for ever.

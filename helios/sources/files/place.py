@@ -7,26 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from helios.sources.common.file import File
+from helios.sources.common.position import SourcePosition
 
 INLINE = 8_000
 """The most bytes of file names in a position: it goes into every snapshot's summary."""
 
-UNKNOWN = -1
-"""The size of a file that only Spark's log of an earlier version names."""
-
-
-def same(known: tuple[int, int], now: tuple[int, int]) -> bool:
-    """True if a file is unchanged: the modification time is equal, and the size too where it is known.
-
-    Examples:
-        >>> same((5, 7), (5, 7)), same((UNKNOWN, 7), (5, 7)), same((5, 7), (5, 8))
-        (True, True, False)
-    """
-    return known[1] == now[1] and known[0] in (now[0], UNKNOWN)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(SourcePosition):
     """How far a folder is read: up to an entry of its log.
 
     Attributes:

@@ -10,14 +10,14 @@ from helios.catalog.conf import pyiceberg_properties
 from helios.errors import HeliosError
 from helios.plan.nodes import Plan, ReadPlan
 from helios.plan.scans import Backlog, Scan
+from helios.sources.iceberg.lag import APPENDS, CHANGES, waiting
 from helios.sources.iceberg.offsets import IcebergOffset
 from helios.sources.iceberg.pruning import row_filter
 from helios.table.ledger import parse
 from helios.table.positions import recorded
-from helios.table.readers import offset_of
+from helios.table.readers import place_of
 from helios.table.refs import LEDGER, ancestors, talking
 from helios.table.snapshots import Table
-from helios.table.status import APPENDS, CHANGES, waiting
 
 if TYPE_CHECKING:
     from pyiceberg.expressions import BooleanExpression
@@ -69,10 +69,10 @@ def _offset(plan: Plan, read: ReadPlan, index: int) -> IcebergOffset | None:
     properties = pyiceberg_properties(plan.write.table.catalog)
     for location in (plan.checkpoint, plan.former_checkpoint):
         try:
-            offset = offset_of(location, properties, index) if location else None
+            offset = place_of(location, properties, index) if location else None
         except HeliosError:
             continue
-        if offset is not None:
+        if isinstance(offset, IcebergOffset):
             return offset
     if not plan.write.exists or plan.write.sink.many_tables:
         return None
@@ -89,7 +89,8 @@ def _recorded(target: Table, pipeline: str, read: ReadPlan) -> IcebergOffset | N
         position = parse(text, key, target.name).position if text is not None else None
     except HeliosError:
         return None
-    return next((entry.offset for entry in recorded(position) if entry.source == read.ledger_name), None)
+    ends = (entry.position for entry in recorded(position) if entry.source == read.ledger_name)
+    return next((end for end in ends if isinstance(end, IcebergOffset)), None)
 
 
 def _beginning(read: ReadPlan, metadata: TableMetadata) -> IcebergOffset:

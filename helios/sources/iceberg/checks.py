@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from helios.errors import DeclarationError, HeliosError, InputError, NotFound, Origin, near_miss
+from helios.errors import DeclarationError, HeliosError, NotFound, near_miss
 from helios.model.columns import CHANGE_COLUMNS
 from helios.model.sink import IcebergSink
 from helios.plan.checks.sinks import NESTED
 from helios.plan.nodes import ReadPath, ReadPlan
 from helios.plan.typing.expression import UnparsedExpression, label, parse
 from helios.plan.typing.infer import condition_problems
-from helios.plan.typing.schema import Column, Schema, types_that_spark_lacks
+from helios.plan.typing.schema import Column, Schema
 from helios.sources.iceberg.declare import LINEAGE_SINCE, IcebergSource
 from helios.sources.iceberg.history import Settled, history
 
 if TYPE_CHECKING:
-    from pyiceberg.schema import Schema as IcebergSchema
-
     from helios.table.snapshots import Snapshot, Table
 
 CHANGES = Schema(
@@ -244,42 +242,37 @@ def _count(snapshot: Snapshot, *names: str) -> int:
 # its target
 
 
-def rebootstrap_problems(sink: IcebergSink, reads: Iterable[ReadPlan], path: ReadPath) -> list[HeliosError]:
-    """The problems of sources that read the state again where rows that were already delivered do harm."""
-    if path is not ReadPath.STREAM and sink.mode.traits.idempotent:
-        return []
+def problems(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> list[HeliosError]:
+    """The problems of a pipeline that reads a table into another one."""
+    return [*_rebootstrap(sink, read, path), *_unpaired(sink, read)]
+
+
+def _rebootstrap(sink: IcebergSink, read: ReadPlan, path: ReadPath) -> Iterator[HeliosError]:
+    """The problem of a state that is read again where rows that were already delivered do harm."""
     stateful = path is ReadPath.STREAM
-    lineage = "." if stateful else ", and {}, of format v{}, has no row lineage to recognise them."
+    if not read.source.rebootstraps or (not stateful and sink.mode.traits.idempotent):
+        return
+    if not stateful and (read.format_version is None or read.format_version >= LINEAGE_SINCE):
+        return
+    lineage = f", and {read.name}, of format v{read.format_version}, has no row lineage to recognise them."
     again = "Spark's state would count rows again" if stateful else f"{sink.mode.text()} would write rows again"
-    return [
-        DeclarationError(
-            f'on_expired("rebootstrap"): {again} that were already delivered'
-            + lineage.format(read.name, read.format_version),
-            where=read.source.origin,
-            fix=("" if stateful else "upsert or overwrite the target, upgrade the source to format v3, or ")
-            + "leave on_expired() out: an expired snapshot then stops the run.",
-        )
-        for read in reads
-        if read.source.rebootstraps
-        and (stateful or (read.format_version is not None and read.format_version < LINEAGE_SINCE))
-    ]
+    yield DeclarationError(
+        f'on_expired("rebootstrap"): {again} that were already delivered{"." if stateful else lineage}',
+        where=read.source.origin,
+        fix=("" if stateful else "upsert or overwrite the target, upgrade the source to format v3, or ")
+        + "leave on_expired() out: an expired snapshot then stops the run.",
+    )
 
 
-def unpaired_problems(sink: IcebergSink, reads: Iterable[ReadPlan]) -> list[HeliosError]:
-    """The problems of updates that are a `DELETE` and an `INSERT` of one commit: nothing says which one is newer."""
-    return [
-        DeclarationError(
+def _unpaired(sink: IcebergSink, read: ReadPlan) -> Iterator[HeliosError]:
+    """The problem of updates that are a `DELETE` and an `INSERT` of one commit: nothing says which one is newer."""
+    old = read.format_version is not None and read.format_version < LINEAGE_SINCE
+    deletes = sink.mode.traits.upserts and sink.mode.delete_when is not None
+    if old and deletes and read.source.reads_changes and not read.source.pairs_by_keys:
+        yield DeclarationError(
             f"changes of {read.name}, of format v{read.format_version}, without keys: an update is a DELETE and an "
             f"INSERT of one commit, of which {sink.mode.text()} could keep the DELETE.",
             where=read.source.origin,
             fix='name the columns that identify a row, changes(keys="id"), or upgrade the table to format v3, whose '
             "rows have a lineage.",
         )
-        for read in reads
-        if sink.mode.traits.upserts
-        and sink.mode.delete_when is not None
-        and read.source.reads_changes
-        and not read.source.pairs_by_keys
-        and read.format_version is not None
-        and read.format_version < LINEAGE_SINCE
-    ]

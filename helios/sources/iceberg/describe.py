@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from helios.catalog.names import TableName
 from helios.catalog.operations import missing_table
 from helios.errors import HeliosError, InputError
+from helios.plan.checks.types import lacking_types
 from helios.plan.context import Surroundings
 from helios.plan.evolution.fields import renamed_columns
 from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Schema, from_pyiceberg
 from helios.sources.iceberg.checks import change_problems, column_problems, columns_of, contradictions
-from helios.plan.checks.types import lacking_types
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.history import Settled, settle
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from helios.errors import DeclarationError, NotFound, near_miss
 from helios.model.values import Point
+from helios.plan.context import Unsettled
 from helios.sources.iceberg.declare import At, Between, IcebergSource
 
 if TYPE_CHECKING:

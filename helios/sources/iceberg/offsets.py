@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
+
+from helios.sources.common.position import SourcePosition
 
 TOUCHED = ("added-data-files", "deleted-data-files", "added-delete-files")
 """The counts of touched files in a snapshot summary; an append has only the first."""
@@ -18,7 +20,7 @@ NO_SNAPSHOT = -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class IcebergOffset:
+class IcebergOffset(SourcePosition):
     """How far a reader has read a table.
 
     Attributes:
@@ -59,7 +61,7 @@ class IcebergOffset:
         return {"snapshot_id": NO_SNAPSHOT if self.snapshot is None else self.snapshot, **fields}
 
     @classmethod
-    def parse(cls, entry: Mapping[str, Any]) -> IcebergOffset:
+    def parse(cls, entry: Mapping[str, Any]) -> Self:
         """An offset from the JSON of an offset log.
 
         Raises:
@@ -73,7 +75,7 @@ class IcebergOffset:
         return cls(snapshot=None if snapshot == NO_SNAPSHOT else snapshot, **known)
 
     @classmethod
-    def of(cls, value: object) -> IcebergOffset | None:
+    def of(cls, value: object) -> Self | None:
         """An offset from JSON that may hold anything: an offset, or a mere snapshot id; None for everything else.
 
         Examples:

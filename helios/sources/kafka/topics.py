@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from helios.errors import LedgerError
+from helios.sources.common.position import SourcePosition
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ class Log:
 
 
 @dataclass(frozen=True)
-class TopicsPosition:
+class TopicsPosition(SourcePosition):
     """How far topics are read, by their names."""
+
+    only_followed: ClassVar[bool] = False  # topics that are read once end somewhere, too
 
     topics: Mapping[str, Topic]
 

@@ -52,8 +52,7 @@ class Identity:
         sources: The names of the sources.
         state: The stateful steps.
         path: The read path.
-        uuids: The UUIDs of the sources that are tables, in their order: they tell a source that was renamed. Empty in
-            checkpoints of earlier versions.
+        uuids: The UUIDs of the sources that are tables, in their order: they tell a source that was renamed.
     """
 
     id: str
@@ -63,7 +62,7 @@ class Identity:
     sources: tuple[str, ...]
     state: tuple[str, ...]
     path: str
-    uuids: tuple[str | None, ...] = ()
+    uuids: tuple[str | None, ...]
 
     def as_json(self) -> str:
         return json.dumps(
@@ -93,7 +92,7 @@ class Identity:
                 sources=tuple(fields["sources"]),
                 state=tuple(fields["state"]),
                 path=fields["path"],
-                uuids=tuple(fields.get("uuids", ())),
+                uuids=tuple(fields["uuids"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
@@ -286,9 +285,8 @@ class Checkpoint:
         try:
             if text is not None:
                 return list(json.loads(text))
-            planned = self.batches("offsets")
-            if not planned or '"logOffset"' in (self.files.read(f"offsets/{planned[-1]}") or ""):
-                return None  # a folder that Spark's own stream followed, as earlier versions had it, stored none
+            if not self.batches("offsets"):
+                return None
             why = "is lost: where the followed tables were first read from is not known"
         except (ValueError, TypeError) as error:
             why = f"is damaged ({error})"
@@ -302,12 +300,11 @@ class Checkpoint:
 
     # routed tables
 
-    def tables(self) -> dict[str, str | None]:
-        """The routed tables that this checkpoint has claimed, with their UUIDs; earlier versions kept names alone."""
-        found = json.loads(self.files.read("helios/tables.json") or "{}")
-        return dict(found) if isinstance(found, dict) else dict.fromkeys(found)
+    def tables(self) -> dict[str, str]:
+        """The routed tables that this checkpoint has claimed, with their UUIDs."""
+        return dict(json.loads(self.files.read("helios/tables.json") or "{}"))
 
-    def write_tables(self, tables: Mapping[str, str | None]) -> None:
+    def write_tables(self, tables: Mapping[str, str]) -> None:
         self.files.write("helios/tables.json", json.dumps(dict(tables)))
 
     def routes(self, batch: int) -> Routes | None:

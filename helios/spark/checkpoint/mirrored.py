@@ -30,16 +30,13 @@ class NewestSchema:
         columns: Their types.
         since: The position of the log from which on changes have these columns.
         kept: Columns that the table of the mirror has, and that of the database has no more.
-        exact: Whether the types tell all that says how values are written; those of earlier versions do not.
-        taken: The positions of its snapshots, but for incremental ones; None where none is noted since an earlier
-            version.
+        taken: The positions of its snapshots, but for incremental ones.
     """
 
     columns: Mapping[str, str]
     since: Place
     kept: tuple[str, ...] = ()
-    exact: bool = True
-    taken: tuple[Place, ...] | None = ()
+    taken: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,8 +110,7 @@ def _shown(table: Mirrored) -> dict[str, object]:
             "columns": dict(newest.columns),
             "since": list(newest.since),
             "kept": list(newest.kept),
-            "exact": newest.exact,
-            "taken": [list(place) for place in newest.taken] if newest.taken is not None else None,
+            "taken": [list(place) for place in newest.taken],
         }
     return shown
 
@@ -128,9 +124,7 @@ def _parsed(found: Mapping[str, Any]) -> dict[str, Mirrored]:
         newest = None
         if (said := one.get("newest")) is not None:
             file, position = said["since"]
-            exact = bool(said.get("exact", False))
-            places = said.get("taken")
-            taken = tuple((int(one), int(at)) for one, at in places) if places is not None else None
-            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), exact, taken)
+            taken = tuple((int(one), int(at)) for one, at in said["taken"])
+            newest = NewestSchema(dict(said["columns"]), (int(file), int(position)), tuple(said["kept"]), taken)
         tables[name] = Mirrored((prefix, db, schema, table), tuple(one["keys"]), newest)
     return tables

@@ -13,8 +13,7 @@ again, it reads the same state and replaces its own delta. Other pipelines that 
 too, up to the batch that the table has (see helios.spark.sinks.shared_keys).
 
 The state is the folder helios/keys/<target> of the checkpoint, which nobody else reads, where only the server knows the
-warehouse or the checkpoint is in another store, of routed and mirrored tables, and of pipelines that earlier versions
-began.
+warehouse or the checkpoint is in another store, and of routed and mirrored tables.
 """
 
 from __future__ import annotations
@@ -253,10 +252,7 @@ class UpsertState:
         return F.col(DELETED) & (F.col(AT) < F.lit(time.time() - self._tombstones))
 
     def _read(self, spark: SparkSession, paths: list[str]) -> DataFrame:
-        parts = [spark.read.parquet(self.path(path)) for path in paths]
-        # Earlier versions called the time `at`.
-        named = [part if AT in part.columns else part.withColumnRenamed("at", AT) for part in parts]
-        return reduce(DataFrame.unionByName, named)
+        return reduce(DataFrame.unionByName, [spark.read.parquet(self.path(path)) for path in paths])
 
     def _numbers(self, kind: str) -> list[int]:
         """The batches that have a base or a delta, finished or not."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
@@ -13,12 +14,13 @@ from helios.catalog.diagnosis import diagnose
 from helios.errors import HeliosError, LeaseError, Origin, RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
-from helios.spark.iceberg.file_failures import file_failure
+from helios.sources.kinds import source_kind
+from helios.spark.iceberg.bad_rows import bad_row, row_in
 from helios.spark.iceberg.freshness import StaleReplica
 from helios.spark.iceberg.origins import locate, origin_of
 from helios.spark.iceberg.schema import null_violation
 from helios.spark.jvm.death import NO_ANSWER, java_death
-from helios.spark.jvm.errors import FAILED, REGISTRY, UNDATED, java_causes, java_class, java_message
+from helios.spark.jvm.errors import FAILED, UNDATED, java_causes, java_class, java_message
 from helios.spark.jvm.sql import refusal
 from helios.steps.expect import Expect
 
@@ -101,7 +103,7 @@ def user_error(error: BaseException, plan: Plan) -> BaseException:
     declared: HeliosError | None = expectation_failure(error, plan)
     if declared is None and isinstance(error, PySparkException):
         declared = null_violation(error, plan.write.table.text, plan.declared.sink.origin)
-    declared = declared or file_failure(error, plan) or registry_failure(error, plan) or worker_failure(error, plan)
+    declared = declared or source_failure(error, plan) or worker_failure(error, plan)
     if declared is not None:
         wrapped: BaseException = declared
     elif isinstance(error, AnalysisException):
@@ -140,15 +142,14 @@ def expectation_failure(error: BaseException, plan: Plan) -> RunError | None:
     )
 
 
-def registry_failure(error: BaseException, plan: Plan) -> RunError | None:
-    """The error for a schema registry's refusal of a task; None for any other error."""
-    text = str(error)
-    if REGISTRY not in text:
-        return None
-    said = text.split(REGISTRY, 1)[1].splitlines()[0].split(" SQLSTATE:")[0]
-    where = next((read.source.origin for read in plan.reads if read.source.addresses), plan.origin)
-    fix = "check registry=, and give registry_login=(name, password) of one who may read."
-    return RunError(f"{said.rstrip('.')}.", where=where, fix=fix)
+def source_failure(error: BaseException, plan: Plan) -> HeliosError | None:
+    """The failure of a row, a record or a file that a source cannot read; None for any other error."""
+    for name in dict.fromkeys(source_kind(read.source).failures for read in plan.reads):
+        found: HeliosError | None = resolve_name(name)(error, plan) if name is not None else None
+        if found is not None:
+            return found
+    row = row_in(error)  # of a MERGE
+    return bad_row(row, plan, row["at"], row["fix"]) if row is not None and {"at", "fix"} <= row.keys() else None
 
 
 def _undated(text: str, plan: Plan) -> RunError:
@@ -257,8 +258,7 @@ def engine_failure(error: StreamingQueryException, plan: Plan) -> HeliosError:
     causes = [line.removeprefix("Caused by:").strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (
         expectation_failure(error, plan)
-        or file_failure(error, plan)
-        or registry_failure(error, plan)
+        or source_failure(error, plan)
         or worker_failure(error, plan)
         or second_driver(error, plan)
         or RunError(f"{plan.pipeline}: {(causes or [first_line(error)])[-1]}", where=plan.origin)

@@ -8,7 +8,7 @@ from types import FrameType
 from helios.errors import CheckFailed, EnvironmentProblem, HeliosError, Origin
 from helios.plan.nodes import Plan, ReadPlan
 
-SOURCES = "helios.spark.sources."
+SOURCES = "helios.sources."
 SINKS = ("helios.spark.sinks.", "helios.spark.checkpoint.", "helios.spark.maintenance.")
 STEPS = "helios.spark.steps."
 
@@ -30,8 +30,8 @@ def locate(error: HeliosError, plan: Plan) -> None:
 
 def origin_of(error: BaseException, plan: Plan) -> Origin | None:
     """The line of the node in whose code an error was raised; None for an error of none of them."""
-    for module, _ in _raised_in(error):
-        if module.startswith(SOURCES):
+    for module, frame in _raised_in(error):
+        if module.startswith(SOURCES) or _read_in(frame) is not None:
             return _source(error, plan)
         if module.startswith(SINKS):
             return plan.declared.sink.origin
@@ -43,13 +43,19 @@ def origin_of(error: BaseException, plan: Plan) -> Origin | None:
 def _source(error: BaseException, plan: Plan) -> Origin:
     """The line of the source that raised an error: of several ones the reader's own, or the one that it names."""
     for _, frame in _raised_in(error):
-        read = getattr(frame.f_locals.get("self"), "read_plan", None)
-        if isinstance(read, ReadPlan):
+        read = _read_in(frame)
+        if read is not None:
             return read.source.origin
     named = [read for read in plan.reads if read.name in str(error)]
     if named or len(plan.reads) == 1:
         return max(named or plan.reads, key=lambda read: len(read.name)).source.origin
     return plan.origin
+
+
+def _read_in(frame: FrameType) -> ReadPlan | None:
+    """The read of a source's reader, of whatever package, in whose method a frame is."""
+    read = getattr(frame.f_locals.get("self"), "read_plan", None)
+    return read if isinstance(read, ReadPlan) else None
 
 
 def _raised_in(error: BaseException) -> Iterator[tuple[str, FrameType]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
@@ -22,6 +23,9 @@ REGISTRY = "helios: registry: "
 
 BAD_ROW = "helios: bad row: "
 """Prefix of the JSON that says which row of which file or topic does not parse, inside Spark's own message."""
+
+FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
+"""Spark's words for a file that it could not read."""
 
 
 def java_exception(error: Py4JJavaError) -> JavaThrowable:
@@ -61,3 +65,14 @@ def cause_of(error: BaseException) -> str:
     if not messages and isinstance(error, Py4JJavaError):
         return str(error.java_exception.getClass().getSimpleName())
     return (messages[-1] if messages else str(error)).strip().splitlines()[0]
+
+
+def file_of(error: BaseException) -> str | None:
+    """The file that Spark could not read, as its message names it; None for any other error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        found = FAILED_READ.search(str(cause))
+        if found is not None:
+            return found[1]
+        cause = cause.__cause__
+    return None

@@ -359,7 +359,7 @@ class Replay:
             plan,
             pipeline=ledger.pipeline,
             was=None,
-            path=ReadPath.MICRO_BATCHES,  # replays are numbered, batch pipelines are not
+            path=ReadPath.RANGES,  # replays are numbered, batch pipelines are not
             write=replace(plan.write, quarantine=None),
         )
         context = SinkContext(

@@ -15,13 +15,12 @@ from helios.errors import InputError
 from helios.plan.nodes import ReadPath
 from helios.sources.common.spark.micro_batch import MicroBatchStream
 from helios.sources.common.spark.protocol import DamagedFile
-from helios.sources.kinds import kind_of
-from helios.spark.iceberg.failures import engine_failure, is_outage
-from helios.spark.iceberg.file_failures import file_failure, file_of
+from helios.spark.iceberg.failures import engine_failure, is_outage, source_failure
 from helios.spark.iceberg.scan_metrics import collect_scan_metrics
 from helios.spark.iceberg.scan_tasks import scan_task_scope
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.callbacks import callback_scope
+from helios.spark.jvm.errors import file_of
 from helios.spark.run.job import Job, StreamingQuery
 from helios.spark.run.late import LateRows, late_rows, late_watermark
 from helios.spark.run.left import left
@@ -144,19 +143,11 @@ def run_bounded(job: Job, df: DataFrame) -> None:
 
 
 def run_incremental(job: Job, df: DataFrame) -> None:
-    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans.
-
-    A source that Spark reads itself gives its rows instead.
-    """
-    followed = job.followed
-    if all(kind_of(source.read_plan.source).spans for source in followed.values()):
-        job.begin()
-        replan_lost(job)
-        ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in followed.values()]
-        _follow(job, reduce(DataFrame.union, ticks))
-    else:
-        [source] = followed.values()
-        _follow(job, source.stream())
+    """Runs the batches of a stateless pipeline: streams of offsets give the spans, and each batch reads its spans."""
+    job.begin()
+    replan_lost(job)
+    ticks = [MicroBatchStream(source).df().select(F.lit(1).alias("tick")) for source in job.followed.values()]
+    _follow(job, reduce(DataFrame.union, ticks))
 
 
 def run_stateful(job: Job, df: DataFrame) -> None:
@@ -234,7 +225,7 @@ def _note_failure(job: Job, error: BaseException) -> None:
     planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
     if not planned or planned[-1] in committed:
         return
-    if isinstance(error, (InputError, DamagedFile)) or file_failure(error, job.plan) is not None:
+    if isinstance(error, (InputError, DamagedFile)) or source_failure(error, job.plan) is not None:
         for source, span in zip(job.followed.values(), job.batch(planned[-1]).spans, strict=True):
             source.failed(span)
 
@@ -242,7 +233,6 @@ def _note_failure(job: Job, error: BaseException) -> None:
 SCHEDULERS: Mapping[ReadPath, Callable[[Job, DataFrame], None]] = {
     ReadPath.BATCH: run_bounded,
     ReadPath.RANGES: run_incremental,
-    ReadPath.MICRO_BATCHES: run_incremental,
     ReadPath.STREAM: run_stateful,
 }
 """The scheduler of each read path."""

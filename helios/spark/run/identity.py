@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from helios.errors import CheckpointError
-from helios.plan.nodes import Plan, ReadPath
+from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import renaming_call
-from helios.spark.checkpoint.files import Checkpoint, Identity
+from helios.spark.checkpoint.files import Identity
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.sinks.records import newest_record
-from helios.table.ledger import Record
 
 
 def refuse_foreign(plan: Plan, location: str, existing: Identity, table: JavaTable | None) -> None:
@@ -62,23 +61,6 @@ def called_as_its_table(plan: Plan, existing: Identity, table: JavaTable | None)
     return replace(existing, pipeline=plan.pipeline) if by_name and same else existing
 
 
-def with_uuids(existing: Identity, checkpoint: Checkpoint, record: Record | None, *, streaming: bool) -> Identity:
-    """The identity with the UUIDs of its sources, which those of earlier versions lack.
-
-    Args:
-        existing: The identity.
-        checkpoint: The checkpoint, whose first start names them for a stream.
-        record: The record of its target, whose position names them; None without one.
-        streaming: Whether the pipeline follows its sources.
-    """
-    if existing.uuids:
-        return existing
-    entries = ((record.position or {}).get("sources") or ()) if record is not None else ()
-    known = checkpoint.start() or entries if streaming else entries
-    uuids = tuple(entry.get("uuid") for entry in known)
-    return replace(existing, uuids=uuids if len(uuids) == len(existing.sources) else ())
-
-
 def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequence[str | None]) -> Identity:
     """The identity with the sources' names of today, where these are the same tables under other names.
 
@@ -90,7 +72,7 @@ def with_renamed_sources(existing: Identity, sources: Sequence[str], uuids: Sequ
     Returns:
         The identity, or an equal one where a source is not the same table.
     """
-    known = existing.uuids or (None,) * len(existing.sources)
+    known = existing.uuids
     if len(sources) != len(existing.sources):
         return existing
     same = [
@@ -146,9 +128,7 @@ def refuse_changed(
             fix="put the steps back, refill the target with `helios run --full-refresh`, or give the pipeline a "
             "new name and a new target.",
         )
-    # Folders were followed by Spark's own stream once; what its log names counts as read.
-    adopted = existing.path == ReadPath.MICRO_BATCHES.value and plan.path is ReadPath.RANGES
-    if existing.path != plan.path.value and not adopted:
+    if existing.path != plan.path.value:
         raise CheckpointError(
             f"the checkpoint {location} was made by reading {existing.path}; the pipeline now reads "
             f"{plan.path.value}, whose positions mean something else.",

@@ -18,7 +18,6 @@ from helios.plan.nodes import Plan, ReadPath, ReadPlan
 from helios.plan.typing.late import late_rule
 from helios.sources.common.spark.past import Past, past_of
 from helios.sources.common.spark.protocol import Source
-from helios.sources.kinds import kind_of
 from helios.spark.checkpoint.files import Checkpoint, StartEntry
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.checkpoint.repeat import Repeat
@@ -127,18 +126,13 @@ class Job:
 
     def begin(self) -> None:
         """Resolves and stores the starting positions at the first start; later starts use the stored ones."""
-        spanned = [source for index, source in self.followed.items() if kind_of(self._read(index).source).spans]
         known = self.checkpoint.start()
         if known is None:
-            known = [source.begin() for source in spanned]
+            known = [source.begin() for source in self.followed.values()]
             self.checkpoint.write_start(known)
             self._keep_start(known)
             return
-        if len(known) < len(spanned):  # as an earlier version left it, which kept the starts of tables alone
-            tables = iter(known)
-            known = [source.begin() if source.read_plan.table is None else next(tables) for source in spanned]
-            self.checkpoint.write_start(known)
-        for entry, source in zip(known, spanned, strict=True):
+        for entry, source in zip(known, self.followed.values(), strict=True):
             source.resume(entry)
         self._keep_start(known)
 
@@ -162,9 +156,7 @@ class Job:
         index, source = numbered
         read = self._read(index)
         if not self.stateful:
-            if start is None and kind_of(read.source).spans:
-                start = source.start()
-            return source.span(start, end)
+            return source.span(start if start is not None else source.start(), end)
         branch = {"branch": read.branch} if read.branch else {}
         return Span(read.name, start, end, {"source": read.name, **branch, "to": end})
 
@@ -218,8 +210,8 @@ class Job:
 
         Args:
             batch: The batch.
-            emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, for a source
-                that Spark reads itself its rows, else a tick with the batch's session; None for a bounded pipeline.
+            emitted: The DataFrame of Spark's stream: for a stateful pipeline the rows after all steps, else a tick
+                with the batch's session; None for a bounded pipeline.
         """
         native = native_batch(self.plan, list(self.sources.values()), batch, self.run.noted)
         if native is not None and emitted is not None and self._declared(native):
@@ -249,9 +241,7 @@ class Job:
             return self._bounded_rows(batch)
         if self.stateful:
             return self._emitted_rows(emitted, batch)
-        if self._spanned:
-            return self._span_rows(emitted.sparkSession, batch)
-        return self._delivered_rows(emitted, batch)
+        return self._span_rows(emitted.sparkSession, batch)
 
     def _bounded_rows(self, batch: Batch) -> Built:
         spans = dict(zip(self.sources, batch.spans, strict=True))
@@ -277,15 +267,6 @@ class Job:
         rows = source.read(spark, source.span(span.start or source.start(), span.end))
         return [late.late_rows(rows, rule, self.late.watermark())] if rows is not None else []
 
-    def _delivered_rows(self, delivered: DataFrame, batch: Batch) -> Built:
-        """The steps over the rows that Spark read of the one followed source."""
-        spark = delivered.sparkSession
-        return build(
-            self.plan,
-            lambda index, _: delivered if index in self.followed else self._joined(spark, index, batch),
-            self._pasts(spark, batch),
-        )
-
     def _span_rows(self, spark: SparkSession, batch: Batch) -> Built | None:
         """The steps over the rows of the spans."""
         spans = dict(zip(self.followed, batch.spans, strict=True))
@@ -297,10 +278,9 @@ class Job:
         if self.plan.view is not None:
             [part] = parts.values()
             [entry] = recorded(batch.position)
-            assert entry.offset is not None
-            return materialized_view.recomputed(
-                spark, self.plan, self.plan.view, _not_none(part), entry.offset.snapshot
-            )
+            assert entry.position is not None
+            snapshot = entry.position.snapshot
+            return materialized_view.recomputed(spark, self.plan, self.plan.view, _not_none(part), snapshot)
 
         def of(index: int, read: ReadPlan) -> DataFrame:
             if index not in parts:
@@ -318,11 +298,6 @@ class Job:
     def _pasts(self, spark: SparkSession, batch: Batch) -> Callable[[int], Past | None]:
         """The earlier states of joined sources, up to their pins."""
         return lambda index: past_of(spark, self.sources[index], (batch.pins or {}).get(str(index)))
-
-    @property
-    def _spanned(self) -> bool:
-        """True if all followed sources are read by spans."""
-        return all(kind_of(source.read_plan.source).spans for source in self.followed.values())
 
     @property
     def _positioned(self) -> bool:
@@ -351,8 +326,6 @@ class Job:
         for (index, source), span in zip(self.followed.items(), batch.spans, strict=True):
             if span.end is not None:
                 source.committed(span.end)
-            elif not kind_of(source.read_plan.source).spans:
-                continue  # Spark has no offset for it yet
             with suppress(HeliosError, Py4JError):  # the next batch raises the same error
                 lag = source.lag(span.end if span.end is not None else source.start())
                 if lag is not None:

@@ -74,14 +74,6 @@ def refuse_new_checkpoint(
             fix="restore the checkpoint, refill the target with `helios run --full-refresh`, or run under a new "
             "name into a new table.",
         )
-    if any(isinstance(entry.get("to"), dict) and "logOffset" in entry["to"] for entry in entries):
-        raise InputError(
-            f"--new-checkpoint cannot resume {plan.pipeline}: its last batch was read by Spark's own file "
-            "stream, as earlier versions did, whose log is only in the old checkpoint.",
-            where=plan.origin,
-            fix="run it once with that checkpoint, or refill the target with `helios run --full-refresh` while the "
-            "files are there.",
-        )
     # A position of a stateful batch, or of other sources, cannot be resumed.
     without_place = any("place" not in entry for entry in entries)
     others = len(entries) != len(followed) or any(

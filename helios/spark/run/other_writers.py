@@ -9,9 +9,8 @@ from helios.errors import CheckpointError, InputError
 from helios.plan.nodes import Plan
 from helios.plan.other_pipelines import Entry, entries, other_records, renaming_call, shared_source, source_of_both
 from helios.plan.other_upserts import Upserts, refuse_other_upserts, upsert_terms, upserts_alongside, upserts_of
-from helios.sources.files.place import Place
-from helios.sources.iceberg.offsets import IcebergOffset
-from helios.sources.kinds import kind_of
+from helios.sources.common.position import SourcePosition
+from helios.sources.kinds import position_of, source_kind
 from helios.spark.iceberg.added_files import changes_files
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.tables import load_table
@@ -126,9 +125,15 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
 
 
 def _is_followed(entry: Entry) -> bool:
-    """True if an entry is of a followed table or folder. An entry of topics has a place even if they are read once."""
-    place = entry.get("place")
-    return place is not None and (IcebergOffset.of(place) is not None or Place.of(place) is not None)
+    """True if an entry is that of a followed source."""
+    at = _place(entry)
+    return at is not None and at.only_followed
+
+
+def _place(entry: Entry | None) -> SourcePosition | None:
+    """How far a follower has read, by its entry; None where that does not tell."""
+    found = position_of(entry.get("place")) if entry is not None else None
+    return found[1] if found is not None else None
 
 
 def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
@@ -136,7 +141,7 @@ def _same_source(plan: Plan, entry: Entry, state: Entry) -> bool:
     if same_source(entry, state):
         return True
     reads = [read for read in plan.reads if read.ledger_name == state["source"]]
-    return any(kind_of(read.source).same(read.source, entry) for read in reads)
+    return any(source_kind(read.source).same(read.source, entry) for read in reads)
 
 
 def _same_place(entry: Entry, state: Entry) -> bool:
@@ -144,7 +149,7 @@ def _same_place(entry: Entry, state: Entry) -> bool:
     end = state.get(SNAPSHOT, state.get("to"))
     if not isinstance(end, int):
         return False  # of a folder that is read once nothing tells
-    at = IcebergOffset.of(entry["place"])
+    at = _place(entry)
     return at is not None and not at.partial and at.snapshot == end
 
 
@@ -172,8 +177,9 @@ def refuse_upserts_of_others(
 
 def _out_of_step(plan: Plan, state: Entry, other: str, entry: Entry | None) -> InputError:
     source, written = state["source"], plan.write.table.text
-    at = IcebergOffset.of(entry["place"]) if entry is not None else None
-    whole = at is not None and not at.partial and at.snapshot is not None
+    at = _place(entry)
+    at = at if at is not None and at.snapshot is not None else None
+    whole = at is not None and not at.partial
     until = "what was there at its last look" if at is None else "a part of it so far"
     until = f"it up to snapshot {at.snapshot}" if at is not None and whole else until
     until = until if entry is not None else "nothing of it yet"

@@ -10,15 +10,14 @@ from types import MappingProxyType
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from helios.errors import CheckFailed, CheckpointError, InputError
+from helios.errors import CheckFailed, InputError
+from helios.model.columns import GONE, LOG
 from helios.model.flow import flows
 from helios.model.modes import Groups
+from helios.plan.checks.carried_order import renamed
 from helios.plan.checks.pipeline import pipeline_problems
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.other_pipelines import alongside
-from helios.plan.typing.dedupes import earlier_steps
-from helios.plan.checks.carried_order import renamed
-from helios.model.columns import GONE, LOG
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.protocol import CarriesOrder, Source, open_source
 from helios.spark.checkpoint.files import Checkpoint
@@ -47,14 +46,6 @@ STATEFUL_OPERATORS = (
     "TransformWithStateInPySpark",
 )
 """Spark's logical operators that keep state in a streaming plan (from UnsupportedOperationChecker)."""
-
-EARLIER = {
-    True: "which rows of a key are kept depends on the batches that they come in, and within= is the watermark's "
-    "delay. A new name and target, or --full-refresh, keeps them by event time.",
-    False: "it remembers every key for ever, unless the watermark's column is among them. within= behind a watermark, "
-    "under a new name and target, bounds it.",
-}
-"""The behavior of an earlier version's `dedupe`, with `within=` and without."""
 
 
 class PipelineQuery:
@@ -92,11 +83,10 @@ class PipelineQuery:
 
     # before anything is written
 
-    def declare(self, *, anew: bool = False, refills: bool = False) -> DataFrame:
+    def declare(self, *, refills: bool = False) -> DataFrame:
         """Builds the DataFrame of the whole pipeline, which Spark analyzes, and fixes the read path.
 
         Args:
-            anew: Whether the state in the checkpoint will be replaced.
             refills: Whether the target is filled anew.
 
         Raises:
@@ -112,8 +102,6 @@ class PipelineQuery:
         view = self.plan.view
         if view is not None:
             return materialized_view.empty(self.spark, self.plan, view)
-        if not anew and self._continues_earlier_state():
-            self._replace_plan(replace(self.plan, earlier_state=True))
         df = self._build()
         if not df.isStreaming:
             raise InputError(
@@ -127,8 +115,6 @@ class PipelineQuery:
             if problems:
                 raise CheckFailed(problems)
             return self._as_stream(df)
-        elif self._streamed_before():
-            return self._as_stream(df)
         return df
 
     def _as_stream(self, df: DataFrame) -> DataFrame:
@@ -139,35 +125,10 @@ class PipelineQuery:
             return self._build()  # a stream cannot choose the commits that it joins
         return df
 
-    def _streamed_before(self) -> bool:
-        """True if an earlier version has begun to follow a folder beside another source, which Spark streamed."""
-        followed = [read for read in self.plan.reads if read.source.streaming]
-        if self.plan.path is not ReadPath.RANGES or len(followed) < 2 or all(read.table for read in followed):
-            return False
-        try:
-            identity = self.checkpoint.identity()
-        except CheckpointError:
-            return False  # the validation says so
-        streamed = replace(self.plan, path=ReadPath.STREAM)
-        return identity is not None and (identity.path, identity.state) == (streamed.path.value, streamed.state)
-
     def _replace_plan(self, plan: Plan) -> None:
         self.plan = plan
         for source in self.sources.values():
             source.context = replace(source.context, plan=plan)
-
-    def _continues_earlier_state(self) -> bool:
-        """True if the checkpoint has the state of an earlier version's `dedupe`. Notes each such step in the run."""
-        steps = earlier_steps(self.plan.stream) if self.plan.path is ReadPath.STREAM else []
-        if not steps:
-            return False
-        former = self.plan.former_checkpoint
-        found = self.checkpoint.identity() or (Checkpoint(self.spark, former).identity() if former else None)
-        if found is None or found.state != replace(self.plan, earlier_state=True).state:
-            return False
-        for step in steps:
-            self.run.noted(f"{step.text()} goes on as an earlier version began it: {EARLIER[step.within is not None]}")
-        return True
 
     def _build(self) -> DataFrame:
         """The pipeline over streams of the followed sources and the current rows of the others."""

@@ -19,7 +19,7 @@ from helios.errors import RunError
 from helios.metrics.metrics import Metrics
 from helios.plan.nodes import Plan
 from helios.sources.common.spark.protocol import PlanAnew
-from helios.sources.kinds import kind_of
+from helios.sources.kinds import source_kind
 from helios.spark.iceberg.failures import expired_token, outage_reason, user_error
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.jvm.proxies import free_with_last_reference
@@ -172,7 +172,7 @@ class PipelineRun:
         """Runs the companions of sources, such as receivers, while the pipeline follows them, through outages too."""
         with ExitStack() as stack:
             for read in self.plan.reads:
-                beside = kind_of(read.source).beside
+                beside = source_kind(read.source).beside
                 if beside is not None and not self.once:
                     for url in stack.enter_context(resolve_name(beside)([read.source], self.noted)):
                         self.noted(f"receiving {url}")
@@ -232,7 +232,7 @@ class PipelineRun:
         query = PipelineQuery(self.plan, self.spark, self, location)
         self._store_freshness = partial(self._choice.keep, query.checkpoint.files)
         self._choice.recall(query.checkpoint.files)
-        df = query.declare(anew=self.new_checkpoint or self.full_refresh, refills=self.full_refresh)
+        df = query.declare(refills=self.full_refresh)
         how = {"new_checkpoint": self.new_checkpoint, "full_refresh": self.full_refresh, "again": self._again}
         job = query.validate(df, beside=self._accepted, siblings=self._siblings, **how)
         try:

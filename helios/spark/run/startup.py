@@ -14,7 +14,6 @@ from helios.plan.checks.sinks import left_out
 from helios.plan.nodes import Plan, ReadPath
 from helios.plan.notes import declared_notes
 from helios.plan.other_upserts import upserts_of
-from helios.sources.kinds import kind_of
 from helios.spark.checkpoint.files import Checkpoint, Identity
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg import tables
@@ -28,7 +27,6 @@ from helios.spark.run.identity import (
     refuse_changed,
     refuse_foreign,
     with_renamed_sources,
-    with_uuids,
 )
 from helios.spark.run.new_checkpoint import refuse_lost, refuse_lost_order, refuse_new_checkpoint
 from helios.spark.run.other_writers import (
@@ -174,7 +172,7 @@ class StartupValidator:
             existing = called_as_its_table(self.plan, existing, table)
             refuse_foreign(self.plan, self.checkpoint.location, existing, table)
             if not replaced:
-                existing = self._today(existing, self.checkpoint, table)
+                existing = with_renamed_sources(existing, self.sources, self.uuids)
                 refuse_changed(self.plan, self.checkpoint.location, existing, self.sources, table)
             if existing.target != self.plan.write.table.text and not self.full_refresh:
                 existing = retarget(self.context, existing)
@@ -209,7 +207,7 @@ class StartupValidator:
             )
         if self.full_refresh:
             return
-        resumable = self.plan.path is ReadPath.RANGES and all(kind_of(r.source).spans for r in self._follows)
+        resumable = self.plan.path is ReadPath.RANGES
         record = self._last_record(table) if table is not None else None
         if self.followed and not resumable and not (record is not None and record.only_began):
             raise InputError(
@@ -228,12 +226,6 @@ class StartupValidator:
             if lenient:
                 return None
             raise
-
-    def _today(self, existing: Identity, checkpoint: Checkpoint, table: JavaTable | None) -> Identity:
-        """An identity with the names of today of tables that were renamed."""
-        record = self._last_record(table) if table is not None and not existing.uuids else None
-        existing = with_uuids(existing, checkpoint, record, streaming=self.plan.streaming)
-        return with_renamed_sources(existing, self.sources, self.uuids)
 
     def _targets(self, table: JavaTable | None) -> Iterator[tuple[TableName, JavaTable]]:
         """The table, or the tables of a routed stream that are there."""
@@ -254,7 +246,7 @@ class StartupValidator:
         if found.pipeline == self.plan.was:
             refuse_foreign(self.plan, self.checkpoint.location, found, table)
             if not self.new_checkpoint:
-                found = self._today(found, old, table)
+                found = with_renamed_sources(found, self.sources, self.uuids)
                 refuse_changed(self.plan, self.checkpoint.location, found, self.sources, table)
             if table is not None:
                 self._refuse_schema(table, df, moved=False)

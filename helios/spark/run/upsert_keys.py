@@ -13,7 +13,7 @@ from helios.table.ledger import Record
 def keys_of(context: SinkContext, checkpoint: str, record: Record | None) -> str | None:
     """The folder of the upserts under a checkpoint; None where it is in the checkpoint.
 
-    A pipeline that began it there, as earlier versions did, keeps it there until its next checkpoint.
+    A pipeline that began it there keeps it there until its next checkpoint.
 
     Args:
         context: The pipeline.

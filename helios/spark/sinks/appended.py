@@ -171,7 +171,7 @@ class AppendLedger(Ledger):
     def _known(self, record: Record | None) -> Appended:
         if record is None or (record.batch < 0 and record.position is None and record.appended is None):
             return Appended()
-        # Earlier versions kept the last batch only.
+        # A pipeline that followed its sources until its new checkpoint has kept none.
         known = self._parsed(record.appended) if record.appended is not None else self._stamped()
         last = entry_of(record.position, record.steps, self._looks, record.snapshot)
         if last is None or any(last.inputs == one.inputs and one.steps == last.steps for one in known.entries):

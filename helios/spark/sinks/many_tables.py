@@ -74,21 +74,16 @@ class ManyTables:
             CheckpointError: One of them is gone, was replaced, or has another one's name.
             LedgerError: One of them was rolled back.
         """
-        known = self.context.checkpoint.tables()
-        ids = dict(known)
         for name in self._known().values():
             table = tables.load_table(self.context.spark, name)
             if table is None:
                 raise gone_error(self.context, name)
             refuse_other(self.context, name, table)
-            ids[name.text] = str(table.uuid())
             ledger = self.context.ledger(table, self.context.plan.write.sink.branch_name, name)
             record = ledger.load()
             if record is None or record.checkpoint != self.context.checkpoint_id:
                 raise foreign_error(self.context, name)
             ledger.refuse_rollback(record)
-        if ids != known:  # a checkpoint of an earlier version
-            self.context.checkpoint.write_tables(ids)
 
     # finding
 

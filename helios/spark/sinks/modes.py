@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
 from helios.errors import Origin, RunError
-from helios.model.columns import POSITION
+from helios.model.columns import LOG, POSITION
 from helios.model.modes import (
     VALID_FROM,
     VALID_TO,
@@ -28,7 +28,6 @@ from helios.model.modes import (
     Upsert,
 )
 from helios.plan.typing.expression import parse
-from helios.model.columns import LOG
 from helios.spark.checkpoint.upsert_state import DELETED, ORDER, UpsertState
 from helios.spark.iceberg.merge_scope import MergeScope
 from helios.spark.iceberg.transaction import Transaction

@@ -289,7 +289,7 @@ class QuarantineSink:
     def otherwise(self) -> str:
         """The fix for a table that lost rows and will not get them back."""
         plan = self._plan
-        anew = plan.path in (ReadPath.BATCH, ReadPath.RANGES) and not plan.write.sink.many_tables
+        anew = plan.path is not ReadPath.STREAM and not plan.write.sink.many_tables
         return ANOTHER + (", or go on with this one with `helios run --new-checkpoint`" if anew else "")
 
     def _ledger_of(self, table: JavaTable) -> Ledger:

@@ -68,7 +68,6 @@ class _Schema:
     first: Place
     last: Place
     filled: frozenset[str] = frozenset()
-    exact: Mapping[str, str] | None = None
     taken: Place | None = None
 
     def has(self, column: str) -> bool:
@@ -86,7 +85,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         versions: The schemas of the batch.
         before: The newest schema of earlier batches.
     """
-    schemas = _schemas(versions, exact=before is None or before.exact)
+    schemas = _schemas(versions)
     taken = {schema.taken for schema in schemas if schema.taken is not None}
     restored: list[_Schema] = []
     if before is not None:
@@ -95,7 +94,7 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
         same = list(before.columns.items())
         # Another schema at older positions is sent again, and what became of it was told.
         schemas = [s for s in schemas if s.last > before.since or list(s.columns.items()) == same] + [known]
-        taken.update(before.taken or ())
+        taken.update(before.taken)
     if not schemas:
         return SchemaChange()
     newest = max(restored or schemas, key=lambda schema: schema.last)
@@ -110,26 +109,21 @@ def compared(versions: Iterable[Version], before: NewestSchema | None) -> Schema
     retyped = dict.fromkeys(one for a, b in pairs for one in _retyped(a, b))
     # The position from which on changes have it: older ones come after it only where they are sent again.
     since = max(newest.first, *(schema.last for schema in schemas if schema is not newest), (0, 0))
-    columns = newest.exact if newest.exact is not None else newest.columns
-    if before is not None and list(columns.items()) == same and not (lost or returned):
+    if before is not None and list(newest.columns.items()) == same and not (lost or returned):
         since = before.since
     kept = tuple(name for name in dict.fromkeys((*kept, *lost)) if not newest.has(name))
-    exact = newest.exact is not None or (before is not None and before.exact)
-    unknown = not taken and before is not None and before.taken is None
-    last = NewestSchema(dict(columns), since, kept, exact, None if unknown else tuple(sorted(taken)))
+    last = NewestSchema(dict(newest.columns), since, kept, tuple(sorted(taken)))
     return SchemaChange(lost, gained, returned, tuple(moved), tuple(retyped), _filled(schemas), last)
 
 
-def _schemas(versions: Iterable[Version], *, exact: bool) -> list[_Schema]:
-    """The schemas of a batch whose position is known; not `exact` as earlier versions have noted them."""
-    show = typed if exact else _as_before
+def _schemas(versions: Iterable[Version]) -> list[_Schema]:
+    """The schemas of a batch whose position is known."""
     return [
         _Schema(
-            {name: show(kind) for name, kind in version.fields},
+            {name: typed(kind) for name, kind in version.fields},
             version.first,
             version.last,
             version.filled,
-            {name: typed(kind) for name, kind in version.fields},
             version.taken,
         )
         for version in versions
@@ -143,8 +137,7 @@ def _restored(schemas: Sequence[_Schema], before: NewestSchema) -> tuple[list[_S
     A snapshot that is new, and at an older position than the newest columns, is that of such a server: its log goes on
     from there.
     """
-    known = before.taken if before.taken is not None else {schema.taken for schema in schemas}
-    found = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in known]
+    found = [s for s in schemas if s.taken is not None and s.taken < before.since and s.taken not in before.taken]
     first = min((s.taken for s in found if s.taken is not None), default=None)
     return found, replace(before, since=(first[0], first[1] - 1)) if first is not None else before
 
@@ -172,12 +165,6 @@ def typed(kind: Kind) -> str:
     if kind.unit is None or (kind.unit == "micros" and name != "string"):
         return name
     return f"{name} of {kind.unit}({kind.allowed})" if kind.allowed else f"{name} of {kind.unit}"
-
-
-def _as_before(kind: Kind) -> str:
-    """A type as earlier versions have noted it."""
-    name = kind.made.simpleString()
-    return f"{name} of {kind.unit}" if kind.unit not in (None, "micros") else name
 
 
 def _lost(schemas: Sequence[_Schema]) -> list[str]:
@@ -308,7 +295,5 @@ def twins(name: str, now: Mapping[str, Mirrored], changes: ChangesByTable) -> li
 
 def _alike(one: NewestSchema, other: NewestSchema) -> bool:
     """True if two tables have the same columns. The values of enums may have grown in between."""
-    if not (one.exact and other.exact):
-        return list(one.columns) == list(other.columns)
     shown = ([(name, ALLOWED.sub(r"\1", kind)) for name, kind in each.columns.items()] for each in (one, other))
     return next(shown) == next(shown)

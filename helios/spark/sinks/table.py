@@ -15,8 +15,8 @@ from helios.plan.nodes import Plan
 from helios.plan.properties import created
 from helios.spark.iceberg import freshness, tables
 from helios.spark.iceberg.failures import is_outage
-from helios.spark.iceberg.file_failures import file_of
 from helios.spark.iceberg.history import growth
+from helios.spark.jvm.errors import file_of
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Maintainer, Upkeep
 from helios.spark.sinks import modes

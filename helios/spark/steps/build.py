@@ -136,7 +136,7 @@ def build(
         known = past(index) if past is not None else None
         return as_dated(now, declared, known, stateful=plan.path is ReadPath.STREAM)
 
-    scopes.append(Scope(flow, earlier=plan.earlier_state, dated=dated))
+    scopes.append(Scope(flow, dated=dated))
     try:
         return Built(flow(plan.stream), rejected=scopes[0].rejected, counted=scopes[0].counted)
     finally:

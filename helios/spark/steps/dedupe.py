@@ -43,24 +43,11 @@ _JAVA8_LOCK = threading.Lock()
 
 
 def lower(df: DataFrame, step: Dedupe, scope: Scope) -> DataFrame:
-    """The rows that the step keeps."""
-    return deduplicate(df, step, earlier=scope.earlier)
-
-
-def deduplicate(df: DataFrame, step: Dedupe, *, earlier: bool) -> DataFrame:
-    """The rows that a `dedupe` keeps.
-
-    Args:
-        df: The rows.
-        step: The step.
-        earlier: Whether the pipeline has begun with Spark's own operator, whose state is in its checkpoint.
+    """The rows that the step keeps.
 
     Raises:
         DeclarationError: `within` without one watermark; a stream without a bound for its keys.
     """
-    if earlier and df.isStreaming:
-        keys = list(step.keys)
-        return df.dropDuplicates(keys) if step.within is None else df.dropDuplicatesWithinWatermark(keys)
     if step.within is not None:
         return _kept(df, step, step.within)
     times = {field.name.lower() for field in marked_columns(df)}

@@ -10,10 +10,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from helios.model.columns import POSITION
+from helios.model.columns import GONE, LOG, POSITION
 from helios.model.flow import Flow
 from helios.model.step import Step
-from helios.model.columns import GONE, LOG
 from helios.sources.common.spark.past import Past
 from helios.spark.jvm.sql import JSON_TIMES, quoted, refusal
 
@@ -46,14 +45,12 @@ class Scope:
         read: Reads another flow: the other side of a join or union.
         rejected: Collects the rows for the quarantine, as `payload`, `reason` and `step`.
         counted: Collects the counts of rows that expectations drop.
-        earlier: Whether the state in the checkpoint is an earlier version's, as in `Plan.earlier_state`.
         dated: Reads the other side of a join as of a time; None where no step joins.
     """
 
     read: Callable[[Flow], DataFrame]
     rejected: list[DataFrame] = field(default_factory=list)
     counted: list[Observation] = field(default_factory=list)
-    earlier: bool = False
     dated: Callable[[Flow], Dated] | None = None
 
 

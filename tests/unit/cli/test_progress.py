@@ -35,14 +35,14 @@ def test_late_rows_are_told_with_their_batch(capsys: pytest.CaptureFixture[str])
     shown.open(["a.b"])
     idle = Event("a.b", "idle", batch=4)
     late = Event("a.b", "idle", batch=5, late=1)
-    noted = Event("a.b", "noted", message="as an earlier version began it")
+    noted = Event("a.b", "noted", message="nothing is new")
     for event in (replace(BATCH, late=1200), idle, idle, late, noted):
         shown.emit(event)
     assert lines(capsys.readouterr().out) == [
         "a.b  batch 3: 1,200 rows in 1 file, snapshot 77, 0.8 s; 1,200 late rows dropped by the watermark",
         "a.b  batch 4: no rows",
         "a.b  batch 5: no rows; 1 late row dropped by the watermark",
-        "a.b  as an earlier version began it",
+        "a.b  nothing is new",
     ]
 
 

@@ -260,20 +260,17 @@ def test_a_rollback_of_main_is_told_where_another_branch_holds_the_batch(cli: Ru
     assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in its history, and the next run stops"]
 
 
-@pytest.mark.parametrize("recorded", [True, False], ids=["now", "before"])
-def test_a_pipeline_of_a_branch_is_looked_up_there(cli: Run, shop: tuple[Table, Table], recorded: bool) -> None:
+def test_a_pipeline_of_a_branch_is_looked_up_there(cli: Run, shop: tuple[Table, Table]) -> None:
     raw, orders = shop
     orders.branch("stage")
     first = orders.branches()["stage"]
     made = append(orders, branch="stage", pipeline="local.shop.orders", batch=1)
-    of_branch = {"branch": "stage"} if recorded else {}  # earlier versions did not say
-    remember(orders, "local.shop.orders", 1, raw, snapshot=made, sequence=2, **of_branch)
+    remember(orders, "local.shop.orders", 1, raw, snapshot=made, sequence=2, branch="stage")
     assert one(cli)["notes"] == []
     orders.branch("kept", snapshot=made)
     orders.drop_branch("stage")
     orders.branch("stage", snapshot=first)
-    lost = ["rolled back: batch 1 is no longer in its history, and the next run stops"]
-    assert one(cli)["notes"] == (lost if recorded else [])
+    assert one(cli)["notes"] == ["rolled back: batch 1 is no longer in its history, and the next run stops"]
 
 
 def test_routed_tables_replays_and_quarantines(cli: Run, catalog: Catalog, folder: Path) -> None:

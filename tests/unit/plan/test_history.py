@@ -13,9 +13,9 @@ import pytest
 from helios import Catalog, Iceberg, Memory
 from helios.errors import DeclarationError, HeliosError, InputError, NotFound
 from helios.plan import Context, compile_pipelines
+from helios.plan.context import Unsettled
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.history import Settled, history, settle
-from helios.plan.context import Unsettled
 from helios.table.snapshots import Table
 
 pytestmark = pytest.mark.promise("time-travel")

@@ -17,7 +17,7 @@ from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
 from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
-from helios.sources.kinds import SOURCES, SourceRow, kind_of
+from helios.sources.kinds import SOURCES, SourceRow, source_kind
 
 pytestmark = pytest.mark.promise("own-source")
 
@@ -104,7 +104,7 @@ def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
     )
     assert "catalog 'nope' is not declared" in told
     with pytest.raises(DeclarationError, match="Counter is no kind of source"):
-        kind_of(COUNTER)
+        source_kind(COUNTER)
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
 
 
@@ -126,21 +126,12 @@ def test_the_jars_of_a_kind_are_known_ahead(row: Callable[..., None], context: C
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
 
 
-@pytest.mark.parametrize(
-    ("spans", "other", "path"),
-    [
-        (True, ORDERS, ReadPath.RANGES),
-        (True, Files.source("x", "csv", schema="n bigint").incremental(), ReadPath.RANGES),
-        (False, ORDERS, ReadPath.STREAM),
-    ],
-)
-def test_several_followed_sources_are_stateless_where_all_are_read_by_spans(
-    row: Callable[..., None], planned: Callable[[Any], Plan], spans: bool, other: Any, path: ReadPath
+@pytest.mark.parametrize("other", [ORDERS, Files.source("x", "csv", schema="n bigint").incremental()])
+def test_several_followed_sources_are_stateless(
+    row: Callable[..., None], planned: Callable[[Any], Plan], other: Any
 ) -> None:
-    row(spans=spans)
-    plan = planned(COUNTER.incremental() >> union(other) >> SINK)
-    assert plan.path is path
-    assert (planned(COUNTER.incremental() >> SINK).path is ReadPath.RANGES) is spans
+    row()
+    assert planned(COUNTER.incremental() >> union(other) >> SINK).path is ReadPath.RANGES
 
 
 def test_rows_that_are_not_counted_bound_no_batch(

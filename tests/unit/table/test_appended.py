@@ -261,16 +261,3 @@ def test_windows_of_steps_that_combine_rows_are_not_joined_to_one_that_was_never
             assert (found is Verdict.SAME) <= (end == start + 1)
             if limit == LIMIT:
                 assert (found is Verdict.SAME) == (end == start + 1)
-
-
-def test_windows_that_an_earlier_version_joined_are_no_window_of_steps_that_combine_rows(source: Source) -> None:
-    appended = Appended()
-    for i in range(1, APART + 4):
-        source.parents |= {i + 1: i}
-        appended = appended.add(Entry("x", (source.range(i, i + 1),), i))
-    joined = Entry("x", (source.range(1, 3),))
-    assert joined.inputs == appended.entries[0].inputs
-    earlier = Appended.parse({name: value for name, value in appended.as_json().items() if name != "apart"})
-    assert judge(earlier, joined, source.look) is Verdict.SAME
-    assert judge(earlier, joined, source.look, why="Aggregate") is Verdict.REGROUPS
-    assert judge(earlier, Entry("x", (source.range(8, 9),)), source.look, why="Aggregate") is Verdict.SAME

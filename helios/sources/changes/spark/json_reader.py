@@ -8,11 +8,11 @@ from pyspark.sql.types import IntegralType, StructType
 from typing_extensions import override
 
 from helios.errors import NotFound, near_miss
+from helios.model.columns import GONE, LOG
 from helios.plan.checks.carried_order import former_names
 from helios.sources.changes.json import ChangeLogSource
 from helios.sources.changes.spark.rows import shown
 from helios.sources.changes.spark.topic import TopicChangesReader
-from helios.model.columns import GONE, LOG
 from helios.sources.kafka.spark import rows as kafka_rows
 from helios.sources.kafka.spark.rows import RECORD, WHY
 from helios.sources.kafka.topics import TopicsPosition

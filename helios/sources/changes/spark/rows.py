@@ -13,11 +13,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from helios.errors import InputError
+from helios.model.columns import GONE, LOG
 from helios.sources.changes.debezium import CdcSource
 from helios.sources.changes.spark import types as connect_types
 from helios.sources.changes.spark.types import Kind
 from helios.sources.changes.spark.versions import Found, Version, found_in
-from helios.model.columns import GONE, LOG
 from helios.sources.common.spark import rejects
 from helios.sources.common.spark.aside import Aside
 from helios.sources.common.spark.json_values import REST, an_object, json_line, reason

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from helios.sources.changes.topic import TopicChanges
 from helios.model.columns import LOG
+from helios.sources.changes.topic import TopicChanges
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.spark.reader import KafkaReader
 

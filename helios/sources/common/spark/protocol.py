@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from helios.errors import RunError
 from helios.plan.nodes import ReadPlan
 from helios.sources.common.spark.context import SourceContext
-from helios.sources.kinds import kind_of
+from helios.sources.kinds import source_kind
 from helios.spark.checkpoint.files import StartEntry
 from helios.spark.iceberg.scan_metrics import ScanMetrics
 from helios.spark.native.inputs import SourceFiles
@@ -190,7 +190,7 @@ def open_source(context: SourceContext, index: int) -> Source:
     Raises:
         DeclarationError: Its kind is unknown.
     """
-    reader: Callable[[SourceContext, int], Source] = resolve_name(kind_of(context.plan.reads[index].source).reader)
+    reader: Callable[[SourceContext, int], Source] = resolve_name(source_kind(context.plan.reads[index].source).reader)
     return reader(context, index)
 
 

@@ -9,7 +9,6 @@ from helios.errors import RunError
 from helios.sources.common.spark.protocol import PlanAnew
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.log import Known
-from helios.sources.files.place import UNKNOWN
 from helios.sources.files.spark.listing import Listed
 
 NAMED = 3
@@ -80,8 +79,7 @@ def _first(paths: Sequence[str]) -> str:
 
 def _shown(stat: tuple[int, int]) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(stat[1] / 1000))
-    size = f"{stat[0]:,} bytes, " if stat[0] != UNKNOWN else ""
-    return f"{size}modified {at}.{stat[1] % 1000:03d} UTC"
+    return f"{stat[0]:,} bytes, modified {at}.{stat[1] % 1000:03d} UTC"
 
 
 def unfinished(paths: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
@@ -22,15 +22,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from helios.errors import InputError, RunError
+from helios.errors import InputError
 from helios.plan.typing.types import quoted
 from helios.sources.common.file import File
+from helios.sources.common.spark.protocol import DamagedFile
 from helios.sources.common.spark.types import nullable
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.formats import CODECS, FORMATS
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import java_causes
+from helios.spark.jvm.errors import cause_of
 from helios.spark.jvm.sql import struct_of
 from helios.spark.jvm.types.hadoop import JavaConfiguration, JavaPath
 from helios.spark.jvm.types.parquet import JavaMessageType

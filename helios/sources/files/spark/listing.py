@@ -24,7 +24,6 @@ from helios.errors import InputError, RunError
 from helios.sources.common.file import File
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.describe import local
-from helios.table.file_names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
 from helios.spark.iceberg.failures import is_outage
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
@@ -32,6 +31,7 @@ from helios.spark.jvm.types.hadoop import JavaFileSystem, JavaPath
 from helios.spark.jvm.types.java import ScalaSeq
 from helios.spark.jvm.types.spark import JavaStatusWriter, ScalaText
 from helios.spark.jvm.version import spark_version
+from helios.table.file_names import encoded, escaped, globbed, is_data, is_glob, is_hidden, rooted
 
 Listed: TypeAlias = dict[str, tuple[int, int]]
 """Size and modification time of files, by their path."""

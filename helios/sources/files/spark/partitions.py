@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 
 from helios.errors import InputError
 from helios.sources.common.spark.types import NUMBERS, by_name, united
-from helios.table.file_names import encoded
 from helios.sources.files.spark import bad_rows
 from helios.sources.files.spark.text_numbers import comes_back
+from helios.table.file_names import encoded
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows without a value."""

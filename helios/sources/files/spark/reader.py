@@ -13,16 +13,15 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from helios.errors import CheckpointError, NotFound
+from helios.errors import NotFound
 from helios.sources.common.file import File
 from helios.sources.common.spark.context import SourceContext
 from helios.sources.common.spark.row_stream import RowStream
 from helios.sources.common.spark.spans import SpanSource
-from helios.sources.files import spark_log
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.lag import waiting_lag
 from helios.sources.files.log import FileLog, Known, known_of, lines_of
-from helios.sources.files.place import Place, same
+from helios.sources.files.place import Place
 from helios.sources.files.settling import APART, Settling
 from helios.sources.files.spark import listing
 from helios.sources.files.spark import rows as file_rows
@@ -65,7 +64,6 @@ class FilesReader(SpanSource):
         self._lag: Lag | None = None
         self._read: list[File] = []
         self._looked: tuple[Span | None, Reading | None] = None, None
-        self._former: tuple[Position, Place] | None = None
         self._damaged: dict[File, str] = {}
 
     @property
@@ -129,10 +127,8 @@ class FilesReader(SpanSource):
         """
         known = self._known
         new = {path: stat for path, stat in listed.items() if known.get(path) != stat}
-        changed = [path for path in new if path in known and not same(known[path], new[path])]
-        changed = [path for path in changed if self._unread.get(path) != known[path]]  # else it was mended
-        for path in [path for path in new if path in known and same(known[path], new[path])]:
-            del new[path]
+        # What was set aside as it was known, and is another now, is mended.
+        changed = [path for path in new if path in known and self._unread.get(path) != known[path]]
         if changed and self._source.changed == "fail":
             raise changed_error(self._source, {path: known[path] for path in changed}, new, READ)
         return new
@@ -148,19 +144,7 @@ class FilesReader(SpanSource):
         return "current"
 
     def resume(self, entry: StartEntry) -> None:
-        """Uses the stored start.
-
-        Raises:
-            CheckpointError: The log that it names is gone.
-        """
         super().resume(entry)
-        if Place.of(entry["place"]) is None:
-            raise CheckpointError(
-                f"{self.read_plan.name} was followed by Spark's own file stream, whose log is not in this checkpoint.",
-                where=self._source.origin,
-                fix="restore the checkpoint from a backup, refill the target with `helios run --full-refresh`, or run "
-                "under a new name into a new target.",
-            )
         if not self._checkpoint_has_batches:
             self._load(entry["place"])
 
@@ -179,23 +163,12 @@ class FilesReader(SpanSource):
 
     def _load(self, position: Position) -> Place:
         """Goes to a position: what was read up to it becomes known."""
-        at = Place.of(position) or self._adopted(position)
+        at = Place.parse(position)
         if self._at is None or (at.entry, at.hash) != (self._at.entry, self._at.hash):
             self._known = self._our_log.load(at, self._other_log(at))
             self._unread = self._our_log.unread()
             self._at = at
         return self._at
-
-    def _adopted(self, position: Position) -> Place:
-        """The place behind what Spark's file stream has read up to a position of an earlier version."""
-        if self._former is None or self._former[0] != position:
-            self._former = position, self._our_log.adopt(self._of_spark(None, position))
-        return self._former[1]
-
-    def _of_spark(self, after: Position | None, upto: Position) -> list[File]:
-        checkpoint = self.context.checkpoint
-        assert checkpoint is not None
-        return spark_log.between(checkpoint.files, checkpoint.location, self._number, after, upto)
 
     def _other_log(self, at: Place) -> FileLog | None:
         """The log of the checkpoint that a place is of, if that is another one."""
@@ -218,11 +191,6 @@ class FilesReader(SpanSource):
         self._known |= {file.path: (file.size, file.modified) for file in planned}
         return self._at.as_json()
 
-    def span(self, start: Position | None, end: Position | None) -> Span:
-        if end is not None and Place.of(end) is None:  # as the version that planned it has stamped it
-            return Span(self.read_plan.name, start, end, {"source": self.read_plan.name, "to": end})
-        return super().span(start, end)
-
     # lag
 
     def _observe(self, waiting: Sequence[File]) -> None:
@@ -243,29 +211,26 @@ class FilesReader(SpanSource):
         start, end = span.start, span.end
         if end is None or start == end:
             return []
-        if (at := Place.of(end)) is None:
-            return self._of_spark(start, end)
-        begun = Place.of(start) if start is not None else None
-        return self._our_log.files(begun.entry if begun is not None else 0, at)
+        return self._our_log.files(Place.parse(start).entry if start is not None else 0, Place.parse(end))
 
     def _problems(self, files: Sequence[File]) -> tuple[list[File], list[File], Listed]:
         """The files that are gone, those that have changed, and all as they are now."""
         many = len(files) > listing.MANY
         now = self._look() if many else listing.looked_at(self.context.spark, [file.path for file in files])
         gone = [file for file in files if file.path not in now]
-        changed = [f for f in files if f.path in now and not same((f.size, f.modified), now[f.path])]
+        changed = [f for f in files if f.path in now and (f.size, f.modified) != now[f.path]]
         return gone, changed, now
 
     def lost(self, span: Span) -> bool:
         """True if a planned span must be planned again: files are gone or changed, and the source allows for it."""
         gone, changed, _ = self._problems(self._planned(span))
-        mended = changed and self._our_log.has_failed(Place.of(span.end))  # as the error of the run said
+        mended = changed and self._our_log.has_failed(Place.parse(span.end or {}))  # as the error of the run said
         allowed = not changed or mended or self._source.changed == "reread"
         return bool(gone or changed) and allowed and (not gone or self._source.missing == "skip")
 
     def failed(self, span: Span) -> None:
-        if span.end != span.start and (at := Place.of(span.end)) is not None:
-            self._our_log.fail(at)
+        if span.end is not None and span.end != span.start:
+            self._our_log.fail(Place.parse(span.end))
 
     def give_up(self, span: Span) -> None:
         """Tells which files of a span that is planned anew are gone."""
@@ -285,8 +250,7 @@ class FilesReader(SpanSource):
         if gone and self._source.missing == "fail":
             raise gone_error(self._source, [file.path for file in gone])
         if gone:
-            if (at := Place.of(span.end)) is not None:
-                self._our_log.skip(at, [file.path for file in gone])
+            self._our_log.skip(Place.parse(span.end or {}), [file.path for file in gone])
             self._unlist(gone)
             self.context.observer.files_gone([file.path for file in gone])
         return [File(file.path, *now[file.path]) for file in files if file.path in now]
@@ -332,7 +296,7 @@ class FilesReader(SpanSource):
             reading = self._reading_of(span)
         if reading is None:
             return None
-        at = Place.of(span.end) if span is not None and span.end is not None else None
+        at = Place.of(span.end) if span is not None else None
         kept = len(self.context.aside.rejected)
         df = file_rows.rows_of(replace(self.context, spark=spark), self._source, reading, positioned=positioned)
         if at is not None and self.context.aside.unread:
@@ -353,7 +317,7 @@ class FilesReader(SpanSource):
             files = self.verified(span)
             if not files:
                 return None
-        at = Place.of(span.end) if span is not None and span.end is not None else None
+        at = Place.of(span.end) if span is not None else None
         if at is not None and self._source.bad_file == "quarantine":
             self._damaged |= self._our_log.unread_of(at)  # a replay leaves out what the first try did
         self._read = files
@@ -362,7 +326,7 @@ class FilesReader(SpanSource):
 
     def _planned_at(self, span: Span | None, files: Sequence[File]) -> dict[str, int]:
         """When the batch of each file was planned, in milliseconds since 1970; of a folder that is read once, now."""
-        if span is None or span.end is None or (at := Place.of(span.end)) is None:
+        if span is None or (at := Place.of(span.end)) is None:
             return dict.fromkeys((file.path for file in files), time.time_ns() // 1_000_000)
         begun = Place.of(span.start) if span.start is not None else None
         return self._our_log.planned(begun.entry if begun is not None else 0, at)

@@ -20,7 +20,6 @@ from helios.sources.files.declare import METADATA, FilesSource
 from helios.sources.files.formats import FORMATS
 from helios.sources.files.spark import bad_rows, partitions
 from helios.sources.files.spark.columns import NANOS_AS_LONG, Found, look
-from helios.spark.jvm.errors import cause_of
 from helios.sources.files.spark.csv_lines import read_csv
 from helios.sources.files.spark.json_lines import read_json
 from helios.sources.files.spark.listing import as_uri, loaded
@@ -28,6 +27,7 @@ from helios.sources.files.spark.reading import Group, Reading, reading_of
 from helios.sources.files.spark.text_lines import PLAIN, SPARKS_OWN, read_text
 from helios.sources.files.spark.text_numbers import zeros_lost
 from helios.spark.iceberg.failures import is_outage
+from helios.spark.jvm.errors import cause_of
 from helios.spark.jvm.sql import JSON_TIMES, quoted, struct_of
 
 
@@ -239,10 +239,10 @@ def _where_from(source: FilesSource, group: Group, reading: Reading) -> list[Col
 
 
 def _arrived(group: Group, planned: Mapping[str, int]) -> Column:
-    """When the batch of each row's file was planned; null where an earlier version did not note it."""
-    times: dict[int, list[str]] = {}
+    """When the batch of each row's file was planned; null where no batch has it."""
+    times: dict[int | None, list[str]] = {}
     for file in group.files:
-        times.setdefault(planned.get(file.path, 0), []).append(as_uri(file.path))
+        times.setdefault(planned.get(file.path), []).append(as_uri(file.path))
     found = F.lit(None).cast("timestamp")
     for at, paths in times.items():
         when = F.expr(f"timestamp_millis({at})") if at else F.lit(None).cast("timestamp")

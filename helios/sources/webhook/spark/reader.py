@@ -121,8 +121,6 @@ class WebhookReader(FilesReader):
         """
         mine = f"{self.context.plan.pipeline}\n"
         claim = self._folder / READER
-        if claim.exists() and not claim.stat().st_size:  # a version before this one met a full disk
-            claim.unlink()
         written = self._folder / f"{READER}-{os.urandom(4).hex()}"
         try:
             # With its text from the first moment on: nobody reads beside a claim without a name.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ from helios import (
     where,
     window,
 )
-from helios.plan.typing.dedupes import earlier_steps
 
 pytestmark = pytest.mark.promise("typing")
 
@@ -84,27 +81,6 @@ def test_what_has_no_end_or_no_watermark_is_refused(problems: Any, pipeline: Any
     assert all("test_dedupes.py:" in problem for problem in found)
 
 
-def test_a_pipeline_that_has_begun_is_not_refused(planned: Any, tmp_path: Path) -> None:
-    (tmp_path / "helios").mkdir()
-    (tmp_path / "helios" / "start.json").write_text("[]")
-    for steps in (dedupe("id"), BY_TIME >> window("ts", "1h").agg(n="count(*)")):
-        assert planned(FOLLOWED >> steps >> SINK.checkpoint(str(tmp_path)))
-
-
-def test_the_state_of_an_earlier_version_is_told_apart(planned: Any) -> None:
+def test_the_state_of_a_dedupe_is_told_by_its_text(planned: Any) -> None:
     plan = planned(FOLLOWED >> BY_TIME >> SINK)
-    source = plan.reads[0].name
-    assert plan.state == ("watermark(ts, 1 h)", "dedupe(id, within=1 d) by event time", source)
-    earlier = replace(plan, earlier_state=True)
-    assert earlier.state == ("watermark(ts, 1 h)", "dedupe(id, within=1 d)", source)
-    assert earlier.fingerprint == plan.fingerprint
-
-
-def test_the_steps_that_earlier_versions_ran_otherwise() -> None:
-    bounded, endless = watermark("ts", "1h") >> dedupe("id", "ts"), dedupe("id")
-    assert earlier_steps((FOLLOWED >> bounded >> SINK).stream) == []
-    assert [s.text() for s in earlier_steps((FOLLOWED >> endless >> SINK).stream)] == ["dedupe(id)"]
-    assert [s.text() for s in earlier_steps((FOLLOWED >> BY_TIME >> SINK).stream)] == ["dedupe(id, within=1 d)"]
-    hidden = step(lambda df: df) >> endless
-    assert [s.text() for s in earlier_steps((FOLLOWED >> hidden >> SINK).stream)] == ["dedupe(id)"]
-    assert earlier_steps((Iceberg.source("a.orders") >> endless >> SINK).stream) == []
+    assert plan.state == ("watermark(ts, 1 h)", "dedupe(id, within=1 d) by event time", plan.reads[0].name)

@@ -207,15 +207,6 @@ KINDS = {
 }
 
 
-def test_a_schema_that_an_earlier_version_has_noted_is_compared_as_it_was_noted() -> None:
-    before = replace(newest(1, id="int", at="string", b="string"), exact=False)
-    fields = (ID, ("at", KINDS["time"]), ("b", KINDS["decimal(50,10)"]))
-    change = compared([version(*fields, first=5, last=5)], before)
-    assert not change.unsent
-    assert change.newest == newest(5, id="int", at="string of micros", b="string of scale 10")
-    assert compared([version(ID, ("at", KINDS["text"]), ("b", PLAIN["string"]), first=5, last=5)], before).newest
-
-
 def test_a_column_behind_a_new_one_was_made_anew() -> None:
     """PostgreSQL adds columns behind all others: it was renamed, and added again."""
     change = compared([version(ID, NAME, first=1, last=1), version(ID, TITLE, NAME, first=5, last=5)], None)
@@ -248,15 +239,6 @@ def test_a_snapshot_that_is_read_again_is_none_of_a_restored_server(last: int) -
     assert not again.unsent
     assert again.newest == change.newest
     assert not compared([replace(snapshot, last=(0, 100))], change.newest).unsent
-
-
-def test_a_snapshot_beside_a_schema_of_an_earlier_version_is_only_noted() -> None:
-    before = replace(newest(400, id="int", name="string", title="string"), taken=None)
-    snapshot = replace(version(ID, NAME, first=100, last=100), taken=(0, 100))
-    change = compared([snapshot], before)
-    assert not change.unsent
-    assert change.newest is not None
-    assert (change.newest.since, change.newest.taken) == ((0, 400), ((0, 100),))
 
 
 def test_a_restored_snapshot_among_the_last_changes_from_before_is_the_newest() -> None:

@@ -1,11 +1,9 @@
-"""Failures of reading: rows and records that do not parse, and files that are damaged, in words for the user."""
+"""Failures of files: rows that do not parse, and files that are damaged, in words for the user."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
-from typing import Any
 from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
@@ -15,43 +13,29 @@ from helios.errors import HeliosError, InputError, RunError
 from helios.model.flow import flows
 from helios.plan.nodes import Plan
 from helios.sources.files.declare import LACKED
+from helios.spark.iceberg.bad_rows import bad_row, json_in, row_in
 from helios.spark.jvm.classes import classes
-from helios.spark.jvm.errors import BAD_ROW
+from helios.spark.jvm.errors import FAILED_READ
 from helios.spark.jvm.sql import struct_of
 
-SHOWN = 400
-"""How much of a row's text a message shows."""
-
-FAILED_READ = re.compile(r"\[FAILED_READ_FILE[.\w]*\] .*?(?:reading file|File) (\S+?)\.? ", re.DOTALL)
 CAUSE = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
-LOST = re.compile(r"Could not read records in offset \[(\d+), \d+\) for topic partition (\S+)-(\d+)")
-"""Spark's words for records of Kafka that are gone."""
 CHUNK = 1 << 20
 
 
-def file_of(error: BaseException) -> str | None:
-    """The file that Spark could not read, as its message names it; None for any other error."""
-    cause: BaseException | None = error
-    while cause is not None:
-        found = FAILED_READ.search(str(cause))
-        if found is not None:
-            return found[1]
-        cause = cause.__cause__
-    return None
-
-
-def file_failure(error: BaseException, plan: Plan) -> HeliosError | None:
+def failure(error: BaseException, plan: Plan) -> HeliosError | None:
     """The failure of a row or a file that a source cannot read; None for any other error."""
+    row = row_in(error)
+    if row is None or "file" not in row:
+        return damaged(error, plan)
+    if row["why"].startswith(LACKED) and (lacked := _lacked(row, plan)) is not None:
+        return lacked
+    place, fix = _place(row)
+    return bad_row(row, plan, place, fix)
+
+
+def damaged(error: BaseException, plan: Plan) -> HeliosError | None:
+    """The failure of a file that Spark cannot read; None for any other error."""
     text = str(error)
-    if BAD_ROW in text:
-        return _bad_row(text, plan)
-    if (lost := LOST.search(text)) is not None:
-        return RunError(
-            f"{lost[2]}, partition {lost[3]}: records from offset {lost[1]} on were deleted before the batch had read "
-            "them; nothing of it was written.",
-            where=plan.origin,
-            fix="run again: the next run says how many are lost. Keep records longer, and batches short (max_rows=).",
-        )
     found = FAILED_READ.search(text)
     if found is None:
         return None
@@ -68,27 +52,9 @@ def file_failure(error: BaseException, plan: Plan) -> HeliosError | None:
     )
 
 
-def _bad_row(text: str, plan: Plan) -> HeliosError | None:
-    row = _row(text.split(BAD_ROW, 1)[1])
-    if row is None:
-        return None
-    if row["why"].startswith(LACKED):
-        lacked = _lacked(row, plan)
-        if lacked is not None:
-            return lacked
-    shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
-    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
-    place, fix = _place(row)
-    return RunError(
-        f"{place}: {row['why']}: {shown}; nothing of its batch was written.",
-        where=sources[0].origin if sources else plan.origin,
-        fix=fix,
-    )
-
-
 def _lacked(row: dict[str, str], plan: Plan) -> InputError | None:
     """The error of a row of json with fields that the schema lacks, where these stop the run as those of a file do."""
-    fields = _json(row["why"][len(LACKED) :])
+    fields = json_in(row["why"][len(LACKED) :])
     for flow in flows(plan.stream):
         source = getattr(flow.source, "as_files", lambda: flow.source)()  # noqa: B023
         told = (getattr(source, "format", None), getattr(source, "extra", None)) == ("json", "fail")
@@ -118,27 +84,12 @@ def _names(fields: object, kind: DataType, path: str) -> Iterator[str]:
 
 def _place(row: dict[str, str]) -> tuple[str, str]:
     """Where a bad row is, and what to do about it."""
-    if "file" not in row:
-        return row["at"], row.get("fix", 'say what happens to such records: .on_bad_row("quarantine") or "drop".')
     file = unquote(row["file"])
     line = line_of(file, row["text"])
     # Without a schema such a field is one of which no type was inferred: the file is as it shall be.
     first = "declare the columns with schema=" if row.get("why", "").startswith(LACKED) else "mend the file"
     fix = f'{first}, or say what happens to such rows: .on_bad_row("quarantine"), "drop" or "null".'
     return f"{file}{f', line {line}' if line else ''}", fix
-
-
-def _row(text: str) -> dict[str, str] | None:
-    found = _json(text)
-    return {"why": "the row does not parse", "text": "", **found} if found is not None else None
-
-
-def _json(text: str) -> dict[str, Any] | None:
-    try:
-        found, _ = json.JSONDecoder(strict=False).raw_decode(text)
-    except ValueError:
-        return None  # Spark cut the message
-    return dict(found)
 
 
 def line_of(file: str, text: str) -> int | None:

@@ -1,0 +1,48 @@
+"""Rows that a source or a MERGE refuses, as they say it inside Spark's own message."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from helios.errors import RunError
+from helios.model.flow import flows
+from helios.plan.nodes import Plan
+from helios.spark.jvm.errors import BAD_ROW
+
+SHOWN = 400
+"""How much of a row's text a message shows."""
+
+
+def row_in(error: BaseException) -> dict[str, str] | None:
+    """What an error says of a bad row: why, its text, and where it is; None for any other error."""
+    text = str(error)
+    found = json_in(text.split(BAD_ROW, 1)[1]) if BAD_ROW in text else None
+    return {"why": "the row does not parse", "text": "", **found} if found is not None else None
+
+
+def json_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text begins with; None where it is cut."""
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text)
+    except ValueError:
+        return None
+    return dict(found)
+
+
+def bad_row(row: dict[str, str], plan: Plan, place: str, fix: str) -> RunError:
+    """The error of a bad row.
+
+    Args:
+        row: What is said of it.
+        plan: The pipeline.
+        place: Where the row is.
+        fix: What to do.
+    """
+    shown = row["text"] if len(row["text"]) <= SHOWN else f"{row['text'][:SHOWN]}..."
+    sources = [flow.source for flow in flows(plan.stream) if getattr(flow.source, "bad_row", None) == "fail"]
+    return RunError(
+        f"{place}: {row['why']}: {shown}; nothing of its batch was written.",
+        where=sources[0].origin if sources else plan.origin,
+        fix=fix,
+    )

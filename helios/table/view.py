@@ -1,0 +1,28 @@
+"""Where the state of pipelines is read from, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from helios.table.readers import Warehouse
+from helios.table.snapshots import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """Where the status of pipelines is read from.
+
+    Attributes:
+        load: Loads a table by its full name; None for a table of an unknown catalog.
+        places: Warehouses that may have checkpoints.
+        checkpoints: The checkpoints of the pipelines of a script.
+        file_sizes: The target file sizes of pipelines that declare one.
+        branches: The branches that the pipelines of a script write.
+    """
+
+    load: Callable[[str], Table | None]
+    places: Sequence[Warehouse] = ()
+    checkpoints: Mapping[str, str] = field(default_factory=dict)
+    file_sizes: Mapping[str, int] = field(default_factory=dict)
+    branches: Mapping[str, str] = field(default_factory=dict)
