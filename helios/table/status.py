@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from helios.errors import HeliosError, LedgerError
@@ -128,11 +129,7 @@ def _status(table: Table, pipeline: str, view: View, files: Sequence[tuple[str, 
         notes.append(error.what)
     raw = metadata.snapshot_by_id(record.snapshot) if record.snapshot is not None else None
     made = as_snapshot(raw) if raw is not None else None
-    aside = _set_aside(metadata, pipeline)
-    if record.aside or (
-        record.batch >= 0 and made is not None and made.summary.get("helios.batch") not in (None, str(record.batch))
-    ):
-        aside = tuple(sorted({*aside, record.batch}))
+    aside = _set_aside(metadata, pipeline, record)
     if aside:
         listed = ", ".join(map(str, aside))
         notes.append(f"batch {listed} was set aside" if len(aside) == 1 else f"batches {listed} were set aside")
@@ -179,12 +176,16 @@ def _is_followed_since(one: Status, found: Sequence[Status]) -> bool:
     return any(one.committed and other.committed and other.committed > one.committed for other in later)
 
 
-def _set_aside(metadata: TableMetadata, pipeline: str) -> tuple[int, ...]:
-    """The batches of a pipeline that tags keep, by the stamps of their snapshots: names of pipelines may end alike."""
+def _set_aside(metadata: TableMetadata, pipeline: str, record: Record) -> tuple[int, ...]:
+    """The batches that a pipeline has set aside: its last one, and those that tags keep, by their snapshots' stamps."""
     from helios.table.quarantine import TAG
 
     tagged = (stamps_of(metadata, ref.snapshot_id) for name, ref in metadata.refs.items() if name.startswith(TAG))
-    return tuple(sorted({int(s["helios.batch"]) for s in tagged if s.get("helios.pipeline") == pipeline}))
+    found = {int(stamps["helios.batch"]) for stamps in tagged if stamps.get("helios.pipeline") == pipeline}
+    last = stamps_of(metadata, record.snapshot).get("helios.batch") if record.snapshot is not None else None
+    if record.aside or (record.batch >= 0 and last not in (None, str(record.batch))):
+        found.add(record.batch)
+    return tuple(sorted(found))
 
 
 def _lost(table: Table, record: Record, branch: str | None) -> Iterator[str]:
@@ -253,7 +254,8 @@ def _small(files: Sequence[tuple[str, int]], below: float) -> int:
 
 def _lags(pipeline: str, record: Record, view: View, notes: list[str]) -> list[Lag]:
     """How far a pipeline is behind each of its sources of which that is known."""
-    found = [e.kind.lag(pipeline, e, view, notes) for e in recorded(record.position) if e.kind is not None]
+    known = [(e.kind.lag, e) for e in recorded(record.position) if e.kind is not None and e.kind.lag is not None]
+    found = (resolve_name(lag)(pipeline, entry, view, notes) for lag, entry in known)
     return [lag for lag in found if lag is not None]
 
 

@@ -18,28 +18,47 @@ from helios.table import snapshots
 pytestmark = pytest.mark.promise("no-jvm")
 
 PACKAGE = Path(helios.__file__).parent
+SPARK = ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer")
 LAW: dict[str, tuple[str, ...]] = {
     "errors": (),
     "metrics": ("errors",),
     "environment": ("errors",),
     "model": ("errors",),
     "steps": ("errors", "model"),
+    "sources.common": ("errors", "model"),
+    "sources.kinds": ("errors", "model", "sources.common"),
     "catalog": ("errors", "model"),
     "config": ("errors", "model", "catalog"),
-    "files": ("errors",),
     "native": (),
-    "table": ("errors", "model", "catalog", "config", "files"),
+    "table": ("errors", "model", "catalog", "config", "sources.common", "sources.kinds"),
     "catalog.operations": ("errors", "model", "catalog", "table"),
     "plan.typing": ("errors", "model", "steps", "catalog"),
     "plan.native.engine": (),
     "plan.native": ("errors", "model", "steps", "native", "plan.typing"),
     "plan.evolution": ("errors", "model", "plan.typing"),
+    "sources.kafka": ("errors", "model", "catalog", "plan.typing", "sources.common"),
     "plan": (
-        "errors", "environment", "model", "steps", "catalog", "config", "files", "table", "native", "plan.typing",
-        "plan.native", "plan.evolution",
+        "errors", "environment", "model", "steps", "catalog", "config", "table", "native", "plan.typing",
+        "plan.native", "plan.evolution", "sources.common", "sources.kinds", "sources.kafka",
     ),
-    "webhooks": ("errors", "model", "files", "plan.typing"),
-    "webhooks.segments": ("errors", "model", "files"),
+    "sources.common.describe": ("errors", "model", "plan", "plan.typing"),
+    "sources.common.absent": ("errors", "plan", "sources.kinds"),
+    "sources.iceberg": (
+        "errors", "model", "catalog", "table", "plan", "plan.typing", "plan.evolution", "sources.common",
+    ),
+    "sources.files": (
+        "errors", "model", "catalog", "table", "plan", "plan.typing", "sources.common", "sources.common.describe",
+    ),
+    "sources.kafka.kind": ("errors", "table", "plan", "sources.common", "sources.common.describe", "sources.kafka"),
+    "sources.changes": (
+        "errors", "model", "plan", "plan.typing", "sources.common", "sources.common.describe", "sources.kafka",
+        "sources.kafka.kind",
+    ),
+    "sources.webhook": (
+        "errors", "model", "plan", "plan.typing", "sources.common", "sources.common.describe", "sources.files",
+    ),
+    "sources.memory": ("errors", "model", "plan", "plan.typing", "sources.common", "sources.common.describe"),
+    "iceberg": ("model", "catalog", "sources.iceberg"),
     "script": ("errors", "model", "catalog"),
     "spark.jvm": ("errors",),
     "spark.observer": (),
@@ -47,33 +66,45 @@ LAW: dict[str, tuple[str, ...]] = {
     "spark.checkpoint": ("spark.jvm",),
     "spark.session": ("spark.jvm", "environment"),
     "spark.native": ("spark.jvm", "spark.iceberg"),
-    "spark.sources": (
-        "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer", "webhooks.segments",
+    "sources.common.spark": SPARK,
+    "sources.iceberg.spark": (*SPARK, "sources.iceberg", "sources.common.spark"),
+    "sources.files.spark": (*SPARK, "sources.files", "sources.common.spark"),
+    "sources.kafka.spark": (*SPARK, "sources.common.spark"),
+    "sources.changes.spark": (*SPARK, "sources.changes", "sources.common.spark", "sources.kafka.spark"),
+    "sources.webhook.spark": (
+        *SPARK, "sources.webhook", "sources.common.spark", "sources.files", "sources.files.spark",
     ),
+    "sources.memory.spark": (*SPARK, "sources.memory", "sources.common.spark"),
     "spark.maintenance": ("spark.jvm", "spark.iceberg", "spark.session"),
-    "spark.steps": ("spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.sources"),
+    "spark.steps": (*SPARK, "sources.common.spark", "sources.iceberg.spark"),
     "spark.sinks": (
-        "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer", "spark.sources",
-        "spark.steps",
+        *SPARK, "sources.common.spark", "sources.kafka.spark", "sources.changes.spark", "spark.steps",
         "spark.maintenance",
     ),
     "spark.run": (
-        "metrics", "environment", "spark.jvm", "spark.iceberg", "spark.native", "spark.checkpoint", "spark.observer",
-        "spark.session", "spark.sources", "spark.steps", "spark.maintenance", "spark.sinks",
+        *SPARK, "metrics", "environment", "iceberg", "sources.iceberg", "sources.memory", "sources.common.spark",
+        "sources.iceberg.spark", "spark.session", "spark.steps", "spark.maintenance", "spark.sinks",
     ),
     "spark.replay": (
-        "spark.jvm", "spark.iceberg", "spark.checkpoint", "spark.sources", "spark.steps", "spark.sinks", "spark.run",
+        "spark.jvm", "spark.iceberg", "spark.checkpoint", "sources.common.spark", "spark.steps", "spark.sinks",
+        "spark.run",
     ),
-    "engine": ("errors", "model", "catalog", "config", "table", "plan", "spark"),
+    "engine": (
+        "errors", "model", "catalog", "config", "table", "plan", "iceberg", "sources.common.absent",
+        "sources.common.spark", "spark",
+    ),
     "cli": (
         "__init__", "errors", "metrics", "environment", "model", "steps", "catalog", "config", "table", "plan",
-        "script", "webhooks", "spark", "engine",
+        "script", "sources.common", "sources.kinds", "sources.webhook", "spark", "engine",
     ),
 }  # fmt: skip
-"""What each package imports beside itself; a name stands for its subpackages too, and `spark.*` may import all of
-`COMPILED`. `import helios` and `python -m helios` are the package's face."""
+"""What each package imports beside itself; a name stands for its subpackages too, but for those with a row of their
+own. Folders named `spark` import all of `COMPILED`, too. `import helios` and `python -m helios` are the face."""
 
-COMPILED = ("errors", "model", "steps", "catalog", "config", "files", "table", "native", "plan")
+COMPILED = (
+    "errors", "model", "steps", "sources.common", "sources.kinds", "catalog", "config", "table", "native", "plan",
+    "sources.kafka",
+)  # fmt: skip
 FACE = ("__init__", "__main__")
 ENGINES = {"pyspark", "py4j"}
 LATE = (
@@ -92,7 +123,7 @@ def room(module: str) -> str:
 
 
 def permitted(row: str) -> tuple[str, ...]:
-    return (row, *LAW[row], *(COMPILED if row.startswith("spark.") else ()))
+    return (row, *LAW[row], *(COMPILED if "spark" in row.split(".") else ()))
 
 
 def name_of(file: Path) -> str:
@@ -173,14 +204,55 @@ def test_no_circle_of_imports() -> None:
     assert circles(graph) == []
 
 
-def test_only_the_spark_package_imports_an_engine() -> None:
+def test_only_folders_named_spark_import_an_engine() -> None:
     guilty = [
         str(file.relative_to(PACKAGE))
         for file in PACKAGE.rglob("*.py")
-        if "spark" not in file.relative_to(PACKAGE).parts[:1]
+        if "spark" not in file.relative_to(PACKAGE).parts[:-1]
         and any(module.split(".")[0] in ENGINES for module in imports(file))
     ]
     assert guilty == []
+
+
+KINDS = ("iceberg", "files", "kafka", "changes", "webhook", "memory")
+READS = {"changes": {"kafka"}, "webhook": {"files"}}
+"""The kinds that another kind is made of."""
+NAMING = {
+    "cli.webhook": {"webhook"},
+    "iceberg": {"iceberg"},
+    "plan.compile": {"kafka"},
+    "plan.outputs": {"kafka"},
+    "spark.run.replaced_columns": {"iceberg"},
+    "spark.run.training": {"memory"},
+    "spark.sinks.kafka_output": {"kafka"},
+    "spark.sinks.mirror": {"changes"},
+    "spark.sinks.mirrored_columns": {"changes"},
+    "spark.sinks.output": {"kafka"},
+    "spark.sinks.schema_changes": {"changes"},
+    "spark.steps.materialized_view": {"iceberg"},
+}
+"""The modules of common rooms that name a kind: a target of that kind, a mirror, a view over a table."""
+
+
+def kind_in(module: str) -> str | None:
+    """The kind of source in whose folder a module is; None in no such folder."""
+    parts = module.removeprefix("helios.").split(".")
+    return parts[1] if parts[0] == "sources" and len(parts) > 1 and parts[1] in KINDS else None
+
+
+def test_a_kind_of_source_imports_no_other_one_and_the_common_rooms_name_none() -> None:
+    assert sorted(KINDS) == sorted(f.name for f in (PACKAGE / "sources").iterdir() if f.is_dir() and f.name != "common")
+    broken, naming = [], dict[str, set[str]]()
+    for file in PACKAGE.rglob("*.py"):
+        name = name_of(file)
+        own = kind_in(name)
+        named = {kind for module in imports(file) if (kind := kind_in(module)) is not None} - {own}
+        if own is None:
+            naming |= {name.removeprefix("helios."): named} if named and name != "helios" else {}
+        elif not named <= READS.get(own, set()):
+            broken.append(f"{name} imports {sorted(named)}")
+    assert broken == []
+    assert naming == NAMING
 
 
 def run(code: str) -> str:

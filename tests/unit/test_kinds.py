@@ -5,17 +5,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import helios
 from helios.model.modes import MODES
-from helios.sources.kinds import SOURCES
+from helios.sources.kinds import KINDS
 
 pytestmark = pytest.mark.promise("own-source")
 
 PACKAGE = Path(helios.__file__).parent
-OWNERS = ("model/", "spark/sources/")
+OWNERS = ("model/", "sources/")
 """Where a source may be asked for its kind."""
 MODE_OWNERS = ("model/",)
 """Where a write mode may be asked for."""
@@ -66,12 +67,12 @@ def asking(kinds: set[str], owners: tuple[str, ...]) -> set[str]:
 
 
 def test_the_search_finds_every_way_to_ask() -> None:
-    kinds = {kind.__name__ for kind in SOURCES}
+    kinds = {resolve_name(kind).declared.__name__ for kind in KINDS.values()}
     assert sorted(asks(ast.parse(PROBE), kinds)) == [2, 3, 4, 5, 6, 10]
 
 
 def test_nobody_asks_which_kind_of_source_it_is() -> None:
-    assert asking({kind.__name__ for kind in SOURCES}, OWNERS) == set()
+    assert asking({resolve_name(kind).declared.__name__ for kind in KINDS.values()}, OWNERS) == set()
 
 
 def test_nobody_asks_which_write_mode_it_is() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helios.errors import HeliosError
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from helios.model.sink import IcebergSink
     from helios.plan.context import Context, Surroundings
     from helios.plan.nodes import Place, Plan, ReadPath, ReadPlan
-    from helios.table.positions import Lag, Recorded
-    from helios.table.view import View
 
     Described: TypeAlias = tuple[ReadPlan, list[HeliosError]]
 
@@ -44,8 +41,8 @@ class SourceKind:
         absent: The problem of data that is not there, as `helios check` tells it; None if it is there, or is looked for
             elsewhere.
         problems: The problems of a pipeline that reads it into a table.
-        lag: How far a pipeline is behind it, without a JVM: of the pipeline, its recorded position, where status is
-            read from, and a list that takes notes. None where that is unknown.
+        lag: What tells how far a pipeline is behind it, without a JVM, as "module:function": it takes the pipeline, its
+            recorded position, where status is read from, and a list for notes, and gives a `Lag`, or None if unknown.
         backlog: The read of a plan with what waits in the source, by the plan and the read's number; None if unknown.
         failures: What makes an error for the user of one of its reader's, as "module:function": it takes the error and
             the plan, and gives None for any other error.
@@ -69,7 +66,7 @@ class SourceKind:
     counts_rows: bool = True
     absent: Callable[[Any], HeliosError | None] = lambda source: None
     problems: Callable[[IcebergSink, ReadPlan, ReadPath], list[HeliosError]] = lambda sink, read, path: []
-    lag: Callable[[str, Recorded, View, list[str]], Lag | None] = lambda pipeline, entry, view, notes: None
+    lag: str | None = None
     backlog: Callable[[Plan, int], ReadPlan | None] = lambda plan, index: None
     failures: str | None = None
     beside: str | None = None
@@ -78,7 +75,7 @@ class SourceKind:
     units: str = "files"
     place: Callable[[Any, Context], Place | None] = lambda source, context: None
     same: Callable[[Any, Mapping[str, Any]], bool] = lambda source, entry: False
-    entry: Mapping[str, Any] = MappingProxyType({})
+    entry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

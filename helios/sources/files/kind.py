@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from helios.sources.common.kind import SourceKind
-from helios.sources.files import lag
 from helios.sources.files.declare import FilesSource
 from helios.sources.files.describe import describe, is_same, nothing_at, place_of
 from helios.sources.files.place import Place
@@ -17,10 +14,10 @@ FILES = SourceKind(
     describe=describe,
     place=place_of,
     same=is_same,
-    entry=MappingProxyType({"digest": ""}),
+    entry={"digest": ""},
     counts_rows=False,
     absent=nothing_at,
-    lag=lag.lag,
+    lag="helios.sources.files.lag:lag",
     failures="helios.sources.files.spark.failures:failure",
     why="stateless over a folder: each batch reads the files that the source's log names",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from helios.sources.common.kind import SourceKind
-from helios.sources.iceberg import lag
 from helios.sources.iceberg.checks import problems
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.describe import describe
@@ -31,7 +30,7 @@ ICEBERG = SourceKind(
     position=IcebergOffset,
     describe=describe,
     problems=problems,
-    lag=lag.lag,
+    lag="helios.sources.iceberg.lag:lag",
     backlog=_backlog,
     failures="helios.sources.files.spark.failures:damaged",
     why="stateless over Iceberg: each batch reads its snapshots as a columnar batch",

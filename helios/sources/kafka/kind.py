@@ -10,7 +10,6 @@ from helios.sources.common.kind import SourceKind
 from helios.sources.kafka.checks import topic_problems
 from helios.sources.kafka.declare import KafkaSource
 from helios.sources.kafka.topics import TopicsPosition
-from helios.table.lags import lag_last_seen
 
 
 def _describe(source: KafkaSource, around: Surroundings) -> tuple[ReadPlan, list[HeliosError]]:
@@ -24,7 +23,7 @@ KAFKA = SourceKind(
     position=TopicsPosition,
     describe=_describe,
     jars=("kafka",),
-    lag=lag_last_seen,
+    lag="helios.table.lags:lag_last_seen",
     failures="helios.sources.kafka.spark.failures:failure",
     looks="helios.sources.kafka.spark.looks:kafka",
     why="stateless over topics: each batch reads its range of offsets as a batch",

@@ -8,7 +8,6 @@ from helios.plan.nodes import ReadPlan
 from helios.plan.typing.schema import Column, Schema
 from helios.sources.common.describe import declared_columns
 from helios.sources.common.kind import SourceKind
-from helios.sources.files import lag
 from helios.sources.files.place import Place
 from helios.sources.webhook.declare import METADATA as WEBHOOK_METADATA
 from helios.sources.webhook.declare import WebhookSource
@@ -28,7 +27,7 @@ WEBHOOK = SourceKind(
     position=Place,
     describe=_describe,
     counts_rows=False,
-    lag=lag.lag,
+    lag="helios.sources.files.lag:lag",
     failures="helios.sources.files.spark.failures:failure",
     beside="helios.sources.webhook.receiving:receiving",
     why="stateless over stored deliveries: each batch reads the segments that the source's log names",

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from helios.catalog.names import Namespace, TableName
+from helios.errors import RunError
 from helios.model.partition import PartitionField
 from helios.plan.checks.sinks import SortTerm
 from helios.spark.iceberg import freshness
@@ -21,6 +22,7 @@ from helios.spark.jvm.types.iceberg import (
     JavaPartitionField,
     JavaPartitionSpecBuilder,
     JavaSchema,
+    JavaSnapshot,
     JavaTable,
     JavaTableIdentifier,
 )
@@ -183,3 +185,20 @@ def spark_schema(spark: SparkSession, table: JavaTable) -> StructType:
     """A table's schema as Spark's."""
     converted = classes().org.apache.iceberg.spark.SparkSchemaUtil.convert(table.schema())
     return StructType.fromJson(json.loads(converted.json()))
+
+
+def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
+    """The newest snapshot of main or of a branch; None for an empty one.
+
+    Raises:
+        RunError: The branch no longer exists.
+    """
+    if branch is None:
+        return table.currentSnapshot()
+    ref = table.refs().get(branch)
+    if ref is None:
+        raise RunError(
+            f"{table.name()} has no branch {branch!r} any more.",
+            fix="create the branch again at its last snapshot, or follow another one under a new name.",
+        )
+    return table.snapshot(ref.snapshotId())

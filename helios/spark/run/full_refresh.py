@@ -10,8 +10,7 @@ from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, InputError
 from helios.plan.nodes import VERSION, Plan, ReadPlan
-from helios.sources.iceberg.offsets import IcebergOffset
-from helios.sources.iceberg.spark import offsets
+from helios.sources.kinds import position_of
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.iceberg import commit, tables
 from helios.spark.iceberg.history import History
@@ -70,12 +69,13 @@ def _known(checkpoint: Checkpoint) -> Starts:
 def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     """Why a table cannot be read from its first start on; empty where it can, and for other sources."""
     table = tables.load_table(spark, read.table) if read.table is not None else None
-    place = IcebergOffset.of(start.get("place")) if table is not None else None
-    if table is None or place is None:
+    begun = position_of(start.get("place")) if table is not None else None
+    if table is None or begun is None:
         return ""
+    place = begun[1]
     if start.get("uuid") not in (None, str(table.uuid())):
         return "its first start is that of another table"
-    history = History(table, offsets.head(table, read.branch))
+    history = History(table, tables.head(table, read.branch))
     there = place.snapshot is None or any(int(one.snapshotId()) == place.snapshot for one in history)
     return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 

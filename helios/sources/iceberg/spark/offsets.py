@@ -75,23 +75,6 @@ def history_truncated(table: JavaTable, oldest: JavaSnapshot, after: int) -> boo
     return table.snapshot(after) is None and int(oldest.sequenceNumber()) != 1
 
 
-def head(table: JavaTable, branch: str | None) -> JavaSnapshot | None:
-    """The newest snapshot of main or of a branch; None for an empty one.
-
-    Raises:
-        RunError: The branch no longer exists.
-    """
-    if branch is None:
-        return table.currentSnapshot()
-    ref = table.refs().get(branch)
-    if ref is None:
-        raise RunError(
-            f"{table.name()} has no branch {branch!r} any more.",
-            fix="create the branch again at its last snapshot, or follow another one under a new name.",
-        )
-    return table.snapshot(ref.snapshotId())
-
-
 def ahead(table: JavaTable, read: ReadPlan, offset: IcebergOffset, newest: JavaSnapshot) -> list[SnapshotDelta]:
     """The deltas between an offset and a snapshot, oldest first; the first one may be partly read.
 

@@ -30,6 +30,7 @@ from helios.sources.iceberg.spark.offsets import SnapshotDelta
 from helios.sources.iceberg.spark.snapshot import LAST_CHANGE, ROW_ID, columns, has_snapshot, source_table, vector_of
 from helios.sources.iceberg.spark.snapshot_reader import SnapshotReader
 from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg import tables
 from helios.spark.iceberg.scan_metrics import ScanMetrics, record
 from helios.spark.iceberg.scan_tasks import plan_input_partitions
 from helios.spark.jvm.classes import classes
@@ -123,7 +124,7 @@ class IcebergReader(SpanSource):
 
     @override
     def freeze(self) -> None:
-        newest = offsets.head(self._table(), self.read_plan.branch)
+        newest = tables.head(self._table(), self.read_plan.branch)
         self._until, self._frozen = (int(newest.snapshotId()) if newest is not None else None), True
 
     @override
@@ -141,7 +142,7 @@ class IcebergReader(SpanSource):
         table, read = self._table(), self.read_plan
         newest = table.snapshot(self._until) if self._until is not None else None
         # If that snapshot has expired, a later one holds its rows.
-        newest = newest or offsets.head(table, read.branch)
+        newest = newest or tables.head(table, read.branch)
         if newest is None or (self._frozen and self._until is None):
             return offset
         rebootstrapped = False
@@ -223,7 +224,7 @@ class IcebergReader(SpanSource):
         return self._lag(self._table(), IcebergOffset.parse(at))
 
     def _lag(self, table: JavaTable, offset: IcebergOffset) -> Lag:
-        newest = offsets.head(table, self.read_plan.branch)
+        newest = tables.head(table, self.read_plan.branch)
         return offsets.lag(offsets.ahead(table, self.read_plan, offset, newest) if newest is not None else [])
 
     # spans

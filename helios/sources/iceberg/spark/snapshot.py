@@ -15,7 +15,7 @@ from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.spark import offsets
 from helios.sources.iceberg.spark.snapshot_reader import verify_state
-from helios.spark.iceberg import overflow, partitions, scan_metrics
+from helios.spark.iceberg import overflow, partitions, scan_metrics, tables
 from helios.spark.iceberg.filters import UNNAMED, without_pushed
 from helios.spark.iceberg.foreign_files import has_mapping
 from helios.spark.iceberg.scan_tasks import plan_tasks, read_tasks
@@ -58,7 +58,7 @@ def has_snapshot(spark: SparkSession, read: ReadPlan, snapshot: int | None) -> b
 
 def head(spark: SparkSession, read: ReadPlan) -> int | None:
     """The newest snapshot of the branch that is read; None for an empty table."""
-    snapshot = offsets.head(source_table(spark, read), read.branch)
+    snapshot = tables.head(source_table(spark, read), read.branch)
     return int(snapshot.snapshotId()) if snapshot is not None else None
 
 

@@ -11,9 +11,9 @@ from helios.plan.nodes import ReadPlan
 from helios.sources.iceberg.declare import IcebergSource
 from helios.sources.iceberg.history import settle
 from helios.sources.iceberg.offsets import IcebergOffset
-from helios.sources.iceberg.spark.offsets import head
 from helios.sources.iceberg.spark.snapshot import source_table
 from helios.spark.checkpoint.files import StartEntry
+from helios.spark.iceberg import tables
 
 
 def declared(source: IcebergSource) -> str:
@@ -54,7 +54,7 @@ def begin(spark: SparkSession, read: ReadPlan) -> tuple[ReadPlan, IcebergOffset]
             return read, IcebergOffset(snapshot=found.state, files=0, state=True)
         return read, IcebergOffset(snapshot=int(str(source.start)))
     table = source_table(spark, read)
-    newest = head(table, read.branch)
+    newest = tables.head(table, read.branch)
     if newest is None:
         return read, IcebergOffset(sequence=int(table.operations().current().lastSequenceNumber()))
     if source.start == "latest":

@@ -1,4 +1,4 @@
-"""A toy source, as a user declares it: numbers that count up by the hour, or up to an end."""
+"""The source as a user declares it: the numbers from 1 to the one that a file has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from helios.model.flow import Source
 
 @dataclass(frozen=True, kw_only=True)
 class CounterSource(Source):
-    """The numbers from 1 to `end`, with the file whose text is how far they go."""
+    """The numbers from 1 on, in the column `id`.
+
+    Attributes:
+        path: The file whose text is the last number.
+    """
 
     kind: ClassVar[str] = "counter"
 
@@ -21,4 +25,4 @@ class CounterSource(Source):
         return replace(self, poll=poll, max_rows=max_rows)
 
     def label(self) -> str:
-        return f"Counter.source({self.path})"
+        return f"CounterSource({self.path})"
