@@ -1,4 +1,4 @@
-"""A kind of source is one row: what plans, stamps and positions call it, its jars, and how it is read."""
+"""A kind of source is one description: what plans, stamps and positions call it, its jars, and how it is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from helios.errors import DeclarationError
 from helios.model.flow import Source
 from helios.model.values import duration
 from helios.plan import Context, Plan, ReadPath, compile_pipelines, components_ahead
-from helios.sources.kinds import SOURCES, SourceRow, source_kind
+from helios.sources import kinds
+from helios.sources.common.kind import SourceKind
+from helios.sources.kinds import source_kind
 
 pytestmark = pytest.mark.promise("own-source")
 
@@ -42,9 +44,14 @@ COUNTER = Counter(declared_schema="n bigint")
 
 
 @pytest.fixture
-def row(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Gives the toy its row."""
-    return lambda **fields: monkeypatch.setitem(SOURCES, Counter, SourceRow(reader="toy:Reader", **fields))
+def kind(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Gives the toy its kind, as an entry point does."""
+
+    def given(**fields: Any) -> None:
+        made = SourceKind(declared=Counter, reader="toy:Reader", **fields)
+        monkeypatch.setattr(kinds, "_named", lambda name: made if name == "counter" else kinds._built_in(name))
+
+    return given
 
 
 def test_files_of_an_object_store_have_a_place_and_its_jars(planned: Any) -> None:
@@ -95,7 +102,7 @@ def test_a_source_without_a_table_says_nothing_of_one(planned: Any) -> None:
     assert sorted(tree) == ["followed", "kind", "name", "pushed", "schema", "snapshot", "uuid"]
 
 
-def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
+def test_an_unknown_kind_is_an_error(context: Context) -> None:
     plans, problems = compile_pipelines([COUNTER.incremental() >> where("x > 1") >> Iceberg.sink("nope.a.t")], context)
     assert plans == []
     told = " ".join(map(str, problems))
@@ -108,8 +115,8 @@ def test_a_kind_without_a_row_is_an_error(context: Context) -> None:
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite")
 
 
-def test_one_row_makes_a_kind_of_source(row: Callable[..., None], planned: Callable[[Any], Plan]) -> None:
-    row(jars=("kafka",))
+def test_a_description_makes_a_kind_of_source(kind: Callable[..., None], planned: Callable[[Any], Plan]) -> None:
+    kind(jars=("kafka",))
     plan = planned(COUNTER.incremental(poll=5, max_rows=7) >> where("n > 1") >> SINK)
     assert (plan.path, plan.components) == (ReadPath.RANGES, ("iceberg", "sqlite", "kafka"))
     assert plan.schema is not None
@@ -121,23 +128,23 @@ def test_one_row_makes_a_kind_of_source(row: Callable[..., None], planned: Calla
     assert plan.as_json()["sources"][0]["kind"] == "counter"
 
 
-def test_the_jars_of_a_kind_are_known_ahead(row: Callable[..., None], context: Context) -> None:
-    row(jars=("kafka",))
+def test_the_jars_of_a_kind_are_known_ahead(kind: Callable[..., None], context: Context) -> None:
+    kind(jars=("kafka",))
     assert components_ahead([COUNTER >> SINK], context) == ("iceberg", "sqlite", "kafka")
 
 
 @pytest.mark.parametrize("other", [ORDERS, Files.source("x", "csv", schema="n bigint").incremental()])
 def test_several_followed_sources_are_stateless(
-    row: Callable[..., None], planned: Callable[[Any], Plan], other: Any
+    kind: Callable[..., None], planned: Callable[[Any], Plan], other: Any
 ) -> None:
-    row()
+    kind()
     assert planned(COUNTER.incremental() >> union(other) >> SINK).path is ReadPath.RANGES
 
 
 def test_rows_that_are_not_counted_bound_no_batch(
-    row: Callable[..., None], planned: Callable[[Any], Plan], problems: Any
+    kind: Callable[..., None], planned: Callable[[Any], Plan], problems: Any
 ) -> None:
-    row(counts_rows=False)
+    kind(counts_rows=False)
     trigger = planned(COUNTER.incremental() >> SINK.tune("balanced")).trigger
     assert trigger is not None
     assert trigger.max_rows is None
