@@ -14,6 +14,7 @@ from helios.catalog.rows import StorageRow
 from helios.catalog.s3 import S3
 
 if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
     from helios.catalog.storage import Storage
 
 
@@ -59,6 +60,13 @@ STORAGES: Mapping[str, StorageRow] = {
 
 SPARKS_OWN_SCHEMES = ("file", "hdfs", "viewfs")
 """File systems that pyspark's own jars can write, and so can hold a checkpoint."""
+
+
+def warehouse_of(catalog: Catalog) -> str | None:
+    """The warehouse that a catalog names, or else that of its storage."""
+    given = catalog.option("warehouse")
+    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
+    return str(given) if given else stored
 
 
 def kind_of(uri: str) -> str | None:

@@ -12,9 +12,21 @@ from helios.errors import NotFound, near_miss
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from helios.catalog.names import TableName
+    from helios.config import Config
     from helios.table.snapshots import Table
 
 table_argument = click.argument("name", metavar="TABLE")
+
+
+def opened(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
+    """The configuration, and a table of its catalogs."""
+    from helios.config import resolve
+    from helios.model.values import Identifier, caller
+
+    config = options.configured(profile)
+    found = resolve(Identifier.parse(name), None, {}, config, caller())
+    return config, found, found.catalog.load(found.within)
 
 
 @click.command()
@@ -57,7 +69,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios schema shop.orders
     """
-    table = _load(name, profile)
+    _, _, table = opened(name, profile)
     columns = [
         {
             "id": column.field_id,
@@ -113,7 +125,7 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios snapshots shop.orders
     """
-    table = _load(name, profile)
+    _, _, table = opened(name, profile)
     found = table.snapshots()
     current = table.current_snapshot()
     if as_json:
@@ -175,12 +187,3 @@ def _rows(summary: Mapping[str, str], *, exact: bool) -> str:
 
 def _number(text: str | None) -> str:
     return f"{int(text):,}" if text and text.isdigit() else text or ""
-
-
-def _load(name: str, profile: str | None) -> Table:
-    from helios.config import resolve
-    from helios.model.values import Identifier, caller
-
-    config = options.configured(profile)
-    found = resolve(Identifier.parse(name), None, {}, config, caller())
-    return found.catalog.load(found.within)

@@ -13,13 +13,14 @@ from helios.model.data_files import CODECS, DEFAULT_FILE_SIZE, PROFILES, DataFil
 from helios.model.flow import Sink
 from helios.model.maintenance import Maintenance, maintenance
 from helios.model.partition import PartitionField, by_name
+from helios.model.retry import Retry
 from helios.model.values import Identifier, caller, duration, names_ref
 from helios.model.write_modes import WriteModes
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
-__all__ = ["CODECS", "DEFAULT_FILE_SIZE", "PROFILES", "Evolution", "IcebergSink", "Profile", "Retry"]
+__all__ = ["CODECS", "DEFAULT_FILE_SIZE", "PROFILES", "Evolution", "IcebergSink", "Profile"]
 
 EvolutionMode: TypeAlias = Literal["strict", "add_columns", "full"]
 EVOLUTIONS: tuple[EvolutionMode, ...] = get_args(EvolutionMode)
@@ -38,21 +39,6 @@ class Evolution:
     mode: EvolutionMode = "add_columns"
     renames: tuple[tuple[str, str], ...] = ()
     drops: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retry:
-    """Retries: conflicts after `backoff`, then twice and four times that; an unreachable service for `outage`.
-
-    Attributes:
-        retries: Tries after the first one.
-        backoff: Seconds before the second try; each later pause is twice as long.
-        outage: Seconds for which an unreachable catalog or storage is retried.
-    """
-
-    retries: int = 3
-    backoff: float = 0.1
-    outage: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +234,12 @@ class IcebergSink(WriteModes, DataFiles, Sink):
 
     # failures and maintenance
 
-    def retry(self, retries: int = 3, backoff: float = 0.1, outage: float | str | timedelta = 300.0) -> Self:
+    def retry(
+        self,
+        retries: int = Retry.retries,
+        backoff: float = Retry.backoff,
+        outage: float | str | timedelta = Retry.outage,
+    ) -> Self:
         """Sets the retries before the run fails.
 
         Args:
@@ -263,7 +254,7 @@ class IcebergSink(WriteModes, DataFiles, Sink):
             raise DeclarationError(
                 f"retry(retries={retries!r}, backoff={backoff!r}) needs a count and a positive number of seconds.",
                 where=caller(),
-                fix="write retry(retries=3, backoff=0.1).",
+                fix=f"write retry(retries={Retry.retries}, backoff={Retry.backoff}).",
             )
         away = 0.0 if outage == 0 else duration(outage, "outage")
         return replace(self, retrying=Retry(retries=retries, backoff=float(backoff), outage=away))

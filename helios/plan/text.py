@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from helios.model.maintenance import Maintenance
 from helios.model.mirror import MirrorSink
-from helios.model.sink import IcebergSink, Retry
+from helios.model.retry import Retry
+from helios.model.sink import IcebergSink
 from helios.model.values import show_seconds
 from helios.plan.formats import show_format
 from helios.plan.nodes import Plan, ReadPlan, WritePlan
@@ -237,7 +238,7 @@ def _maintenance(asked: Maintenance) -> Iterator[str]:
 
 def _retries(retry: Retry) -> Iterator[str]:
     if retry.retries:
-        pauses = [show_seconds(retry.backoff * 2**n) for n in range(min(retry.retries, 3))]
+        pauses = [show_seconds(retry.pause(n + 1)) for n in range(min(retry.retries, 3))]
         more = ", ..." if retry.retries > 3 else ""
         yield f"conflicts {retry.retries} times (after {', '.join(pauses)}{more})"
     else:

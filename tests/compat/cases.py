@@ -120,8 +120,7 @@ class Lake:
         planned = json.loads(pipeline.plan().to_json())
         sources = [{key: source.get(key) for key in ("kind", "name", "backlog")} for source in planned["sources"]]
         return {
-            # The older code has no word for batches that were set aside, and none of these was.
-            "status": [{**one, "seconds": None, "aside": []} for one in json.loads(status.stdout)],
+            "status": [{**one, "seconds": None} for one in json.loads(status.stdout)],
             "plan": {**{key: planned[key] for key in ("pipeline", "path", "checkpoint")}, "sources": sources},
         }
 
@@ -192,10 +191,6 @@ def appended(fed: Fed) -> Counter[Row]:
     return Counter(row for numbers in fed for number in numbers for row in BATCHES[number])
 
 
-def ids_once(fed: Fed) -> Counter[Row]:
-    return Counter({(row[0],) for row in appended(fed)})
-
-
 def whole_each_time(fed: Fed) -> Counter[Row]:
     """A batch pipeline that appends: every run adds all that the source holds by then."""
     return Counter(row for run in range(len(fed)) for row in appended(fed[: run + 1]).elements())
@@ -262,13 +257,15 @@ def ended_windows(fed: Fed) -> Counter[Row]:
     return found
 
 
-def in_time(fed: Fed) -> Counter[Row]:
-    """The rows that are not behind the watermark when their run begins; none of them waits, and no two have one id."""
-    passed, found = float("-inf"), Counter[Row]()
+def passed_by_the_watermark(fed: Fed) -> Counter[Row]:
+    """The rows that are not behind the watermark when their run begins, once it has passed them; no two have one id."""
+    passed, waiting, found = float("-inf"), list[Row](), Counter[Row]()
     for numbers in fed:
         rows = [row for number in numbers for row in MINUTES[number]]
-        found += Counter((row[0], row[1]) for row in rows if row[3] > passed)
+        waiting += [row for row in rows if row[3] > passed]
         passed = max(passed, max(row[3] for row in rows) - 10)
+        found += Counter((row[0], row[1]) for row in waiting if row[3] <= passed)
+        waiting = [row for row in waiting if row[3] > passed]
     return found
 
 
@@ -418,10 +415,6 @@ def _deduplicated(lake: Lake) -> Pipeline:
     )
 
 
-def _deduplicated_for_ever(lake: Lake) -> Pipeline:
-    return lake.source("a.s").incremental(poll=1) >> dedupe("id") >> lake.sink(T)
-
-
 def _aggregated(lake: Lake) -> Pipeline:
     totals = aggregate("part", total="sum(v)", rows="count(*)")
     return lake.source("a.s").incremental(poll=1) >> totals >> lake.sink(T).upsert("part")
@@ -485,8 +478,7 @@ CASES: dict[str, Case] = {
     "upsert": Case(
         pipeline=_upsert,
         targets=(Target(T, ("id", "part", "v"), newest_without_order),),
-        only=(CLEAN, PLANNED, LANDED),  # a pipeline that has not run stores the order from now on
-        stored=False,
+        only=(CLEAN, PLANNED, LANDED),
     ),
     "history": Case(
         pipeline=_history,
@@ -511,23 +503,14 @@ CASES: dict[str, Case] = {
     ),
     "audited": Case(pipeline=_audited, targets=ALL, commits=2),
     "windowed": Case(pipeline=_windowed, targets=(Target(T, ("part", "total"), ended_windows),), feed=feed_minutes),
-    # a new pipeline has another state, or is refused
     "deduplicated": Case(
         pipeline=_deduplicated,
-        targets=(Target(T, ("id", "part"), in_time),),
+        targets=(Target(T, ("id", "part"), passed_by_the_watermark),),
         feed=feed_minutes,
         only=(CLEAN, PLANNED, LANDED),
-        stored=False,
-    ),
-    "deduplicated-for-ever": Case(
-        pipeline=_deduplicated_for_ever,
-        targets=(Target(T, ("id",), ids_once),),
-        only=(CLEAN,),
-        stored=False,
     ),
     "aggregated": Case(pipeline=_aggregated, targets=(Target(T, TOTALS, totals),)),
-    # folders have positions and a log of their own now
-    "folder": Case(pipeline=_folder, targets=ALL, feed=feed_folder, stored=False),
+    "folder": Case(pipeline=_folder, targets=ALL, feed=feed_folder),
     "changes": Case(pipeline=_changes, targets=(Target(T, (*COLUMNS, "_change_type"), changed),), feed=feed_changes),
     "view": Case(pipeline=_view, targets=(Target(T, TOTALS, totals_of_what_is_left),), feed=feed_changes),
     "joined": Case(pipeline=_joined, targets=(Target(T, (*COLUMNS, "name"), named),), feed=feed_with_names),
@@ -537,6 +520,6 @@ CASES: dict[str, Case] = {
         commits=2,
     ),
     "two": Case(pipeline=_two, targets=ALL, feed=feed_two),
-    "table-and-folder": Case(pipeline=_table_and_folder, targets=ALL, feed=feed_table_and_folder, stored=False),
+    "table-and-folder": Case(pipeline=_table_and_folder, targets=ALL, feed=feed_table_and_folder),
     "batch": Case(pipeline=_batch, targets=(Target(T, COLUMNS, whole_each_time),), followed=False),
 }

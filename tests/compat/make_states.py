@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from cases import CASES, CLEAN, FRESH, Case, Lake
-from helios.spark.audit import AuditedTarget
-from helios.spark.view import Transaction
 
 from helios import Pipeline
 
 # These modules are the older version's: places where a batch becomes visible, and a session that starts fast.
 from helios.config import load
-from helios.spark import keys, session
+from helios.spark.checkpoint import upsert_state
+from helios.spark.iceberg.transaction import Transaction
+from helios.spark.session import session
+from helios.spark.sinks.audit import AuditedSink
 
-COMMITS = ((Transaction, "commit"), (AuditedTarget, "_publish"))
+COMMITS = ((Transaction, "commit"), (AuditedSink, "_publish"))
 
 FAST = {
     "spark.sql.codegen.wholeStage": "false",
@@ -107,7 +108,7 @@ def run(pipeline: Pipeline) -> None:
 
 if __name__ == "__main__":
     into = Path(sys.argv[1])
-    keys.FOLD_AFTER = 1  # an upsert's third batch then leaves what it remembers as a base and a delta
+    upsert_state.FOLD_AFTER = 1  # an upsert's third batch then leaves what it remembers as a base and a delta
     session.start(replace(load(into), spark_conf=FAST), ("iceberg", "sqlite"))
     for name in sys.argv[2:]:
         make(name, CASES[name], into)

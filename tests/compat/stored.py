@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +22,13 @@ CHANCE = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{3
 """UUIDs, their digits without dashes, snapshot ids and times."""
 
 LEDGER = "helios.ledger."
-ADDED_PROPERTIES = "write.metadata."
-"""Of tables that are new since that commit."""
-NEVER_READ = ("helios.sources",)
-"""Stamps that no version reads, and that later ones leave out where `helios.position` says the same."""
-ADDED_TO_RECORDS = ("appended", "upserts")
-"""Fields of the ledger's records that the new code writes and that commit did not."""
 SPARKS_OWN = ("commits", "metadata", "offsets", "sources", "state")
 
 
-def record(lake: Lake, but: Sequence[str] = ()) -> Any:
-    """All that Helios has stored in a folder, with values of chance numbered.
-
-    Args:
-        lake: The folder.
-        but: Patterns of files of a checkpoint that are left out.
-    """
+def record(lake: Lake) -> Any:
+    """All that Helios has stored in a folder, with values of chance numbered."""
     tables = {name: _table(table) for name, table in lake.tables().items()}
-    checkpoints = {path.name: _checkpoint(path, but) for path in lake.checkpoints.iterdir()}
+    checkpoints = {path.name: _checkpoint(path) for path in lake.checkpoints.iterdir()}
     return _numbered({"tables": tables, "checkpoints": checkpoints}, {})
 
 
@@ -65,9 +53,7 @@ def _table(table: StaticTable) -> Any:
         "partitioning": str(table.spec()),
         "sorting": str(table.sort_order()),
         "properties": {
-            key: _ledger(value) if key.startswith(LEDGER) else value
-            for key, value in metadata.properties.items()
-            if not key.startswith(ADDED_PROPERTIES)
+            key: _ledger(value) if key.startswith(LEDGER) else value for key, value in metadata.properties.items()
         },
         "snapshots": [{"id": one.snapshot_id, **_stamps(one)} for one in metadata.snapshots],
         "refs": {name: (ref.snapshot_ref_type.value, ref.snapshot_id) for name, ref in metadata.refs.items()},
@@ -77,9 +63,8 @@ def _table(table: StaticTable) -> Any:
 
 
 def _ledger(text: str) -> Any:
-    """A record as that commit wrote it, but for its sequence number: older code has a lower bound of it."""
-    fields = {key: value for key, value in json.loads(text).items() if key not in ADDED_TO_RECORDS}
-    assert isinstance(fields.pop("sequence"), int)
+    fields = json.loads(text)
+    fields.get("appended", {}).pop("apart", None)  # no code reads it any more
     return fields
 
 
@@ -87,7 +72,7 @@ def _stamps(snapshot: Any) -> dict[str, Any]:
     """What Helios says in a snapshot's summary, and the operation."""
     assert snapshot.summary is not None
     told = snapshot.summary.additional_properties
-    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.") and key not in NEVER_READ}
+    stamps = {key: _read(told[key]) for key in told if key.startswith("helios.")}
     return {"operation": snapshot.summary.operation.value, **stamps}
 
 
@@ -95,22 +80,17 @@ def _read(text: str) -> Any:
     return json.loads(text) if text.startswith(("{", "[")) else text
 
 
-def _checkpoint(folder: Path, but: Sequence[str]) -> Any:
+def _checkpoint(folder: Path) -> Any:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() or path.name.endswith(".crc") or any(fnmatch(name, pattern) for pattern in but):
+        if path.is_dir() or path.name.endswith(".crc"):
             continue
         if name.startswith("offsets/"):
             version, _, *ends = path.read_text().splitlines()  # the second line is Spark's conf
             found[name] = [version, *(end if end == "-" else json.loads(end) for end in ends)]
-        elif name == "helios/tables.json":
-            # Names alone: that commit knew no UUIDs. It reads the names of what is written now.
-            found[name] = list(json.loads(path.read_text()))
         elif path.suffix == ".json":
             found[name] = json.loads(path.read_text())
-            if name == "helios/identity.json":  # that commit knew sources by their names alone
-                found[name].pop("uuids", None)
         elif path.suffix == ".parquet":
             rows = pq.read_table(path.parent)  # in how many files is chance
             found[f"{name.rpartition('/')[0]}/*.parquet"] = [str(rows.schema.remove_metadata()), *_rows(rows)]

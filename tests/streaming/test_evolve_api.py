@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from helios import Memory
 from helios.catalog.names import TableName
 from helios.errors import CheckFailed, InputError, RunError
+from helios.model.retry import Retry
 from helios.plan.evolution.changes import Change, Drop, Policy
 from helios.plan.evolution.evolve import evolve
 from helios.plan.evolution.fields import from_pyiceberg, promotions
@@ -53,7 +54,7 @@ class Evolved:
         return compare
 
     def evolve(self, df: DataFrame, policy: Policy = FULL) -> list[str]:
-        return [str(c) for c in apply_changes(self.spark, self.table, self.diff(df, policy), backoff=0)]
+        return [str(c) for c in apply_changes(self.spark, self.table, self.diff(df, policy), Retry(backoff=0))]
 
     def append(self, df: DataFrame) -> None:
         align(df, spark_schema(self.spark, self.table)).writeTo(f"local.{self.name}").append()
@@ -369,7 +370,7 @@ def test_another_writers_change_is_found_before_the_next_try(world: Any) -> None
             world.sql("ALTER TABLE local.a.t ADD COLUMNS (a int, other string)")
         return changes
 
-    made = apply_changes(world.spark, t.table, diff, backoff=0)
+    made = apply_changes(world.spark, t.table, diff, Retry(backoff=0))
     assert seen[0] == ["ALTER COLUMN id TYPE bigint", "ADD COLUMN a int", "ADD COLUMN b int"]
     assert [str(c) for c in made] == seen[1] == ["ALTER COLUMN id TYPE bigint", "ADD COLUMN b int"]
     t.append(df)
@@ -388,7 +389,7 @@ def test_a_table_that_changes_under_every_try_is_left_alone(world: Any) -> None:
         return changes
 
     with pytest.raises(RunError, match=r"could not be changed in 3 tries: CommitFailedException"):
-        apply_changes(world.spark, t.table, diff, retries=2, backoff=0)
+        apply_changes(world.spark, t.table, diff, Retry(retries=2, backoff=0))
     assert tries == 3
     assert str(t.iceberg.schema().find_field("id").field_type) == "int"
 
@@ -396,7 +397,7 @@ def test_a_table_that_changes_under_every_try_is_left_alone(world: Any) -> None:
 def test_what_iceberg_refuses_is_told_with_what_was_asked(world: Any) -> None:
     t = Evolved(world, "id int, d date", clauses="PARTITIONED BY (d)")
     with pytest.raises(RunError, match=r"could not be changed \(DROP COLUMN d\): ValidationException: Cannot find"):
-        apply_changes(world.spark, t.table, lambda: [Drop(path=("d",))])
+        apply_changes(world.spark, t.table, lambda: [Drop(path=("d",))], Retry())
     assert len(t.iceberg.metadata.schemas) == 1
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from helios import Pipeline, dedupe, watermark, where, with_columns
 from helios.errors import CheckpointError, InputError, LeaseError, LedgerError
+from helios.model.retry import Retry
 from helios.spark.checkpoint.files import Checkpoint
 from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table
@@ -605,5 +606,5 @@ def test_a_full_refresh_does_not_delete_what_was_written_meanwhile(world: Any, c
     ledger = Ledger(load_table(world.spark, world.plan(copy).write.table), "local.a.t", "x", "")
     world.fill("a.t", [500])
     with pytest.raises(Exception, match="somebody has written to the table meanwhile"):
-        empty(ledger, Record(checkpoint="x"), [])
+        empty(ledger, Record(checkpoint="x"), [], Retry())
     assert world.ids("a.t") == [*range(20), 500]

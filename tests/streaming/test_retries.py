@@ -21,8 +21,9 @@ from pyiceberg.types import NestedField, StringType, UUIDType
 
 from helios import Memory
 from helios.errors import RunError
+from helios.model.retry import CommitRetries, Retry
 from helios.spark.iceberg import rebase
-from helios.spark.iceberg.commit import CommitRetries, IdempotentTableOperations
+from helios.spark.iceberg.commit import IdempotentTableOperations
 from helios.spark.iceberg.tables import load_table
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.iceberg.transactional_table import TransactionalTable
@@ -89,7 +90,7 @@ def test_a_conflict_over_metadata_alone_does_not_write_the_batch_again(
     world: Any, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = other_writer(world, monkeypatch, times=2)
-    retries = CommitRetries(retries=2, backoff=0.01)
+    retries = CommitRetries(Retry(retries=2, backoff=0.01))
     pending = Transaction(world.spark, table, lambda: lambda operation: None, None, {}, retries=retries)
     pending.append(world.spark.createDataFrame([(1,)], "id bigint").coalesce(1))
     pending.commit()

@@ -81,7 +81,7 @@ class IcebergOffset(SourcePosition):
         Examples:
             >>> IcebergOffset.of(7) == IcebergOffset.of({"snapshot_id": 7}) == IcebergOffset(snapshot=7)
             True
-            >>> IcebergOffset.of({"logOffset": 3})
+            >>> IcebergOffset.of({"n": 3})
         """
         if isinstance(value, Mapping) and isinstance(value.get("snapshot_id"), int):
             return cls.parse(value)

@@ -8,12 +8,12 @@ conflict, look whether it has landed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
+from helios.model.retry import CommitRetries
 from helios.spark.jvm.callbacks import until_scope_ends
 from helios.spark.jvm.classes import classes, listed
 from helios.spark.jvm.errors import java_class
@@ -24,46 +24,6 @@ from helios.spark.jvm.types.updates import JavaTransaction
 CONFLICT = "CommitFailedException"
 LOOKS = 3
 """How often a try looks again at what others have committed while it looked."""
-
-
-class CommitRetries:
-    """The retries of a commit: a single budget, shared by every loop that tries it again.
-
-    Args:
-        retries: Tries after the first one.
-        backoff: Seconds before the first retry; doubles each time.
-        on_retry: Called for each retry.
-
-    Attributes:
-        used: Retries so far.
-
-    Examples:
-        >>> retries = CommitRetries(retries=2, backoff=0.001)
-        >>> retries.wait(), retries.wait(), retries.wait()
-        (True, True, False)
-        >>> retries.used
-        2
-    """
-
-    def __init__(self, retries: int = 3, backoff: float = 0.1, on_retry: Callable[[], None] = lambda: None) -> None:
-        self._retries = retries
-        self._backoff = backoff
-        self._on_retry = on_retry
-        self.used = 0
-
-    def wait(self, *, pause: bool = True) -> bool:
-        """Waits before the next retry, and counts it; returns False at once when none is left.
-
-        Args:
-            pause: Whether there is a pause at all.
-        """
-        if self.used >= self._retries:
-            return False
-        self.used += 1
-        self._on_retry()
-        if pause:
-            time.sleep(self._backoff * 2 ** (self.used - 1))
-        return True
 
 
 class IdempotentTableOperations:
@@ -205,7 +165,7 @@ def commit(
     table: JavaTable,
     transaction: JavaTransaction,
     operations: IdempotentTableOperations,
-    retries: CommitRetries | None = None,
+    retries: CommitRetries,
 ) -> None:
     """Commits a transaction.
 
@@ -216,13 +176,12 @@ def commit(
         table: Iceberg's table object.
         transaction: The transaction.
         operations: The operations that `begin` gave with it.
-        retries: How often a conflict is tried again; None for as often as `.retry()` says by default.
+        retries: How often a conflict is tried again.
 
     Raises:
         Py4JJavaError: The commit was refused, or its outcome is unknown. A commit that was refused for a conflict has
             not landed.
     """
-    retries = retries or CommitRetries()
     made = _new_snapshots(table, transaction)
     while True:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from helios.errors import CheckFailed, DeclarationError, InputError, Origin, RunError
+from helios.model.retry import CommitRetries, Retry
 from helios.plan.evolution.changes import Add, Change, Drop, Relax, Rename, Widen
 from helios.plan.evolution.evolve import Policy, Target, evolve
 from helios.plan.evolution.fields import Cell, Field, Fields, Path, cast_plan, shown
@@ -94,9 +94,7 @@ def apply_changes(
     spark: SparkSession,
     table: JavaTable,
     diff: Callable[[], Sequence[Change]],
-    *,
-    retries: int = 3,
-    backoff: float = 0.1,
+    retry: Retry,
 ) -> Sequence[Change]:
     """Makes the schema changes that a comparison finds, in one commit; a second call finds none.
 
@@ -105,8 +103,7 @@ def apply_changes(
         table: Iceberg's table object; it has the new schema afterwards.
         diff: Compares the stream with the table as it is now, and raises where the table cannot take it. Called again
             when another writer's commit came first, or the outcome of a commit is unknown.
-        retries: Tries after the first one.
-        backoff: Seconds before the first of them, doubled each time.
+        retry: How often it is tried again.
 
     Returns:
         The changes of the last comparison; none when the table had them already.
@@ -114,7 +111,8 @@ def apply_changes(
     Raises:
         RunError: Iceberg or the catalog refused the changes.
     """
-    for tried in range(retries + 1):
+    retries = CommitRetries(retry)
+    while True:
         table.refresh()
         changes = diff()
         if not changes:
@@ -124,17 +122,17 @@ def apply_changes(
             return changes
         except (Py4JJavaError, PySparkException) as error:
             kind, message = _java_error(error)
-            failure = f"{kind}: {message}"
             if kind not in RETRYABLE:
                 requested = "; ".join(map(str, changes))
-                raise RunError(f"{table.name()} could not be changed ({requested}): {failure}") from error
-        if tried < retries:
-            time.sleep(backoff * 2**tried)
-    raise RunError(
-        f"the schema of {table.name()} could not be changed in {retries + 1} tr{'ies' if retries else 'y'}: {failure}; "
-        "no rows were written.",
-        fix="run again when the table is quieter: what has been changed already is found, and not changed again.",
-    )
+                raise RunError(f"{table.name()} could not be changed ({requested}): {kind}: {message}") from error
+            if not retries.wait():
+                tries = f"{retries.used + 1} tr{'ies' if retries.used else 'y'}"
+                raise RunError(
+                    f"the schema of {table.name()} could not be changed in {tries}: {kind}: {message}; no rows were "
+                    "written.",
+                    fix="run again when the table is quieter: what has been changed already is found, and not changed "
+                    "again.",
+                ) from error
 
 
 def _java_error(error: Py4JJavaError | PySparkException) -> tuple[str, str]:

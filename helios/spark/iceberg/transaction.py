@@ -12,9 +12,10 @@ from typing import cast
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
+from helios.model.retry import NEVER, CommitRetries
 from helios.spark.iceberg import commit, foreign_files, overflow, scan_metrics
 from helios.spark.iceberg.batch_keys import BatchKeys
-from helios.spark.iceberg.commit import CommitRetries, Held
+from helios.spark.iceberg.commit import Held
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.merge_scope import MergeScope, Reach, RowChange, reach_of
 from helios.spark.iceberg.rebase import Rebase
@@ -77,14 +78,13 @@ class Transaction:
         retries: CommitRetries | None = None,
     ) -> None:
         allow_callbacks()  # Spark calls its table from threads of its own
-        self.spark, self.table = spark, table
-        self.branch = branch
+        self.spark, self.table, self.branch = spark, table, branch
         self.rows: int | None = None
         self.watch = Watch()
         self._jvm = classes()
         self._version = spark_version(spark)
         self._prepare = prepare
-        self._retries = retries or CommitRetries(0)
+        self._retries = retries or CommitRetries(NEVER)
         self.properties: JavaMap[str, str] = self._jvm.java.util.HashMap(table.properties())
         for key, value in {**ALWAYS, **properties}.items():
             self.properties.put(key, value)

@@ -1,4 +1,4 @@
-"""Spark SQL text: quoted column names, times in JSON, and Spark's refusal of declared SQL."""
+"""Spark SQL text: quoted column names and texts, times in JSON, and Spark's refusal of declared SQL."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ JSON_TIMES = {
 def quoted(column: str) -> str:
     """A column name that may hold spaces or dots, as Spark parses it."""
     return f"`{column.replace('`', '``')}`"
+
+
+def literal(value: str) -> str:
+    """A text as Spark SQL writes it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def struct_of(ddl: str) -> StructType:

@@ -20,6 +20,7 @@ from helios.config import Config
 from helios.errors import InputError, RunError
 from helios.model.maintenance import orphan_age
 from helios.model.values import caller
+from helios.spark.jvm.sql import literal, quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.updates import JavaExpiry
 from helios.spark.maintenance.compact import (
@@ -146,10 +147,11 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     table = opened(spark, name)
     _refuse_shared_folder(name, str(table.location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
+    within = ".".join(map(quoted, (*name.namespace, name.table)))
 
     def found(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
-            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {_text(_quoted(name))}, "
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(within)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
         return tuple(sorted(row[0] for row in rows))
@@ -161,15 +163,6 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     except (Py4JJavaError, PySparkException) as error:
         raise failed(name, "search for orphan files", error) from error
     return Orphans(name.text, files, deleted=not dry_run)
-
-
-def _quoted(name: TableName) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in (*name.namespace, name.table))
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _refuse_shared_folder(name: TableName, location: str) -> None:

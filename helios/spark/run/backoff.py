@@ -9,13 +9,10 @@ from urllib.parse import urlsplit
 
 from helios.catalog.conf import storage_of
 from helios.errors import RunError
+from helios.model.retry import outage_pause
 from helios.plan.nodes import Plan
 from helios.spark.iceberg.failures import BROKERS
 from helios.spark.run.failover import Choice
-
-FIRST_SECONDS = 0.5
-"""The pause before the first restart; it doubles with each later one."""
-MAX_SECONDS = 10.0
 
 
 class Outage:
@@ -50,7 +47,7 @@ class Outage:
         if left <= 0:
             return None
         # The last attempt is made exactly at the limit.
-        return min(FIRST_SECONDS * 2 ** min(rounds - 1, 10), MAX_SECONDS, left) if rest == 0 else 0.0
+        return min(outage_pause(rounds), left) if rest == 0 else 0.0
 
     def end(self) -> float | None:
         """Ends the outage; returns its seconds, or None if there was none."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pyspark.sql import SparkSession
 
 from helios.errors import CheckpointError, InputError
+from helios.model.retry import CommitRetries, Retry
 from helios.plan.nodes import VERSION, Plan, ReadPlan
 from helios.sources.kinds import position_of
 from helios.spark.checkpoint.files import Checkpoint
@@ -80,7 +81,7 @@ def _unreadable(spark: SparkSession, read: ReadPlan, start: Start) -> str:
     return "" if there or history.expired == place.snapshot else "snapshots after its first start have expired"
 
 
-def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str]) -> None:
+def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str], retry: Retry) -> None:
     """Deletes all rows and the record, in one commit, and claims the table for the ledger's checkpoint.
 
     The caller has checked the table's history: a commit since then makes this one fail.
@@ -89,6 +90,7 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str]) -> None:
         ledger: The record of the new checkpoint.
         claim: The new record, but for the snapshot that deletes.
         pipelines: The names of the pipeline: the records of its former ones go.
+        retry: How often the commit is tried again.
     """
     table, head = ledger.table, ledger.head()
     operations, transaction = commit.begin(table)
@@ -105,7 +107,7 @@ def empty(ledger: Ledger, claim: Record, pipelines: Iterable[str]) -> None:
     for name in pipelines:
         update = update.remove(LEDGER + name) if name != ledger.pipeline else update
     update.commit()
-    commit.commit(table, transaction, operations)
+    commit.commit(table, transaction, operations, CommitRetries(retry))
     forget_replay(table, pipelines)
 
 

@@ -23,6 +23,7 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.errors import java_message
+from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.renamed import move_checkpoint
 from helios.spark.sinks.audit import rename_audit
@@ -156,7 +157,7 @@ def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, t
 
 
 def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
-    within = ".".join(f"`{part.replace('`', '``')}`" for part in (*new.namespace, new.table))
+    within = ".".join(map(quoted, (*new.namespace, new.table)))
     try:
         spark.sql(f"ALTER TABLE {old.sql} RENAME TO {within}")
     except (PySparkException, Py4JJavaError) as error:

@@ -339,7 +339,7 @@ class StartupValidator:
                 keys = keys_of(self.context, identity.id, None)
                 claim = replace(claim, position=None, appended=None, steps=steps, start=start, keys=keys)
                 ledger = Ledger(table, self.plan.pipeline, identity.id, steps, self.branch)
-                empty(ledger, claim, self.plan.write.pipelines)
+                empty(ledger, claim, self.plan.write.pipelines, self.plan.write.sink.retrying)
             for each in quarantines(context, record):
                 each.empty(identity.id)
             self.checkpoint.clear()

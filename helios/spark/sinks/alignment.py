@@ -90,9 +90,6 @@ class SchemaAligner:
             CheckFailed: The rows do not fit; the table is unchanged.
         """
         if self._known != (schema.json(), int(self._table.schema().schemaId())):
-            retry = self._sink.retrying
-            evolving.apply_changes(
-                self._spark, self._table, lambda: self.check(schema), retries=retry.retries, backoff=retry.backoff
-            )
+            evolving.apply_changes(self._spark, self._table, lambda: self.check(schema), self._sink.retrying)
             self._known = (schema.json(), int(self._table.schema().schemaId()))
         return spark_schema(self._spark, self._table)

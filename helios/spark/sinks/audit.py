@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from typing_extensions import override
 
 from helios.errors import RunError
+from helios.model.retry import CommitRetries
 from helios.spark.iceberg import changed_files
 from helios.spark.iceberg.added_files import changes_files
-from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.filters import UNNAMED
 from helios.spark.iceberg.history import History
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message

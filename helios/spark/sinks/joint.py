@@ -11,13 +11,12 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import RunError
+from helios.model.retry import LOOKUP_PAUSES, NEVER, CommitRetries
 from helios.spark.iceberg.added_files import AddedFiles
-from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.moves import Move, OutcomeUnknown, move
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.errors import CONFLICTS, java_class, java_message
 from helios.spark.jvm.types.iceberg import JavaSnapshot
-from helios.spark.sinks.ledger import LOOKUP_SECONDS
 from helios.spark.sinks.options import Commit, CommitOptions, counted
 from helios.spark.sinks.protocol import Found, Write
 from helios.spark.sinks.table import TableSink
@@ -133,7 +132,7 @@ class JointCommit:
     def _applied(self, change: Change, options: CommitOptions) -> list[_Applied]:
         """A change as a transaction with its stamps and its record; none where it changes no file."""
         ledger, batch = change.sink.ledger, change.batch
-        pending, began = ledger.begin(self._spark, batch, options, CommitRetries(0)), time.monotonic()
+        pending, began = ledger.begin(self._spark, batch, options, CommitRetries(NEVER)), time.monotonic()
         change.write(pending)
         seconds, made = time.monotonic() - began, pending.snapshots
         if not made or ledger.discard_empty(made, options):
@@ -151,7 +150,7 @@ class JointCommit:
         try:
             return move(self._spark, moves) or all(one.landed() for one in applied)
         except OutcomeUnknown as error:
-            for pause in LOOKUP_SECONDS:
+            for pause in LOOKUP_PAUSES:
                 time.sleep(pause)
                 with suppress(Py4JError):  # the catalog is still away
                     if all(one.landed() for one in applied):

@@ -18,9 +18,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from helios.errors import LeaseError, LedgerError, RunError
+from helios.model.retry import LOOKUP_PAUSES, CommitRetries
 from helios.plan.nodes import VERSION
 from helios.spark.iceberg.added_files import AddedFiles, changes_files
-from helios.spark.iceberg.commit import CommitRetries
 from helios.spark.iceberg.history import History
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.iceberg.validators import COMPACTION, AncestryValidator, Watch
@@ -33,9 +33,6 @@ from helios.spark.sinks.rollbacks import RollbackGuard
 from helios.table.ledger import Record, parse, records
 from helios.table.positions import Batch, same_sources
 from helios.table.refs import ATTEMPT, LEDGER
-
-LOOKUP_SECONDS = (0.0, 0.2, 0.5, 1.0, 2.0)
-"""Pauses before the look-ups of a commit whose outcome is unknown."""
 
 
 class Ledger:
@@ -377,7 +374,7 @@ class Ledger:
                 "written.",
                 fix="run again: the batch is written once.",
             ) from error
-        for pause in LOOKUP_SECONDS:
+        for pause in LOOKUP_PAUSES:
             time.sleep(pause)
             try:
                 found = self.find(batch)

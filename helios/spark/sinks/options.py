@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JJavaError
 
-from helios.model.sink import Retry
-from helios.spark.iceberg.commit import CommitRetries
+from helios.model.retry import CommitRetries, Retry
 from helios.spark.jvm.types.iceberg import JavaSnapshot
 from helios.spark.observer import Observer, Silent
 from helios.table.positions import Batch
@@ -89,7 +88,7 @@ class CommitOptions:
 
     def retries(self) -> CommitRetries:
         """The retries of one commit, shared by all loops that retry it."""
-        return CommitRetries(self.retry.retries, self.retry.backoff, self.observer.retried)
+        return CommitRetries(self.retry, self.observer.retried)
 
 
 def counted(made: Sequence[JavaSnapshot], rows: int | None = None) -> Commit:

@@ -20,6 +20,7 @@ from helios.plan.properties import METADATA_FILES
 from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
+from helios.spark.jvm.sql import literal
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
@@ -28,7 +29,7 @@ from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
-from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, literal, of_batch
+from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built

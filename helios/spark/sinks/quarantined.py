@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from helios.catalog.names import TableName
 from helios.spark.iceberg import tables
+from helios.spark.jvm.sql import literal
 from helios.table.ledger import Record
 
 ROLLED_BACK = " (rolled back)"
@@ -23,12 +24,6 @@ def of_batch(record: Record) -> str:
 def at_any(positions: Sequence[str]) -> str:
     """The SQL condition for the rows of some positions, as the table has them."""
     return f"position IN ({', '.join(map(literal, positions))})"
-
-
-def literal(value: str) -> str:
-    """A text as Spark SQL writes it."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def rename_rows(spark: SparkSession, quarantine: TableName, was: str, pipeline: str) -> None:

@@ -260,7 +260,7 @@ def test_a_known_reader_keeps_its_snapshots(table: Table, tmp_path: Path) -> Non
 
 def test_a_reader_of_several_sources_stands_by_their_order(table: Table, tmp_path: Path) -> None:
     third = ids(table)[2]
-    lines = [json.dumps({"logOffset": 3}), offset(third)]
+    lines = [json.dumps({"n": 3}), offset(third)]
     checkpoint(known(tmp_path), sources=("/data/in", "local.a.t"), ends={0: lines}, path="stateful stream")
     assert ids(table)[2:] == [s for s in ids(table) if s in needed(_one(table, tmp_path), _parents(table))]
 
@@ -383,7 +383,7 @@ def _damage_offsets(folder: Path) -> None:
 
 
 def _other_offsets(folder: Path) -> None:
-    (folder / "offsets/0").write_text('v1\n{}\n{"logOffset": 3}')
+    (folder / "offsets/0").write_text('v1\n{}\n{"n": 3}')
 
 
 def _too_few_offsets(folder: Path) -> None:

@@ -40,7 +40,8 @@ from helios.errors import DeclarationError, near_miss
 from helios.model import values
 from helios.model.maintenance import Maintenance
 from helios.model.modes import MODES, Append, Delete, MergeSql, Mode, Overwrite, OverwritePartitions, Upsert
-from helios.model.sink import PROFILES, Evolution, IcebergSink, Retry
+from helios.model.retry import Retry
+from helios.model.sink import PROFILES, Evolution, IcebergSink
 from helios.model.values import Identifier, Secret, duration, show_seconds, size
 
 pytestmark = pytest.mark.promise("words")

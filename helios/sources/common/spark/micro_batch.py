@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -48,7 +48,62 @@ class FollowedSource(Protocol):
     def schema(self) -> StructType: ...
 
 
-class MicroBatchStream:
+S = TypeVar("S", bound=FollowedSource)
+
+
+class SourceOffsets(Generic[S]):
+    """The columns and offsets of a followed source, which both of Spark's interfaces for streams ask for.
+
+    Args:
+        source: The followed source.
+    """
+
+    def __init__(self, source: S) -> None:
+        self.source = source
+        allow_callbacks()
+        # A running stream keeps its columns; new ones need a new stream.
+        self._schema = source.stream_columns = source.stream_columns or source.schema()
+        self._columns: JavaStructType = source.context.spark._jsparkSession.parseDataType(self._schema.json())
+
+    def initialOffset(self) -> JavaOffset:
+        return offset_of(self.source.start())
+
+    def deserializeOffset(self, text: str) -> JavaOffset:
+        return offset_of(json.loads(text))
+
+    def getDefaultReadLimit(self) -> JavaObject:
+        limit: JavaObject = classes().org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
+        return limit
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        keeping_error(self.source, self.source.freeze)
+
+    def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
+        after = position_of(start) if start is not None else self.source.start()
+        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
+
+    def reportLatestOffset(self) -> None:
+        return None
+
+    def commit(self, end: JavaOffset) -> None:
+        return None
+
+    def stop(self) -> None:
+        return None
+
+    # java.lang.Object
+
+    def toString(self) -> str:
+        return self.source.read_plan.name
+
+    def hashCode(self) -> int:
+        return hash(self.toString()) & 0x7FFFFFFF
+
+    def equals(self, other: JavaObject) -> bool:
+        return False
+
+
+class MicroBatchStream(SourceOffsets[FollowedSource]):
     """Spark's view of a followed source.
 
     Implements the interfaces through which Spark finds a stream: its table, scan builder, scan and micro-batch stream.
@@ -59,14 +114,9 @@ class MicroBatchStream:
     """
 
     def __init__(self, source: FollowedSource, planner: Planner | None = None) -> None:
-        self.source = source
+        super().__init__(source)
         self._planner = planner
-        spark = source.context.spark
-        allow_callbacks()
         self._jvm = classes()
-        # A running stream keeps its columns; new ones need a new stream.
-        source.stream_columns = source.stream_columns or source.schema()
-        self._columns: JavaStructType = spark._jsparkSession.parseDataType(source.stream_columns.json())
         self._factory: JavaReaderFactory | None = None
         self._planned: tuple[str, JavaArray[JavaInputPartition]] | None = None
 
@@ -161,26 +211,6 @@ class MicroBatchStream:
 
     # Spark's interface MicroBatchStream
 
-    def initialOffset(self) -> JavaOffset:
-        return offset_of(self.source.start())
-
-    def deserializeOffset(self, text: str) -> JavaOffset:
-        return offset_of(json.loads(text))
-
-    def getDefaultReadLimit(self) -> JavaObject:
-        limit: JavaObject = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-        return limit
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        keeping_error(self.source, self.source.freeze)
-
-    def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
-        after = position_of(start) if start is not None else self.source.start()
-        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
-
-    def reportLatestOffset(self) -> None:
-        return None
-
     def planInputPartitions(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         key = f"{start.json()} {end.json()}"
         if self._planned is None or self._planned[0] != key:
@@ -194,28 +224,11 @@ class MicroBatchStream:
         )
         return self._factory or getattr(unused, "MODULE$")
 
-    def commit(self, end: JavaOffset) -> None:
-        return None
-
-    def stop(self) -> None:
-        return None
-
     def _plan(self, start: JavaOffset, end: JavaOffset) -> JavaArray[JavaInputPartition]:
         if self._planner is None:
             return self._empty_array("read.InputPartition")
         found, self._factory = self._planner(position_of(start), position_of(end), self._columns)
         return found if self._factory is not None else self._empty_array("read.InputPartition")
-
-    # java.lang.Object
-
-    def toString(self) -> str:
-        return self.name()
-
-    def hashCode(self) -> int:
-        return hash(self.name()) & 0x7FFFFFFF
-
-    def equals(self, other: JavaObject) -> bool:
-        return False
 
     class Java:
         implements = (

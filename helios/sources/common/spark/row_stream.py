@@ -6,15 +6,15 @@ it is a source of Spark's first interface, which takes a DataFrame for each batc
 
 from __future__ import annotations
 
-import json
 from typing import Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from typing_extensions import override
 
 from helios.errors import RunError
-from helios.sources.common.spark.micro_batch import FollowedSource, keeping_error, offset_of, position_of
-from helios.spark.jvm.classes import allow_callbacks, classes
+from helios.sources.common.spark.micro_batch import FollowedSource, SourceOffsets, keeping_error, position_of
+from helios.spark.jvm.classes import classes
 from helios.spark.jvm.types.java import JavaObject, ScalaOption
 from helios.spark.jvm.types.spark import (
     JavaDataset,
@@ -57,7 +57,7 @@ class SpannedSource(FollowedSource, Protocol):
     def read(self, spark: SparkSession, span: Span | None, *, positioned: bool = False) -> DataFrame | None: ...
 
 
-class RowStream:
+class RowStream(SourceOffsets[SpannedSource]):
     """Spark's view of a followed source whose spans are DataFrames.
 
     Args:
@@ -65,12 +65,8 @@ class RowStream:
     """
 
     def __init__(self, source: SpannedSource) -> None:
-        self.source = source
-        allow_callbacks()
+        super().__init__(source)
         self._spark = source.context.spark
-        # A running stream keeps its columns; new ones need a new stream.
-        self._schema = source.stream_columns = source.stream_columns or source.schema()
-        self._columns: JavaStructType = self._spark._jsparkSession.parseDataType(self._schema.json())
         self._looked = False
 
     def df(self) -> DataFrame:
@@ -132,45 +128,10 @@ class RowStream:
         found: JavaObject = classes().scala.Some(self.latestOffset())
         return found
 
-    def initialOffset(self) -> JavaOffset:
-        return offset_of(self.source.start())
-
-    def deserializeOffset(self, text: str) -> JavaOffset:
-        return offset_of(json.loads(text))
-
-    def commit(self, end: JavaOffset) -> None:
-        return None
-
-    def stop(self) -> None:
-        return None
-
-    # Spark's interface SupportsTriggerAvailableNow
-
-    def getDefaultReadLimit(self) -> JavaObject:
-        limit: JavaObject = classes().org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-        return limit
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        keeping_error(self.source, self.source.freeze)
-
+    @override
     def latestOffset(self, start: JavaOffset | None = None, limit: JavaObject | None = None) -> JavaOffset:
         self._looked = True
-        after = position_of(start) if start is not None else self.source.start()
-        return offset_of(keeping_error(self.source, lambda: self.source.latest(after)))
-
-    def reportLatestOffset(self) -> None:
-        return None
-
-    # java.lang.Object
-
-    def toString(self) -> str:
-        return self.source.read_plan.name
-
-    def hashCode(self) -> int:
-        return hash(self.toString()) & 0x7FFFFFFF
-
-    def equals(self, other: JavaObject) -> bool:
-        return False
+        return super().latestOffset(start, limit)
 
     class Java:
         implements = (

@@ -56,8 +56,6 @@ class JavaContentFile(JavaObject, Protocol):
 
     def recordCount(self) -> int: ...
 
-    def fileSizeInBytes(self) -> int: ...
-
     def format(self) -> JavaEnum:
         """PARQUET, AVRO or ORC."""
 
@@ -84,9 +82,6 @@ class JavaDeleteFile(JavaContentFile, Protocol):
 
     def contentOffset(self) -> int | None:
         """Where a deletion vector begins in its file; None for other deletes."""
-
-    def contentSizeInBytes(self) -> int | None:
-        """How long it is there."""
 
 
 class JavaFieldSummary(JavaObject, Protocol):

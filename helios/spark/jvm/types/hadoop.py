@@ -28,10 +28,6 @@ class JavaFileStatus(JavaObject, Protocol):
 
     def getPath(self) -> JavaPath: ...
 
-    def getLen(self) -> int: ...
-
-    def getModificationTime(self) -> int: ...
-
 
 class JavaInputStream(JavaObject, Protocol):
     """A `java.io.InputStream`."""

@@ -1,0 +1,83 @@
+"""What failed is tried again: how often, and the pauses in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+FIRST_OUTAGE_PAUSE = 0.5
+"""Seconds before a run is started again whose catalog or storage is unreachable; each later pause is twice as long."""
+LONGEST_OUTAGE_PAUSE = 10.0
+LOOKUP_PAUSES = (0.0, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before each look whether a commit has landed whose outcome is unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """Retries: conflicts after `backoff`, then twice and four times that; an unreachable service for `outage`.
+
+    Attributes:
+        retries: Tries after the first one.
+        backoff: Seconds before the second try; each later pause is twice as long.
+        outage: Seconds for which an unreachable catalog or storage is retried.
+    """
+
+    retries: int = 3
+    backoff: float = 0.1
+    outage: float = 300.0
+
+    def pause(self, number: int) -> float:
+        """The seconds before a retry, of which 1 is the first."""
+        return self.backoff * 2.0 ** (number - 1)
+
+
+NEVER = Retry(retries=0)
+
+
+class CommitRetries:
+    """The retries of a commit: a single budget, shared by every loop that tries it again.
+
+    Args:
+        policy: How often, and after which pauses.
+        on_retry: Called for each retry.
+
+    Attributes:
+        used: Retries so far.
+
+    Examples:
+        >>> retries = CommitRetries(Retry(retries=2, backoff=0.001))
+        >>> retries.wait(), retries.wait(), retries.wait()
+        (True, True, False)
+        >>> retries.used
+        2
+    """
+
+    def __init__(self, policy: Retry, on_retry: Callable[[], None] = lambda: None) -> None:
+        self._policy = policy
+        self._on_retry = on_retry
+        self.used = 0
+
+    def wait(self, *, pause: bool = True) -> bool:
+        """Waits before the next retry, and counts it; returns False at once when none is left.
+
+        Args:
+            pause: Whether there is a pause at all.
+        """
+        if self.used >= self._policy.retries:
+            return False
+        self.used += 1
+        self._on_retry()
+        if pause:
+            time.sleep(self._policy.pause(self.used))
+        return True
+
+
+def outage_pause(number: int) -> float:
+    """The seconds before a run is started again during an outage, of which 1 is the first.
+
+    Examples:
+        >>> [outage_pause(number) for number in (1, 2, 3, 4, 5, 6, 99)]
+        [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    """
+    return min(FIRST_OUTAGE_PAUSE * 2.0 ** min(number - 1, 10), LONGEST_OUTAGE_PAUSE)
