@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.keys import Key, Setting, Value, conf
 from helios.catalog.rows import CatalogRow
-from helios.catalog.storages import STORAGES
+from helios.catalog.storages import warehouse_of
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
 
 
-def _warehouse(catalog: Catalog) -> str | None:
-    given = catalog.option("warehouse")
-    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
-    return str(given) if given else stored
-
-
 def _common(catalog: Catalog) -> dict[str, Setting | None]:
-    return {"type": "hive", "uri": catalog.option("uri"), "warehouse": _warehouse(catalog)}
+    return {"type": "hive", "uri": catalog.option("uri"), "warehouse": warehouse_of(catalog)}
 
 
 def _spark(catalog: Catalog) -> dict[str, Value]:
@@ -51,7 +45,7 @@ HIVE = CatalogRow(
     ),
     spark=_spark,
     pyiceberg=_pyiceberg,
-    warehouse=_warehouse,
+    warehouse=warehouse_of,
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     placed=True,

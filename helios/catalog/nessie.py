@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from helios.catalog.keys import HTTP, Fault, Given, Key, Setting, Value, conf, insecure
 from helios.catalog.rows import CatalogRow, Moved
-from helios.catalog.storages import STORAGES
+from helios.catalog.storages import warehouse_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as PyCatalog
@@ -24,12 +24,6 @@ def _api(catalog: Catalog) -> Setting:
     return f"{base}/api/v2"
 
 
-def _warehouse(catalog: Catalog) -> str | None:
-    given = catalog.option("warehouse")
-    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
-    return str(given) if given else stored
-
-
 def _spark(catalog: Catalog) -> dict[str, Value]:
     token = catalog.option("token")
     return conf(
@@ -37,7 +31,7 @@ def _spark(catalog: Catalog) -> dict[str, Value]:
             "type": "nessie",
             "uri": _api(catalog),
             "ref": catalog.option("ref"),
-            "warehouse": _warehouse(catalog),
+            "warehouse": warehouse_of(catalog),
             "authentication.type": "BEARER" if token else None,
             "authentication.token": token,
             "connect-timeout": "5000",
@@ -52,7 +46,7 @@ def _pyiceberg(catalog: Catalog) -> dict[str, Value]:
             "py-catalog-impl": "helios.catalog.clients.nessie.NessieCatalog",
             "uri": _api(catalog),
             "ref": catalog.option("ref"),
-            "warehouse": _warehouse(catalog),
+            "warehouse": warehouse_of(catalog),
             "token": catalog.option("token"),
         }
     )
@@ -89,7 +83,7 @@ NESSIE = CatalogRow(
     ),
     spark=_spark,
     pyiceberg=_pyiceberg,
-    warehouse=_warehouse,
+    warehouse=warehouse_of,
     components=("iceberg",),
     storages=("local", "s3", "adls", "gcs"),
     fault=_fault,

@@ -14,6 +14,7 @@ from helios.catalog.rows import StorageRow
 from helios.catalog.s3 import S3
 
 if TYPE_CHECKING:
+    from helios.catalog.spec import Catalog
     from helios.catalog.storage import Storage
 
 
@@ -76,3 +77,10 @@ def checkpoint_schemes() -> tuple[str, ...]:
     """The schemes on which Spark can keep a checkpoint, with the jars of the storages' rows."""
     rows = (scheme for row in STORAGES.values() for scheme in row.schemes.values())
     return tuple(dict.fromkeys((*SPARKS_OWN_SCHEMES, *rows)))
+
+
+def warehouse_of(catalog: Catalog) -> str | None:
+    """The `warehouse` that a catalog is given, or else that of its storage."""
+    given = catalog.option("warehouse")
+    stored = STORAGES[catalog.storage.type].warehouse(catalog.storage) if catalog.storage else None
+    return str(given) if given else stored

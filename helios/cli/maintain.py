@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helios.cli import options, output
-from helios.cli.tables import table_argument
+from helios.cli.tables import open_table, table_argument
 from helios.errors import EngineNeeded, RunError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def expire(
     from helios.table.maintenance import planned_among
     from helios.table.readers import warehouses
 
-    config, found, table = _open(name, profile)
+    config, found, table = open_table(name, profile)
     age = older_than or (None if retain_last is not None else EXPIRE_AGE)
     plan = planned_among(table, age, retain_last, readers, warehouses(config.catalogs.values()))
     done: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def rollback(name: str, to: str, profile: str | None, as_json: bool) -> None:
     """
     from helios.table import refs
 
-    config, found, table = _open(name, profile)
+    config, found, table = open_table(name, profile)
     change, done = refs.rollback(table, _point(to))
     if change is not None:
         _change(config, found, table, change)
@@ -190,7 +190,7 @@ def _ref_command(kind: str, about: str) -> click.Command:
 
         if delete and (snapshot is not None or ref is None):
             raise click.UsageError("--delete takes a NAME, and no --snapshot.")
-        config, found, table = _open(name, profile)
+        config, found, table = open_table(name, profile)
         if ref is None:
             _list_refs(kind, table, as_json)
             return
@@ -250,7 +250,7 @@ def compact(
     from helios.plan.text import show_bytes
 
     wanted = size(target_size, "--target-size") if target_size is not None else 0
-    config, found, _ = _open(name, profile)
+    config, found, _ = open_table(name, profile)
     with spark_of(config, found) as spark:
         from helios.spark.maintenance.compact import compact as run
 
@@ -294,7 +294,7 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
     from helios.model.maintenance import orphan_age
 
     age = orphan_age(older_than, "--older-than")
-    config, found, _ = _open(name, profile)
+    config, found, _ = open_table(name, profile)
     with spark_of(config, found) as spark:
         from helios.spark.maintenance import maintain
 
@@ -308,15 +308,6 @@ def orphans(name: str, older_than: str, dry_run: bool, profile: str | None, as_j
 
 
 # shared
-
-
-def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
-    from helios.config import resolve
-    from helios.model.values import Identifier, caller
-
-    config = options.configured(profile)
-    found = resolve(Identifier.parse(name), None, {}, config, caller())
-    return config, found, found.catalog.load(found.within)
 
 
 def _point(text: str) -> Point:

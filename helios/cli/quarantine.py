@@ -11,7 +11,7 @@ import click
 from helios.cli import options, output, progress
 from helios.cli.maintain import spark_of
 from helios.cli.options import Target
-from helios.cli.tables import table_argument
+from helios.cli.tables import open_table, table_argument
 from helios.errors import EngineNeeded, HeliosError, InputError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def show(
         raise click.UsageError("--batch sets a batch of a target aside, and --rows shows a quarantine: pass one.")
     if pipeline is not None and batch is None:
         raise click.UsageError("--pipeline goes with --batch.")
-    config, found, table = _open(name, profile)
+    config, found, table = open_table(name, profile)
     if batch is not None:
         aside = _set_aside(config, found, table, batch, pipeline)
         _print_aside(table, replace(aside, quarantined=_take_along(config, table, aside)), as_json)
@@ -190,7 +190,7 @@ def clear(
     from helios.table.quarantine import clear as delete
     from helios.table.quarantine import matching
 
-    _, _, table = _open(name, profile)
+    _, _, table = open_table(name, profile)
     found = matching(table, pipeline, step, reason)
     rows = progress.counted(sum(group.rows for group in found), "row")
     if found and not yes:
@@ -302,15 +302,6 @@ def _left(done: Replayed) -> str:
 
 
 # shared
-
-
-def _open(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
-    from helios.config import resolve
-    from helios.model.values import Identifier, caller
-
-    config = options.configured(profile)
-    found = resolve(Identifier.parse(name), None, {}, config, caller())
-    return config, found, found.catalog.load(found.within)
 
 
 def _iso(moment: Any) -> str:

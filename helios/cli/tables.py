@@ -12,6 +12,8 @@ from helios.errors import NotFound, near_miss
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from helios.catalog.names import TableName
+    from helios.config import Config
     from helios.table.snapshots import Table
 
 table_argument = click.argument("name", metavar="TABLE")
@@ -57,7 +59,7 @@ def schema(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios schema shop.orders
     """
-    table = _load(name, profile)
+    _, _, table = open_table(name, profile)
     columns = [
         {
             "id": column.field_id,
@@ -113,7 +115,7 @@ def snapshots(name: str, profile: str | None, as_json: bool) -> None:
     Example:
       helios snapshots shop.orders
     """
-    table = _load(name, profile)
+    _, _, table = open_table(name, profile)
     found = table.snapshots()
     current = table.current_snapshot()
     if as_json:
@@ -177,10 +179,11 @@ def _number(text: str | None) -> str:
     return f"{int(text):,}" if text and text.isdigit() else text or ""
 
 
-def _load(name: str, profile: str | None) -> Table:
+def open_table(name: str, profile: str | None) -> tuple[Config, TableName, Table]:
+    """The configuration, and the table of a name that a user gives."""
     from helios.config import resolve
     from helios.model.values import Identifier, caller
 
     config = options.configured(profile)
     found = resolve(Identifier.parse(name), None, {}, config, caller())
-    return found.catalog.load(found.within)
+    return config, found, found.catalog.load(found.within)

@@ -149,7 +149,7 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
 
     def found(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
-            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {_text(_quoted(name))}, "
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {_text(name.sql_within)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
         return tuple(sorted(row[0] for row in rows))
@@ -161,10 +161,6 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     except (Py4JJavaError, PySparkException) as error:
         raise failed(name, "search for orphan files", error) from error
     return Orphans(name.text, files, deleted=not dry_run)
-
-
-def _quoted(name: TableName) -> str:
-    return ".".join(f"`{part.replace('`', '``')}`" for part in (*name.namespace, name.table))
 
 
 def _text(value: str) -> str:

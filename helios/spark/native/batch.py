@@ -119,10 +119,16 @@ class NativeBatch:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
         self.dropped[:] = [sum(one["dropped"] for one in told)]
 
-    def matches(self, schema: StructType) -> bool:
-        """True if the program gives the same columns as Spark's analyzer does for the steps."""
-        found = tuple((column.name, column.dataType.simpleString()) for column in schema.fields)
-        return found == self.program.columns
+    def check_columns(self, made: StructType, stored: StructType) -> None:
+        """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
+
+        Raises:
+            NotNative: They are others.
+        """
+        if tuple((column.name, column.dataType.simpleString()) for column in made.fields) != self.program.columns:
+            raise NotNative("Spark gives the steps other columns")
+        if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
+            raise NotNative("the columns of the batch are not those of the table")
 
     def write(self, spark: SparkSession, target: Target, store: Store, partitions: int = 0) -> Written:
         """Writes the files of the target.

@@ -76,10 +76,7 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
     try:
         if native.guarded:
             refuse_small(native.files.size + size_of(pending.table))
-        if not native.matches(made):
-            raise NotNative("Spark gives the steps other columns")
-        if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
-            raise NotNative("the columns of the batch are not those of the table")
+        native.check_columns(made, stored)
         check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in made.fields})
         _Upserting(pending, native, keyed, _target(pending, native, stored)).run()
     except NotNative as reason:

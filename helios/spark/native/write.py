@@ -36,10 +36,7 @@ def written(
         add: Adds data files to the transaction.
     """
     try:
-        if not native.matches(made):
-            raise NotNative("Spark gives the steps other columns")
-        if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
-            raise NotNative("the columns of the batch are not those of the table")
+        native.check_columns(made, stored)
         store = store_of(pending.table, native.catalog)
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
         files = native.write(pending.spark, target, store, last_partitions(pending.table))

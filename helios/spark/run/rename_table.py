@@ -156,9 +156,8 @@ def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, t
 
 
 def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
-    within = ".".join(f"`{part.replace('`', '``')}`" for part in (*new.namespace, new.table))
     try:
-        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {within}")
+        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_within}")
     except (PySparkException, Py4JJavaError) as error:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(
