@@ -39,7 +39,12 @@ class TableName:
     @property
     def sql(self) -> str:
         """Every part in backticks, for Spark."""
-        return ".".join(f"`{p.replace('`', '``')}`" for p in (self.catalog.name, *self.namespace, self.table))
+        return f"`{self.catalog.name}`.{self.sql_within}"
+
+    @property
+    def sql_within(self) -> str:
+        """The same without the catalog."""
+        return ".".join(f"`{part.replace('`', '``')}`" for part in (*self.namespace, self.table))
 
 
 @dataclass(frozen=True)

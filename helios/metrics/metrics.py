@@ -1,7 +1,7 @@
-"""Counters of a run, behind `handle.metrics()`. Standard library only.
+"""Figures of a run, behind `handle.metrics()`.
 
-Everything is counted twice: for the current period, which fields and methods show and `snapshot_and_reset()` resets,
-and since the run was created, for Prometheus, which nothing resets.
+The store is a registry of prometheus-client, which nothing resets. A period, which fields and methods show and
+`snapshot_and_reset()` ends, is the difference to what the store had when the period began.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import TYPE_CHECKING
 
-from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, NO_OBSERVATIONS, WRITE_SECONDS, Histogram
-from helios.metrics.live import Live, Worked
+from helios.metrics.prometheus import BATCH_RECORDS, COMMIT_SECONDS, GAUGES, SUMS, WRITE_SECONDS, Series, exposition
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
     """Sums over a period.
 
@@ -68,17 +71,30 @@ class Counts:
     partitions_matched: int = 0
     partitions_skipped: int = 0
 
-    def plus(self, **added: int) -> Self:
-        return replace(self, **{name: getattr(self, name) + number for name, number in added.items()})
 
-    def sized(self, records: int) -> Self:
-        """With a batch of this size, before it is counted as committed."""
-        smallest = min(self.batch_size_min, records) if self.commits_success else records
-        return replace(self, batch_size_min=smallest, batch_size_max=max(self.batch_size_max, records))
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Figures(Counts, ABC):
+    """The fields and methods of `Metrics` and `MetricsSnapshot`. Each method reads all figures at one moment.
 
+    Attributes:
+        pipeline: The pipeline's identity.
+        table: Its target.
+        seconds: For how long the pipeline has run in the period.
+        source_lag_snapshots: Snapshots of the followed sources that the target does not have; None while unknown.
+        source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
+        source_lag_files: Files of the followed folders that the target does not have; None without a folder.
+        source_lag_bytes: Their sizes together.
+        source_lag_records: Records of the followed topics that the target does not have; None without a topic.
+    """
 
-class Figures(ABC):
-    """The methods of `Metrics` and `MetricsSnapshot`. Each reads all figures at one moment."""
+    pipeline: str
+    table: str
+    seconds: float = 0.0
+    source_lag_snapshots: int | None = None
+    source_lag_seconds: float | None = None
+    source_lag_files: int | None = None
+    source_lag_bytes: int | None = None
+    source_lag_records: int | None = None
 
     @abstractmethod
     def snapshot(self) -> MetricsSnapshot:
@@ -122,12 +138,10 @@ class Figures(ABC):
     def to_json(self) -> str:
         """All fields and the results of the methods above, as one flat JSON object; an unknown lag is null."""
         now = self.snapshot()
-        lag = {name: getattr(now, name) for name in LAGS}
-        counts = {one.name: getattr(now, one.name) for one in fields(Counts)}
+        first = dict.fromkeys(("pipeline", "table", "seconds"))
+        figures = {one.name: getattr(now, one.name) for one in fields(Figures)}
         derived = {name: getattr(now, name)() for name in DERIVED}
-        return json.dumps(
-            {"pipeline": now.pipeline, "table": now.table, "seconds": now.seconds, **counts, **lag} | derived
-        )
+        return json.dumps(first | figures | derived)
 
     def to_prometheus(self, prefix: str = "") -> str:
         """The response of the Prometheus endpoint for this pipeline, in the text format 0.0.4.
@@ -140,14 +154,9 @@ class Figures(ABC):
         Raises:
             InputError: A metric's name cannot begin with the prefix.
         """
-        from helios.metrics.prometheus import exposition  # prometheus-client takes a moment to load
-
         return exposition([self.snapshot()], prefix)
 
 
-LAGS = (
-    "source_lag_snapshots", "source_lag_seconds", "source_lag_files", "source_lag_bytes", "source_lag_records",
-)  # fmt: skip
 DERIVED = (
     "avg_commit_latency_ms", "avg_write_latency_ms", "success_rate", "retry_rate",
     "bytes_per_second", "records_per_second", "avg_batch_size",
@@ -159,32 +168,16 @@ def _ratio(part: float, whole: float, *, empty: float = 0.0) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricsSnapshot(Counts, Figures):
-    """The figures of a period as they were in one moment; the fields of `Counts`, and these.
+class MetricsSnapshot(Figures):
+    """The figures of a period as they were in one moment; the fields of `Counts` and `Figures`, and these.
 
     Attributes:
-        pipeline: The pipeline's identity.
-        table: Its target.
-        seconds: For how long the pipeline has run in the period.
-        source_lag_snapshots: Snapshots of the followed sources that the target does not have; None while unknown.
-        source_lag_seconds: For how long the oldest of them has been waiting; None while unknown.
-        source_lag_files: Files of the followed folders that the target does not have; None without a folder.
-        source_lag_bytes: Their sizes together.
-        source_lag_records: Records of the followed topics that the target does not have; None without a topic.
         since_start: The sums since the run was made.
-        histograms: By the name of the metric, since the run was made.
+        series: Its Prometheus metrics, since the run was made.
     """
 
-    pipeline: str
-    table: str
-    seconds: float = 0.0
-    source_lag_snapshots: int | None = None
-    source_lag_seconds: float | None = None
-    source_lag_files: int | None = None
-    source_lag_bytes: int | None = None
-    source_lag_records: int | None = None
-    since_start: Counts = field(default_factory=Counts, repr=False)
-    histograms: Mapping[str, Histogram] = field(default_factory=lambda: NO_OBSERVATIONS, repr=False)
+    since_start: Counts = field(repr=False, compare=False)
+    series: list[Metric] = field(repr=False, compare=False)
 
     def snapshot(self) -> MetricsSnapshot:
         return self
@@ -196,7 +189,7 @@ class Metrics(Figures):
     What `handle.metrics()` returns: always the same object, whose fields and methods follow the run. For figures that
     belong together take a `snapshot()`; to report period by period, a `snapshot_and_reset()`.
 
-    The fields are those of `Counts` and `MetricsSnapshot`.
+    The fields are those of `Counts` and `Figures`.
 
     Args:
         pipeline: The pipeline's identity.
@@ -215,50 +208,16 @@ class Metrics(Figures):
         iceberg_records_written_total{pipeline="orders",table="local.sales.orders"} 1200.0
     """
 
-    records_written = Live()
-    records_failed = Live()
-    records_late = Live()
-    bytes_written = Live()
-    commits_success = Live()
-    commits_failed = Live()
-    commit_retries = Live()
-    files_created = Live()
-    batches_flushed = Live()
-    commit_latency_us = Live()
-    write_latency_us = Live()
-    batch_size_min = Live()
-    batch_size_max = Live()
-    batch_size_sum = Live()
-    files_matched = Live()
-    files_skipped = Live()
-    bytes_read = Live()
-    files_gone = Live()
-    partitions_matched = Live()
-    partitions_skipped = Live()
-
     def __init__(self, pipeline: str, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.pipeline = pipeline
-        self.table = table
+        self._labels = (pipeline, table)
         self._clock = clock
         self._lock = threading.Lock()
-        # Values are replaced and never changed, so that they can be read without the lock.
-        self._period = self._total = Counts()
-        self._histograms = NO_OBSERVATIONS
+        self._series = Series(pipeline, table)
+        self._before: Mapping[str, int] = dict.fromkeys(SUMS, 0)  # the sums when the period began
+        self._sizes: list[int] = []  # rows of the smallest and the largest batch of the period, and of all
+        self._all_sizes: list[int] = []
         self._ran = 0.0  # seconds of the period, up to the last end
         self._since: float | None = None  # when it was last started
-        self._lag: tuple[int, float, float] | None = None  # snapshots, seconds, when they were measured
-        self._others: Mapping[str, int | None] = {}  # files, bytes, records
-
-    @property
-    def seconds(self) -> float:
-        """For how long the pipeline has run since its start or the last `snapshot_and_reset()`."""
-        return self.snapshot().seconds
-
-    source_lag_snapshots = Worked[int | None]()
-    source_lag_seconds = Worked[float | None]()
-    source_lag_files = Worked[int | None]()
-    source_lag_bytes = Worked[int | None]()
-    source_lag_records = Worked[int | None]()
 
     def snapshot(self) -> MetricsSnapshot:
         """The figures of this moment, which do not change any more."""
@@ -273,27 +232,28 @@ class Metrics(Figures):
         with self._lock:
             now = self._clock()
             ended = self._snapshot(now)
-            self._period, self._ran = Counts(), 0.0
+            self._before = {name: getattr(ended.since_start, name) for name in SUMS}
+            self._sizes, self._ran = [], 0.0
             self._since = now if self._since is not None else None
             return ended
 
     def _snapshot(self, now: float) -> MetricsSnapshot:
-        behind, waited, measured = self._lag or (None, None, now)
-        others = self._others
-        if (behind or any(others.values())) and waited is not None:
-            waited += now - measured  # nothing has been delivered since, and time goes on
+        pipeline, table = self._labels
+        series = self._series.collect()
+        values = {sample.name: sample.value for family in series for sample in family.samples}
+        sums = {name: round(values[sample] * units) for name, (sample, units) in SUMS.items()}
+        lags = {name: values.get(metric) for name, (metric, _) in GAUGES.items()}
+        whole = {name: int(lag) for name, lag in lags.items() if lag is not None and name != "source_lag_seconds"}
         return MetricsSnapshot(
-            pipeline=self.pipeline,
-            table=self.table,
+            pipeline=pipeline,
+            table=table,
             seconds=self._ran + (now - self._since if self._since is not None else 0.0),
-            source_lag_snapshots=behind,
-            source_lag_seconds=waited,
-            source_lag_files=others.get("files"),
-            source_lag_bytes=others.get("bytes"),
-            source_lag_records=others.get("records"),
-            since_start=self._total,
-            histograms=self._histograms,
-            **{one.name: getattr(self._period, one.name) for one in fields(Counts)},
+            source_lag_seconds=lags["source_lag_seconds"],
+            since_start=Counts(**sums, **_extremes(self._all_sizes)),
+            series=series,
+            **{name: number - self._before[name] for name, number in sums.items()},
+            **_extremes(self._sizes),
+            **whole,
         )
 
     # recording
@@ -313,8 +273,7 @@ class Metrics(Figures):
     def flushed(self, *, seconds: float) -> None:
         """A batch's data files were written, in this time, and it is committed."""
         with self._lock:
-            self._add(batches_flushed=1, write_latency_us=round(seconds * 1e6))
-            self._observe({WRITE_SECONDS: seconds})
+            self._series.observe(WRITE_SECONDS, seconds)
 
     def committed(self, *, records: int, bytes: int, files: int, seconds: float) -> None:
         """A batch was committed, in this time, its retries included.
@@ -326,43 +285,38 @@ class Metrics(Figures):
             seconds: How long the commit took.
         """
         with self._lock:
-            self._period, self._total = self._period.sized(records), self._total.sized(records)
-            self._add(
-                records_written=records,
-                bytes_written=bytes,
-                files_created=files,
-                batch_size_sum=records,
-                commits_success=1,
-                commit_latency_us=round(seconds * 1e6),
-            )
-            self._observe({COMMIT_SECONDS: seconds, BATCH_RECORDS: records})
+            self._sizes = _widened(self._sizes, records)
+            self._all_sizes = _widened(self._all_sizes, records)
+            self._series.add(records_written=records, bytes_written=bytes, files_created=files, commits_success=1)
+            self._series.observe(COMMIT_SECONDS, seconds)
+            self._series.observe(BATCH_RECORDS, records)
 
     def failed(self) -> None:
         """A commit was given up."""
         with self._lock:
-            self._add(commits_failed=1)
+            self._series.add(commits_failed=1)
 
     def retried(self) -> None:
         """A commit is tried again."""
         with self._lock:
-            self._add(commit_retries=1)
+            self._series.add(commit_retries=1)
 
     def records_rejected(self, records: int) -> None:
         """Rows were kept out of the target."""
         with self._lock:
-            self._add(records_failed=records)
+            self._series.add(records_failed=records)
 
     def records_dropped_late(self, records: int) -> None:
         """A watermark dropped rows."""
         with self._lock:
-            self._add(records_late=records)
+            self._series.add(records_late=records)
 
     def scanned(
         self, *, matched: int, skipped: int, bytes: int = 0, partitions_matched: int = 0, partitions_skipped: int = 0
     ) -> None:
         """A batch read this many files of its sources, and left out so many; and of their partitions."""
         with self._lock:
-            self._add(
+            self._series.add(
                 files_matched=matched,
                 files_skipped=skipped,
                 bytes_read=bytes,
@@ -373,7 +327,7 @@ class Metrics(Figures):
     def gone(self, files: int) -> None:
         """Planned files were gone, and a batch goes on without them."""
         with self._lock:
-            self._add(files_gone=files)
+            self._series.add(files_gone=files)
 
     def lag(self, *, snapshots: int, seconds: float, **others: int | None) -> None:
         """How far the target is behind its followed sources now; until the next call the seconds go on by themselves.
@@ -384,12 +338,26 @@ class Metrics(Figures):
             others: What of folders and topics is not delivered, `files`, `bytes` and `records`; None without one.
         """
         with self._lock:
-            self._others = others
-            self._lag = (snapshots, seconds, self._clock())
+            measured, grows = self._clock(), bool(snapshots or any(others.values()))
+            # Nothing is delivered until the next call, and time goes on.
+            self._series.show("source_lag_seconds", lambda: seconds + (self._clock() - measured) * grows)
+            for name, number in {"snapshots": snapshots, **others}.items():
+                self._series.show(f"source_lag_{name}", None if number is None else partial(float, number))
 
-    def _add(self, **added: int) -> None:
-        self._period, self._total = self._period.plus(**added), self._total.plus(**added)
 
-    def _observe(self, values: Mapping[str, float]) -> None:
-        seen = {name: self._histograms[name].observe(value) for name, value in values.items()}
-        self._histograms = {**self._histograms, **seen}
+def _widened(sizes: Sequence[int], records: int) -> list[int]:
+    """The sizes of the smallest and the largest batch, with one more batch."""
+    return [min(*sizes, records), max(*sizes, records)] if sizes else [records, records]
+
+
+def _extremes(sizes: Sequence[int]) -> dict[str, int]:
+    least, most = sizes or (0, 0)
+    return {"batch_size_min": least, "batch_size_max": most}
+
+
+def _live(name: str) -> property:
+    return property(lambda metrics: getattr(metrics.snapshot(), name))
+
+
+for _field in fields(Figures):
+    setattr(Metrics, _field.name, _live(_field.name))

@@ -1,17 +1,15 @@
-"""The Prometheus series of runs, made with prometheus-client: their names, kinds and labels, and the text format."""
+"""The Prometheus series of runs, made with prometheus-client: each metric once, their store, and the text format."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric
 
 from helios.errors import InputError
-from helios.metrics.histogram import BATCH_RECORDS, COMMIT_SECONDS, WRITE_SECONDS
 
 if TYPE_CHECKING:
     from helios.metrics.metrics import MetricsSnapshot
@@ -34,11 +32,15 @@ COUNTERS = {
     "partitions_skipped": ("iceberg_source_partitions_skipped_total", "Source partitions that scans ruled out."),
 }
 """By the field of `Counts`: the metric and its help."""
-HISTOGRAMS = {
-    COMMIT_SECONDS: "Seconds per commit that went through.",
-    WRITE_SECONDS: "Seconds per writing of a batch's data files.",
-    BATCH_RECORDS: "Rows per committed batch.",
+COMMIT_SECONDS = "iceberg_commit_duration_seconds"
+WRITE_SECONDS = "iceberg_write_duration_seconds"
+BATCH_RECORDS = "iceberg_records_per_batch"
+HISTOGRAMS: Mapping[str, tuple[str, tuple[float, ...]]] = {
+    COMMIT_SECONDS: ("Seconds per commit that went through.", (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)),
+    WRITE_SECONDS: ("Seconds per writing of a batch's data files.", (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900)),
+    BATCH_RECORDS: ("Rows per committed batch.", (1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)),
 }
+"""By the metric: its help, and the inclusive upper bounds of its buckets."""
 GAUGES = {
     "source_lag_seconds": ("iceberg_source_lag_seconds", "Age of the oldest source snapshot that was not delivered."),
     "source_lag_snapshots": ("iceberg_source_lag_snapshots", "Source snapshots that were not delivered."),
@@ -46,11 +48,62 @@ GAUGES = {
     "source_lag_bytes": ("iceberg_source_lag_bytes", "Bytes of the files that were not delivered."),
     "source_lag_records": ("iceberg_source_lag_records", "Records of followed topics that were not delivered."),
 }
+"""By the field of `Figures`: the metric and its help."""
+SUMS: Mapping[str, tuple[str, int]] = {
+    **{field: (metric, 1) for field, (metric, _) in COUNTERS.items()},
+    "batches_flushed": (f"{WRITE_SECONDS}_count", 1),
+    "commit_latency_us": (f"{COMMIT_SECONDS}_sum", 1_000_000),
+    "write_latency_us": (f"{WRITE_SECONDS}_sum", 1_000_000),
+    "batch_size_sum": (f"{BATCH_RECORDS}_sum", 1),
+}
+"""By the field of `Counts`: the sample that has its value, and how many of its units are one of the sample's."""
 METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
+class Series:
+    """The metrics of a run, in a registry of its own: the library's default one belongs to the user's process.
+
+    Args:
+        labels: The values of `LABELS`.
+    """
+
+    def __init__(self, *labels: str) -> None:
+        self._labels, self._registry = labels, CollectorRegistry()
+        store = self._registry
+        self._counters = {
+            field: Counter(name, about, LABELS, registry=store).labels(*labels)
+            for field, (name, about) in COUNTERS.items()
+        }
+        self._histograms = {
+            name: Histogram(name, about, LABELS, registry=store, buckets=bounds).labels(*labels)
+            for name, (about, bounds) in HISTOGRAMS.items()
+        }
+        self._gauges = {field: Gauge(name, about, LABELS, registry=store) for field, (name, about) in GAUGES.items()}
+
+    def add(self, **numbers: int) -> None:
+        for field, number in numbers.items():
+            self._counters[field].inc(number)
+
+    def observe(self, metric: str, value: float) -> None:
+        self._histograms[metric].observe(value)
+
+    def show(self, field: str, value: Callable[[], float] | None) -> None:
+        """From now on, a gauge has the value of a function; None takes its sample away."""
+        if value is None:
+            self._gauges[field].clear()
+        else:
+            self._gauges[field].labels(*self._labels).set_function(value)
+
+    def collect(self) -> list[Metric]:
+        """The metric families of this moment, without the times that their samples were made."""
+        families = list(self._registry.collect())
+        for family in families:
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
+        return families
+
+
 class RunCollector:
-    """Makes the metric families of runs for each scrape.
+    """Joins the metric families of runs for each scrape.
 
     An unknown lag has no sample. Of two runs of one pipeline the later one is shown: no two samples may have the same
     labels.
@@ -63,30 +116,19 @@ class RunCollector:
     def __init__(self, snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> None:
         self._snapshots = snapshots
         self._prefix = prefix
+        self._families = Series("", "").collect()  # their names and helps, which are shown without a run too
 
     def collect(self) -> Iterator[Metric]:
-        runs = {(one.pipeline, one.table): one for one in self._snapshots()}
-        for name, (metric, about) in COUNTERS.items():
-            counter = CounterMetricFamily(self._prefix + metric, about, labels=LABELS)
-            for labels, run in runs.items():
-                counter.add_metric(labels, getattr(run.since_start, name))
-            yield counter
-        for metric, about in HISTOGRAMS.items():
-            histogram = HistogramMetricFamily(self._prefix + metric, about, labels=LABELS)
-            for labels, run in runs.items():
-                seen = run.histograms[metric]
-                histogram.add_metric(labels, list(seen.cumulative()), seen.sum)
-            yield histogram
-        for name, (metric, about) in GAUGES.items():
-            gauge = GaugeMetricFamily(self._prefix + metric, about, labels=LABELS)
-            for labels, run in runs.items():
-                if (value := getattr(run, name)) is not None:
-                    gauge.add_metric(labels, value)
-            yield gauge
+        runs = {(one.pipeline, one.table): one.series for one in self._snapshots()}
+        for family, *parts in zip(self._families, *runs.values(), strict=True):
+            joined = Metric(self._prefix + family.name, family.documentation, family.type)
+            samples = [sample for part in parts for sample in part.samples]
+            joined.samples = [sample._replace(name=self._prefix + sample.name) for sample in samples]
+            yield joined
 
 
 def registry(snapshots: Callable[[], Iterable[MetricsSnapshot]], prefix: str = "") -> CollectorRegistry:
-    """A registry with the series of some runs alone: the library's default one belongs to the user's process."""
+    """A registry with the series of some runs alone."""
     made = CollectorRegistry(auto_describe=False)
     made.register(RunCollector(snapshots, prefix))
     return made

@@ -20,7 +20,7 @@ from helios.config import Config
 from helios.errors import InputError, RunError
 from helios.model.maintenance import orphan_age
 from helios.model.values import caller
-from helios.spark.jvm.sql import literal, quoted
+from helios.spark.jvm.sql import literal
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.jvm.types.updates import JavaExpiry
 from helios.spark.maintenance.compact import (
@@ -147,11 +147,10 @@ def orphans(spark: SparkSession, name: TableName, older_than: float, *, dry_run:
     table = opened(spark, name)
     _refuse_shared_folder(name, str(table.location()))
     before = datetime.now(UTC) - timedelta(seconds=older_than)
-    within = ".".join(map(quoted, (*name.namespace, name.table)))
 
     def found(*, dry: bool) -> tuple[str, ...]:
         rows = spark.sql(
-            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(within)}, "
+            f"CALL `{name.catalog.name}`.system.remove_orphan_files(table => {literal(name.sql_within)}, "
             f"older_than => TIMESTAMP '{before:%Y-%m-%d %H:%M:%S}', dry_run => {str(dry).lower()})"
         ).collect()
         return tuple(sorted(row[0] for row in rows))

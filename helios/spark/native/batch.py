@@ -119,17 +119,13 @@ class NativeBatch:
         """Takes the counts of tasks: what an attempt counts that fails, is not among what they tell."""
         self.dropped[:] = [sum(one["dropped"] for one in told)]
 
-    def verify(self, made: StructType, stored: StructType) -> None:
-        """Refuses other columns than the program gives.
-
-        Args:
-            made: The columns that Spark's analyzer gives the steps.
-            stored: Those of the table.
+    def check_columns(self, made: StructType, stored: StructType) -> None:
+        """Checks that the program gives the columns that Spark's analyzer gives the steps, and that they are stored.
 
         Raises:
             NotNative: They are others.
         """
-        if tuple((f.name, f.dataType.simpleString()) for f in made.fields) != self.program.columns:
+        if tuple((column.name, column.dataType.simpleString()) for column in made.fields) != self.program.columns:
             raise NotNative("Spark gives the steps other columns")
         if {(f.name, f.dataType) for f in made.fields} != {(f.name, f.dataType) for f in stored.fields}:
             raise NotNative("the columns of the batch are not those of the table")

@@ -76,7 +76,7 @@ def upserted(pending: Transaction, native: NativeBatch, made: StructType, stored
     try:
         if native.guarded:
             refuse_small(native.files.size + size_of(pending.table))
-        native.verify(made, stored)
+        native.check_columns(made, stored)
         check_kinds(keyed.keys, keyed.order, {f.name: f.dataType.simpleString() for f in made.fields})
         _Upserting(pending, native, keyed, _target(pending, native, stored)).run()
     except NotNative as reason:

@@ -36,7 +36,7 @@ def written(
         add: Adds data files to the transaction.
     """
     try:
-        native.verify(made, stored)
+        native.check_columns(made, stored)
         store = store_of(pending.table, native.catalog)
         target = target_of(pending.spark, pending.table, store, pending.properties, stored)
         files = native.write(pending.spark, target, store, last_partitions(pending.table))

@@ -159,16 +159,22 @@ def run_stateful(job: Job, df: DataFrame) -> None:
 
 def replan_lost(job: Job) -> None:
     """Plans an uncommitted batch anew whose snapshots expired, or whose files are gone or changed."""
-    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
-    if not planned or planned[-1] in committed:
+    number = _uncommitted(job)
+    if number is None:
         return
-    batch = replace(job.batch(planned[-1]), replayed=True)
+    batch = replace(job.batch(number), replayed=True)
     spans = zip(job.followed.values(), batch.spans, strict=True)
     lost = [(source, span) for source, span in spans if source.lost(span)]
     if lost and isinstance(job.sink.find(batch), Absent):
         for source, span in lost:
             source.give_up(span)
-        job.checkpoint.forget(planned[-1])
+        job.checkpoint.forget(number)
+
+
+def _uncommitted(job: Job) -> int | None:
+    """The batch that Spark has planned and not committed."""
+    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
+    return planned[-1] if planned and planned[-1] not in committed else None
 
 
 def _follow(job: Job, df: DataFrame) -> None:
@@ -222,11 +228,11 @@ def _follow(job: Job, df: DataFrame) -> None:
 
 def _note_failure(job: Job, error: BaseException) -> None:
     """Notes that a planned batch has failed by what a source reads, which may be mended before it is done again."""
-    planned, committed = job.checkpoint.batches("offsets"), job.checkpoint.batches("commits")
-    if not planned or planned[-1] in committed:
+    number = _uncommitted(job)
+    if number is None:
         return
     if isinstance(error, (InputError, DamagedFile)) or source_failure(error, job.plan) is not None:
-        for source, span in zip(job.followed.values(), job.batch(planned[-1]).spans, strict=True):
+        for source, span in zip(job.followed.values(), job.batch(number).spans, strict=True):
             source.failed(span)
 
 

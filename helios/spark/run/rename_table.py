@@ -23,7 +23,6 @@ from helios.spark.checkpoint.lease import Lease
 from helios.spark.iceberg.tables import load_table, spark_schema
 from helios.spark.jvm.classes import listed
 from helios.spark.jvm.errors import java_message
-from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.renamed import move_checkpoint
 from helios.spark.sinks.audit import rename_audit
@@ -157,9 +156,8 @@ def _move(spark: SparkSession, tables: tuple[TableName, TableName], name: str, t
 
 
 def _rename(spark: SparkSession, old: TableName, new: TableName) -> None:
-    within = ".".join(map(quoted, (*new.namespace, new.table)))
     try:
-        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {within}")
+        spark.sql(f"ALTER TABLE {old.sql} RENAME TO {new.sql_within}")
     except (PySparkException, Py4JJavaError) as error:
         why = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
         raise RunError(

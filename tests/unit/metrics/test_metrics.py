@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from helios.errors import InputError
-from helios.metrics.histogram import Histogram
 from helios.metrics.metrics import Counts, Figures, Metrics, MetricsSnapshot
 
 pytestmark = pytest.mark.promise("metrics")
@@ -170,8 +168,8 @@ def test_a_snapshot_stands_still(metrics: Metrics) -> None:
 
 
 def test_only_recording_changes_a_field(metrics: Metrics) -> None:
-    with pytest.raises(AttributeError, match="records_written is counted by the run"):
-        metrics.records_written = 5
+    with pytest.raises(AttributeError, match="records_written"):
+        metrics.records_written = 5  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(Counts)])
@@ -343,16 +341,6 @@ def test_buckets_are_cumulative_and_their_bounds_inclusive(metrics: Metrics) -> 
     assert [float(bound) for bound in buckets] == sorted(float(bound) for bound in buckets)
 
 
-@given(values=st.lists(st.floats(0, 1e9)))
-def test_a_histogram_counts_as_its_values_do(values: list[float]) -> None:
-    histogram = Histogram.empty("1.0", "10.0", "1e+06")
-    for one in values:
-        histogram = histogram.observe(one)
-    for bound, count in histogram.cumulative():
-        assert count == sum(one <= float(bound) for one in values)
-    assert histogram.sum == pytest.approx(sum(values))
-
-
 def test_a_prefix_stands_before_every_name(metrics: Metrics) -> None:
     batch(metrics, 1)
     text = metrics.to_prometheus("acme_")
@@ -374,13 +362,3 @@ def test_labels_come_out_as_they_went_in(pipeline: str, table: str) -> None:
     families = parsed(Metrics(pipeline, table).to_prometheus())
     (sample,) = families["iceberg_records_written"].samples
     assert sample.labels == {"pipeline": pipeline, "table": table}
-
-
-def test_prometheus_client_is_loaded_only_for_its_text() -> None:
-    code = (
-        "import sys; from helios.metrics.metrics import Metrics; metrics = Metrics('p', 't'); metrics.failed()\n"
-        "metrics.to_json(); before = 'prometheus_client' in sys.modules\n"
-        "metrics.to_prometheus(); print(before, 'prometheus_client' in sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.split() == ["False", "True"]
