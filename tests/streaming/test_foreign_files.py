@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +19,10 @@ from helios import Memory, select, where, with_columns
 from helios.errors import HeliosError
 from helios.plan.native import engine
 from helios.spark.iceberg import foreign_files
+from helios.spark.iceberg.transaction import Transaction
 from helios.spark.maintenance.compact import compact
 from helios.spark.native import batch as native
-from tests.streaming.native_cases import told
+from tests.streaming.native_cases import set_engine, told
 
 pytestmark = [pytest.mark.promise("bad-sources")]
 
@@ -117,6 +118,12 @@ WRONG = {
 }
 
 
+def numbered_as(table: pa.Table, ids: Sequence[int]) -> pa.Table:
+    """A table whose columns have field ids."""
+    fields = zip(table.schema, ids, strict=True)
+    return table.cast(pa.schema([one.with_metadata({"PARQUET:field_id": str(i)}) for one, i in fields]))
+
+
 class Tables:
     """Tables whose files are written by hand."""
 
@@ -135,16 +142,26 @@ class Tables:
         self.world.sql(f"CREATE TABLE local.{name} ({', '.join(told)}) USING iceberg")
 
     def write(
-        self, name: str, columns: Mapping[str, Column], *, dictionary: bool, nested: bool = False, **settings: Any
+        self,
+        name: str,
+        columns: Mapping[str, Column],
+        *,
+        dictionary: bool,
+        nested: bool = False,
+        numbered: bool = False,
+        **settings: Any,
     ) -> Path:
-        """Writes a file of two rows, each ten times."""
+        """Writes a file of two rows, each ten times; with field ids where they are numbered."""
         table = {"id": pa.array(range(20), pa.int64())}
         table |= {key: pa.chunked_array([one.values] * 10) for key, one in columns.items()}
         if nested:
             table["l"] = pa.array([[1]] * 20)
         path = Path(self.world.folder / "files" / name / f"{dictionary}.parquet")
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table(table), path, use_dictionary=dictionary, **settings)
+        arrow = pa.table(table)
+        if numbered:
+            arrow = numbered_as(arrow, range(1, arrow.num_columns + 1))
+        pq.write_table(arrow, path, use_dictionary=dictionary, **settings)
         return path
 
     def add(self, name: str, path: Path, writer: str) -> None:
@@ -277,10 +294,10 @@ NULLS = {"c": column([5, None], pa.int32(), "int NOT NULL")}
 
 
 def with_nulls(tables: Tables, *, mapped: bool = True) -> Path:
-    """A table `a.s` with nulls in a required column."""
+    """A table `a.s` with nulls in a required column; without a mapping the file has field ids."""
     tables.create("a.s", NULLS)
     tables.world.sql("INSERT INTO local.a.s VALUES (20, 7)")
-    path = tables.write("a.s", NULLS, dictionary=True)
+    path = tables.write("a.s", NULLS, dictionary=True, numbered=not mapped)
     tables.add("a.s", path, "spark")
     if not mapped:
         tables.forget_mapping("a.s")
@@ -340,6 +357,103 @@ def test_a_target_is_not_stored_again_by_what_was_misread(world: Any, tables: Ta
     refused(lambda: compact(world.spark, world.plan(upsert).write.table), path, changed)
 
 
+def changes(world: Any, table: str) -> dict[str, Callable[[], Any]]:
+    """The ways to change rows of a table of `id` and `c`, each for the row 1."""
+    rows = Memory.source([{"id": 1, "c": 1}], schema="id bigint, c int")
+    query = "MERGE INTO target USING batch ON target.id = batch.id WHEN MATCHED THEN UPDATE SET c = batch.c"
+    pipelines = {
+        "upsert": rows >> world.sink(table).upsert("id"),
+        "delete_when": rows >> world.sink(table).upsert("id", delete_when="c = 1"),
+        "merge": rows >> world.sink(table).merge_sql(query),
+        "delete": rows >> select("id") >> world.sink(table).delete("id"),
+    }
+    acts: dict[str, Callable[[], Any]] = {
+        name: lambda name=name, one=one: world.run(one.named(name))  # type: ignore[misc]
+        for name, one in pipelines.items()
+    }
+    name = world.plan(pipelines["upsert"].named("upsert")).write.table
+    return acts | {"compact": lambda: compact(world.spark, name)}
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.cases(landing="copy-on-write")
+def test_nulls_of_a_target_without_a_mapping(world: Any, tables: Tables, mode: str) -> None:
+    path = with_nulls(tables, mapped=False)
+    modes = ", ".join(f"'write.{do}.mode' = '{mode}'" for do in ("merge", "delete", "update"))
+    world.sql(f"ALTER TABLE local.a.s SET TBLPROPERTIES ({modes})")
+    before = world.load("a.s").iceberg.current_snapshot()
+    for act in changes(world, "a.s").values():
+        assert "has 10 nulls in the column c" in refused(act, path, "c")
+    assert world.load("a.s").iceberg.current_snapshot() == before
+    world.sql("ALTER TABLE local.a.s ALTER COLUMN c DROP NOT NULL")
+    for act in changes(world, "a.s").values():
+        act()
+    rows = {(i, None if i % 2 else 5): 1 for i in range(20) if i != 1}
+    assert world.rows("a.s", "id", "c") == rows | {(20, 7): 1}
+
+
+@pytest.mark.usefixtures("native_workers")
+def test_nulls_of_a_target_of_the_engine(world: Any, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = with_nulls(tables, mapped=False)
+    modes = ", ".join(f"'write.{do}.mode' = 'merge-on-read'" for do in ("merge", "delete", "update"))
+    world.sql(f"ALTER TABLE local.a.s SET TBLPROPERTIES ('format-version' = '3', {modes})")
+    set_engine(world, "require")
+    did: list[str] = []
+    monkeypatch.setattr(
+        Transaction, "replace_rows", lambda *args, real=Transaction.replace_rows: did.append("rows") or real(*args)
+    )
+    world.sql("CREATE TABLE local.a.keys USING iceberg AS SELECT 1L AS id, 1 AS c")
+    upsert = (world.source("a.keys") >> world.sink("a.s").upsert("id")).named("upsert")
+    refused(lambda: world.run(upsert), path, "c")
+    assert (did, told(world)) == (["rows"], [])
+
+
+def test_nulls_on_a_branch_are_those_of_the_branch(world: Any, tables: Tables) -> None:
+    tables.create("a.s", NULLS)
+    world.sql("INSERT INTO local.a.s VALUES (1, 7)")
+    world.sql("ALTER TABLE local.a.s CREATE BRANCH b")
+    rows = Memory.source([{"id": 1, "c": 8}], schema="id bigint, c int")
+    world.run((rows >> world.sink("a.s").branch("b").upsert("id")).named("one"))
+    path = tables.write("a.s", NULLS, dictionary=True, numbered=True)
+    tables.add("a.s", path, "spark")
+    tables.forget_mapping("a.s")
+    world.run((rows >> world.sink("a.s").branch("b").upsert("id")).named("two"))
+    refused(lambda: world.run((rows >> world.sink("a.s").upsert("id")).named("three")), path, "c")
+
+
+def test_manifests_of_a_former_partitioning_are_looked_at(world: Any, tables: Tables) -> None:
+    columns = {"day": column([1, 2], pa.int32(), "int"), **NULLS}
+    tables.create("a.s", columns)
+    world.sql("ALTER TABLE local.a.s ADD PARTITION FIELD day")
+    world.sql("INSERT INTO local.a.s VALUES (30, 1, 1)")
+    world.sql("ALTER TABLE local.a.s DROP PARTITION FIELD day")
+    world.sql("ALTER TABLE local.a.s DROP COLUMN day")
+    gone = tables.write("a.s", NULLS, dictionary=True)
+    pq.write_table(numbered_as(pq.read_table(gone), [1, 3]), gone)
+    tables.add("a.s", gone, "spark")
+    tables.forget_mapping("a.s")
+    for act in changes(world, "a.s").values():
+        refused(act, gone, "c")
+
+
+def test_nulls_of_a_removed_file_do_not_count(world: Any, tables: Tables) -> None:
+    path = with_nulls(tables, mapped=False)
+    world.sql("DELETE FROM local.a.s WHERE id < 20")  # whole files
+    assert any(path.name in row[0] for row in world.sql("SELECT data_file.file_path FROM local.a.s.all_entries"))
+    for act in changes(world, "a.s").values():
+        act()
+    assert world.rows("a.s", "id", "c") == {(20, 7): 1}
+
+
+def test_a_required_partition_column_that_a_file_lacks(world: Any, tables: Tables) -> None:
+    world.sql("CREATE TABLE local.a.s (id bigint, c int NOT NULL) USING iceberg PARTITIONED BY (c)")
+    folder = world.folder / "parts"
+    pq.write_to_dataset(pa.table({"id": [1, 2], "c": pa.array([7, 8], pa.int32())}), folder, partition_cols=["c"])
+    tables.add("a.s", folder / "any", "spark")
+    world.run(Memory.source([{"id": 3, "c": 8}], schema="id bigint, c int") >> world.sink("a.s").upsert("id"))
+    assert sorted(map(tuple, world.sql("SELECT id, c FROM local.a.s"))) == [(1, 7), (2, 8), (3, 8)]
+
+
 @pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
 @pytest.mark.cases(landing="copy-on-write")
 def test_a_target_keeps_what_is_read_right(world: Any, tables: Tables, mode: str) -> None:
@@ -371,16 +485,7 @@ def test_the_engine_reads_right_or_names_file_and_column(
 ) -> None:
     one = (RIGHT | WRONG | UNSIGNED | PLAIN)[name]
     tables.create("a.s", {name: one})
-    numbered = pa.schema(
-        pa.field(key, kind, metadata={"PARQUET:field_id": str(i)})
-        for i, (key, kind) in enumerate([("id", pa.int64()), (name, one.values.type)], 1)
-    )
-    path = world.folder / "files" / "x.parquet"
-    path.parent.mkdir()
-    values = pa.chunked_array([one.values] * 10)
-    pq.write_table(
-        pa.table([pa.array(range(20)), values], schema=numbered), path, use_dictionary=name in UNSIGNED | PLAIN
-    )
+    path = tables.write("a.s", {name: one}, dictionary=name in UNSIGNED | PLAIN, numbered=True)
     tables.add("a.s", path, "spark")
     tables.forget_mapping("a.s")
     did: list[str] = []
@@ -410,19 +515,68 @@ def test_a_folder_of_partitions_gives_a_required_column(world: Any, tables: Tabl
     assert copied(world, "a.s", "batch", "c") == {"c": [7, 8]}
 
 
-def test_nothing_is_looked_up_again_for_an_ordinary_table(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def manifests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The manifests of targets that are read for their counts; no footer is opened, and no file is planned."""
+    read: list[str] = []
+    for name in ("_footers", "plan_tasks"):
+        monkeypatch.setattr(foreign_files, name, lambda *_: pytest.fail("a look"))
+
+    def seen(*args: Any, real: Any = foreign_files._manifests) -> Any:
+        found = real(*args)
+        read.extend(found.read)
+        return found
+
+    monkeypatch.setattr(foreign_files, "_manifests", seen)
+    return read
+
+
+def test_each_manifest_of_a_target_is_read_once(world: Any, manifests: list[str]) -> None:
     world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
     world.sql("CREATE TABLE local.a.s (id bigint NOT NULL, v int) USING iceberg")
     world.sql("INSERT INTO local.a.s VALUES (1, 1), (2, NULL)")
-    for name in ("_footers", "plan_tasks"):
-        monkeypatch.setattr(foreign_files, name, lambda *_: pytest.fail("a look"))
     for how in WAYS:
         assert copied(world, "a.s", how, "v") == {"v": [1, None]}
-    rows = Memory.source([{"id": 1, "v": 3}], schema="id bigint, v int")
-    upsert = (rows >> world.sink("a.s").upsert("id")).named("upsert")
+    assert manifests == []
+    for i in range(3):  # batches of one run, and of others
+        world.fill("a.keys", [3 * i, 3 * i + 1, 3 * i + 2])
+    upsert = (world.source("a.keys").incremental(max_files=1) >> world.sink("a.s").upsert("id")).named("upsert")
     world.run(upsert)
+    assert len(manifests) == 1  # the one that was there
+    world.fill("a.keys", [1])
+    world.run(upsert)
+    assert len(manifests) == 1
+    world.sql("INSERT INTO local.a.s VALUES (30, 1)")
+    world.fill("a.keys", [2])
+    world.run(upsert)
+    assert len(manifests) == len(set(manifests))
+    known = len(manifests)
     compact(world.spark, world.plan(upsert).write.table)
-    assert world.rows("a.s", "id", "v") == {(1, 3): 1, (2, None): 1}
+    world.fill("a.keys", [3])
+    world.run(upsert)
+    assert len(manifests) == len(set(manifests)) > known
+    assert world.ids("a.s") == [*range(9), 30]
+
+
+def test_a_table_that_helios_alone_has_written_is_not_looked_at(world: Any, manifests: list[str]) -> None:
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint NOT NULL) USING iceberg")
+    for ids in ([1, 2], [2, 3]):
+        world.fill("a.keys", ids)
+        world.run((world.source("a.keys").incremental() >> world.sink("a.s").upsert("id")).named("upsert"))
+    assert (world.ids("a.s"), manifests) == ([1, 2, 3], [])
+
+
+def test_a_table_without_required_columns_is_not_looked_at(
+    world: Any, manifests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign_files, "_manifests", lambda *_: pytest.fail("a look"))
+    world.sql("CREATE NAMESPACE IF NOT EXISTS local.a")
+    world.sql("CREATE TABLE local.a.s (id bigint, c int) USING iceberg")
+    world.sql("INSERT INTO local.a.s VALUES (1, 1), (2, NULL)")
+    for act in changes(world, "a.s").values():
+        act()
+    assert (world.rows("a.s", "id", "c"), manifests) == ({(2, None): 1}, [])
 
 
 WHERES = {

@@ -7,6 +7,7 @@ import java.util.Map;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PartitionField;
+import org.apache.iceberg.PartitionSpec;
 import org.apache.spark.sql.api.java.UDF1;
 
 /** The files of scan tasks, with those of some columns that have nulls, and those of which no count is known. */
@@ -25,27 +26,31 @@ public class NullCounts implements UDF1 {
     List found = new ArrayList();
     for (Iterator each = ((List) tasks).iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
-      DataFile file = (DataFile) task.file();
-      List nulls = new ArrayList();
-      List unknown = new ArrayList();
-      for (Iterator one = columns.iterator(); file.recordCount() > 0 && one.hasNext();) {
-        Integer id = (Integer) one.next();
-        Long count = count(task, file, id);
-        if (count == null) {
-          unknown.add(id);
-        } else if (count.longValue() > 0) {
-          nulls.add(new Object[] {id, count});
-        }
-      }
-      if (all || !nulls.isEmpty()) {
-        found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
-      }
+      look((DataFile) task.file(), task.spec(), found);
     }
     return found;
   }
 
-  private Long count(FileScanTask task, DataFile file, Integer id) {
-    List fields = task.spec().fields();
+  /** Adds a file to those found. */
+  protected void look(DataFile file, PartitionSpec spec, List found) {
+    List nulls = new ArrayList();
+    List unknown = new ArrayList();
+    for (Iterator one = columns.iterator(); file.recordCount() > 0 && one.hasNext();) {
+      Integer id = (Integer) one.next();
+      Long count = count(spec, file, id);
+      if (count == null) {
+        unknown.add(id);
+      } else if (count.longValue() > 0) {
+        nulls.add(new Object[] {id, count});
+      }
+    }
+    if (all || !nulls.isEmpty()) {
+      found.add(new Object[] {file.location(), file.format().name(), nulls, unknown});
+    }
+  }
+
+  private Long count(PartitionSpec spec, DataFile file, Integer id) {
+    List fields = spec.fields();
     for (int i = 0; i < fields.size(); i++) {
       PartitionField field = (PartitionField) fields.get(i);
       if (field.transform().isIdentity() && field.sourceId() == id.intValue()) {

@@ -1,8 +1,9 @@
 """Data files that other writers have registered in a table, which may not hold what the table says.
 
 Iceberg's readers believe the table: a null in a required column comes out as 0, and nanoseconds as microseconds. The
-manifests count the nulls: whoever plans files for a read asks for the counts too. Footers tell the types. They are
-opened where a table has a name mapping, as `add_files` leaves it, each once in a process.
+manifests count the nulls: whoever plans files for a read asks for the counts too, and of a target each manifest is read
+once in a process. Footers tell the types. They are opened where a table has a name mapping, as `add_files` leaves it,
+each once in a process.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
@@ -22,7 +23,13 @@ from helios.native.parquet_types import BATCHES, DICTIONARIES, ROWS, readers
 from helios.spark.iceberg.scan_tasks import plan_tasks
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.compiled import instance
-from helios.spark.jvm.types.files import JavaFileScanTask, JavaFileTeller, JavaFooterTeller, JavaScan
+from helios.spark.jvm.types.files import (
+    JavaFileScanTask,
+    JavaFileTeller,
+    JavaFooterTeller,
+    JavaManifestTeller,
+    JavaScan,
+)
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 from helios.spark.jvm.types.java import JavaList
 
@@ -31,7 +38,11 @@ ScanOf = TypeVar("ScanOf", bound=JavaScan)
 NAME_MAPPING, ENCRYPTED = "schema.name-mapping.default", "encryption.key-id"
 VECTORIZED, VECTORIZES = "spark.sql.iceberg.vectorization.enabled", "read.parquet.vectorization.enabled"
 """The setting of a session and the property of a table that have files read by rows."""
-COUNTS, FOOTERS = (Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers"))
+COUNTS, FOOTERS, MANIFESTS = (
+    Path(__file__).with_name(f"{name}.java") for name in ("NullCounts", "Footers", "ManifestNulls")
+)
+STAMP = "helios.pipeline"
+"""What the snapshots of Helios have in their summaries."""
 MOST_KNOWN = 200_000
 """Files whose footers have been looked at that are remembered."""
 FEW = 512
@@ -40,6 +51,8 @@ FEW = 512
 _SEEN: OrderedDict[tuple[str, str], None] = OrderedDict()
 """Files whose columns are all read right, by what is asked of them."""
 _LOOKS: dict[tuple[str, int, str | None], Look | None] = {}
+_MANIFESTS: dict[tuple[str, str, tuple[int, ...]], JavaManifestTeller] = {}
+"""Who reads the manifests of each target, by session, table and required columns, and knows those that are read."""
 
 
 class Required(NamedTuple):
@@ -84,6 +97,22 @@ class Leaf(NamedTuple):
     optional: bool
     nulls: int | None
     dictionary: bool
+
+
+class Counted(NamedTuple):
+    """A file by the table's metadata: its nulls by column, and the columns without a count."""
+
+    location: str
+    format: str
+    nulls: Sequence[tuple[int, int]]
+    unknown: Sequence[int]
+
+
+class Manifests(NamedTuple):
+    """The manifests that were read, and their files that have nulls."""
+
+    read: Sequence[str]
+    nulls: Sequence[Counted]
 
 
 @dataclass(frozen=True)
@@ -155,8 +184,8 @@ def verify_state(
 ) -> None:
     """Refuses files of a state that Spark finds itself, and stores again as something else than they hold.
 
-    They are looked up once more, and so only where the table has a name mapping; all of them, as bounds of another
-    type would hide a file.
+    Of a table with a name mapping all files are looked up once more, as bounds of another type would hide one. Of any
+    other, the manifests count the nulls of its required columns.
 
     Args:
         spark: The session.
@@ -167,10 +196,26 @@ def verify_state(
     Raises:
         RunError: One of them would be.
     """
-    if snapshot is None or not has_mapping(table):
+    if snapshot is None:
         return
-    tasks = plan_tasks(spark, with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId()))
-    verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
+    if has_mapping(table):
+        tasks = plan_tasks(spark, with_counts(table, table.newBatchScan()).useSnapshot(snapshot.snapshotId()))
+        verify(spark, table, tasks, Reading(str(table.name()), by_bounds=by_bounds))
+        return
+    look = _look(table)
+    found = _manifests(spark, table, look, snapshot).nulls if look is not None else ()
+    if look is not None and found:
+        _Files(spark, table, look, Reading(str(table.name()))).refuse_nulls(found[0])
+
+
+def verify_bounds(spark: SparkSession, table: JavaTable, snapshot: JavaSnapshot | None) -> None:
+    """Refuses files of a state that are replaced by their bounds, and not read: only a name mapping has others' bounds.
+
+    Raises:
+        RunError: One of them holds something else than the table says.
+    """
+    if has_mapping(table):
+        verify_state(spark, table, snapshot, by_bounds=True)
 
 
 class _Files:
@@ -196,12 +241,16 @@ class _Files:
         required, mapped = self._look.required, self._look.mapping is not None
         asked = [id for id, column in required.items() if self._reads(column.name)]
         found = {}
-        for location, form, nulls, unknown in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
-            for id, count in nulls:
-                raise self._null(location, id, f"{count:,} null{'s' * (count > 1)}")
-            if form == "PARQUET":
-                found[location] = [id for id in unknown if not required[id].filled]
+        for counted in _counts(self._spark, tasks, asked, mapped) if asked or mapped else ():
+            self.refuse_nulls(counted)
+            if counted.format == "PARQUET":
+                found[counted.location] = [id for id in counted.unknown if not required[id].filled]
         return found
+
+    def refuse_nulls(self, file: Counted) -> None:
+        """Raises if a file has nulls."""
+        for id, count in file.nulls:
+            raise self._null(file.location, id, f"{count:,} null{'s' * (count > 1)}")
 
     def verify_footers(self, files: Mapping[str, Sequence[int]]) -> None:
         """Looks at footers that have not been looked at."""
@@ -300,18 +349,29 @@ def _required(fields: Sequence[Mapping[str, object]], path: str) -> Iterator[tup
             yield from _required(kind["fields"], f"{name}.")
 
 
-_Counted = tuple[str, str, Sequence[tuple[int, int]], Sequence[int]]
-
-
 def _counts(
     spark: SparkSession, tasks: JavaList[JavaFileScanTask], columns: Sequence[int], every: bool
-) -> list[_Counted]:
-    """Every file, or those that have nulls: location, format, nulls by column, and the columns without a count."""
-    ids = classes().java.util.ArrayList()
+) -> list[Counted]:
+    """Every file, or those that have nulls."""
+    found = cast("JavaFileTeller", instance(spark, COUNTS, _ids(columns), every)).call(tasks)
+    return [Counted(*one) for one in json.loads(_json(found))]
+
+
+def _manifests(spark: SparkSession, table: JavaTable, look: Look, snapshot: JavaSnapshot) -> Manifests:
+    """Reads the manifests of a state that this process has not read, unless Helios alone has added to what it knows."""
+    key = (str(spark.sparkContext.applicationId), str(table.uuid()), tuple(look.required))
+    if key not in _MANIFESTS:
+        made = instance(spark, MANIFESTS, _ids(look.required), STAMP, base=COUNTS)
+        _MANIFESTS[key] = cast("JavaManifestTeller", made)
+    read, nulls = json.loads(_json(_MANIFESTS[key].state(table, snapshot)))
+    return Manifests(read, [Counted(*one) for one in nulls])
+
+
+def _ids(columns: Iterable[int]) -> JavaList[int]:
+    ids: JavaList[int] = classes().java.util.ArrayList()
     for id in columns:
         ids.add(id)
-    found = cast("JavaFileTeller", instance(spark, COUNTS, ids, every)).call(tasks)
-    return cast("list[_Counted]", json.loads(_json(found)))
+    return ids
 
 
 def _footers(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, Self, SupportsFloat
 from helios.spark.jvm.types.java import JavaCloseableIterable, JavaCollection, JavaEnum, JavaList, JavaMap, JavaObject
 
 if TYPE_CHECKING:
-    from helios.spark.jvm.types.iceberg import JavaTable
+    from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
 
 
 class JavaExpression(JavaObject, Protocol):
@@ -174,9 +174,15 @@ class JavaFileScanTask(JavaObject, Protocol):
 
 
 class JavaFileTeller(Protocol):
-    """Our `ScanFiles`."""
+    """Our `NullCounts`."""
 
     def call(self, tasks: JavaList[JavaFileScanTask]) -> JavaList[JavaObject]: ...
+
+
+class JavaManifestTeller(Protocol):
+    """Our `ManifestNulls`."""
+
+    def state(self, table: JavaTable, state: JavaSnapshot) -> JavaObject: ...
 
 
 class JavaFooterTeller(Protocol):
