@@ -18,8 +18,9 @@ from helios.spark.iceberg.validators import COMPACTION
 from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.run.job import Job
 from helios.spark.sinks.context import SinkContext
-from helios.spark.sinks.ledger import Ledger, known_records
+from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.records import names_of, newest_record
+from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record, parse
 from helios.table.offsets import IcebergOffset
 from helios.table.positions import SNAPSHOT, Batch, same_source

@@ -294,7 +294,7 @@ class StartupValidator:
         claim = replace(first_claim(plan, identity, old, self.beside), keys=keys)
         if existing is None and old is not None and table is not None and keeps_inputs(plan):
             # Judged by the record as the target has it: what was rolled back is no longer there.
-            kept = AppendLedger(context, table, self.branch).carried(self._last_record(table) or old)
+            kept = AppendLedger(context, table, plan.write.table, self.branch).carried(self._last_record(table) or old)
             claim = replace(claim, position=kept.position, appended=kept.appended)
         if table is None:
             table = create(self.spark, plan, plan.write.table, df, {context.ledger_key: claim.as_json()})

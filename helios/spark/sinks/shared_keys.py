@@ -24,7 +24,7 @@ from helios.spark.checkpoint.upsert_state import AT, DELETED, ORDER, UpsertState
 from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import quoted
 from helios.spark.jvm.types.iceberg import JavaSnapshot, JavaTable
-from helios.spark.sinks.ledger import known_records
+from helios.spark.sinks.stored_records import known_records
 from helios.table.ledger import Record
 from helios.table.refs import REPLAY
 

@@ -21,7 +21,7 @@ from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Maintainer, Upkeep
 from helios.spark.sinks import modes
 from helios.spark.sinks.alignment import SchemaAligner, columns_of
-from helios.spark.sinks.appended import AppendLedger, ledger_of
+from helios.spark.sinks.appended import ledger_of
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.merge import invalid_reason
 from helios.spark.sinks.options import Commit, CommitOptions
@@ -32,7 +32,7 @@ from helios.spark.steps.build import Built
 from helios.spark.steps.steps import rejected
 from helios.table import ledger
 from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span, same_sources
+from helios.table.positions import Batch, Span
 
 
 class TableSink:
@@ -69,9 +69,7 @@ class TableSink:
         return self._maintainer.after_batch() if self._maintainer is not None else []
 
     def last(self) -> Record | None:
-        record = self.ledger.load()
-        self.ledger.refuse_rollback(record)
-        return record
+        return self.ledger.last()
 
     def began(self, starts: Starts) -> None:
         record = self.ledger.load()
@@ -81,18 +79,10 @@ class TableSink:
     # finding
 
     def number(self, spans: Sequence[Span]) -> int:
-        record = self.last()
-        if record is None:
-            return 0
-        again = self.context.plan.write.mode.traits.reruns or self.context.again is not None
-        same = not again and same_sources(record.position, Batch(record.batch, tuple(spans)))
-        number = record.batch if same else record.batch + 1
-        return self.ledger.number(self.name.text, number) if isinstance(self.ledger, AppendLedger) else number
+        return self.ledger.number(spans)
 
     def find(self, batch: Batch) -> Outcome:
-        commit = self.ledger.find(batch)
-        if isinstance(self.ledger, AppendLedger):
-            commit = self.ledger.decide(batch, commit)
+        commit = self.ledger.decide(batch)
         return Found(commit) if commit is not None else Absent()
 
     # staging
@@ -141,8 +131,7 @@ class TableSink:
             self.context.observer.rejected(staged.rows.dropped())
         if commit is not None and not commit.again:
             self._tell_growth()
-            if isinstance(self.ledger, AppendLedger):
-                commit = replace(commit, note=self.ledger.note)
+            commit = replace(commit, note=self.ledger.note)
         return commit
 
     def _tell_growth(self) -> None:
