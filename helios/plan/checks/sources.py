@@ -282,8 +282,8 @@ def unpaired_problems(sink: IcebergSink, reads: Iterable[ReadPlan]) -> list[Heli
             "rows have a lineage.",
         )
         for read in reads
-        if sink.mode.traits.upserts
-        and sink.mode.delete_when is not None
+        if sink.mode.upsert is not None
+        and sink.mode.upsert.delete_when is not None
         and read.source.reads_changes
         and not read.source.pairs_by_keys
         and read.format_version is not None

@@ -49,7 +49,7 @@ def upserts_groups(flow: Flow, sink: Sink) -> bool:
 
     Then each batch emits the changed groups with their new values, and no group has to be complete.
     """
-    if not isinstance(sink, IcebergSink) or not sink.mode.traits.upserts or not is_streaming(flow):
+    if not isinstance(sink, IcebergSink) or sink.mode.upsert is None or not is_streaming(flow):
         return False
     aggregates = [step for step in streaming_steps(flow) if group_columns(step) is not None]
     if len(aggregates) != 1 or aggregates[0] not in flow.steps:

@@ -49,5 +49,5 @@ def settle_audited(context: SinkContext, table: JavaTable, checkpoint: str | Non
             )
         ledger.claim(known)
         record = known
-    if record.aside and plan.write.mode.traits.upserts:
+    if record.aside and plan.write.mode.upsert is not None:
         upsert_state(context, record).forget(record.batch)  # main has none of its rows

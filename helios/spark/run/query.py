@@ -81,8 +81,8 @@ class PipelineQuery:
     def _with_log(self) -> Plan:
         """The plan whose upsert goes by the order and the deletes that its source carries, and by its keys."""
         plan, source = self.plan, self.sources[0]
-        mode = plan.write.mode
-        if not plan.reads[0].source.carries_order or not mode.traits.upserts:
+        mode = plan.write.mode.upsert
+        if not plan.reads[0].source.carries_order or mode is None:
             return plan
         assert isinstance(source, CarriesOrder)
         # Each table of a mirror has its own keys.
@@ -263,7 +263,7 @@ class PipelineQuery:
 def _with_groups(plan: Plan) -> Plan:
     """A plan whose view is written group by group."""
     mode = plan.write.mode
-    if plan.view is None or not mode.traits.upserts:
+    if plan.view is None or mode.upsert is None:
         return plan
     return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(keys=mode.keys))))
 

@@ -155,7 +155,7 @@ class StartupValidator:
 
     def _look_at_others(self, table: JavaTable | None) -> None:
         """Rejects upserts beside those of others, and tells of pipelines of the same run that write the same rows."""
-        alone = len(self.siblings) < 2 and not self.plan.write.mode.traits.upserts
+        alone = len(self.siblings) < 2 and self.plan.write.mode.upsert is None
         record = self._last_record(table) if table is not None and not alone else None
         if not self.full_refresh:
             own = None
@@ -273,7 +273,7 @@ class StartupValidator:
                 self.checkpoint.create(existing)
         identity = existing or new_identity(self.plan, self.sources, self.uuids)
         old = self._old(table, existing) if table is not None and not self.full_refresh else None
-        upserts = plan.write.mode.traits.upserts
+        upserts = plan.write.mode.upsert is not None
         replaced = self._last_record(table) if table is not None and upserts else None
         if table is not None:
             shape(self.spark, plan, table)
@@ -371,7 +371,7 @@ class StartupValidator:
         kept = old is not None and old.keys is not None  # in a folder of its own, of which nothing is taken over
         if not kept and (identity is None or old is None or identity.id == old.checkpoint):
             state.forget_after(old.batch if old is not None else -1)  # what a batch left that never landed
-        if self.plan.write.mode.traits.upserts:
+        if self.plan.write.mode.upsert is not None:
             take_over(self.context, id, old)
         self.checkpoint.rewind()
         if start is not None:

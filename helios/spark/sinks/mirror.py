@@ -104,7 +104,8 @@ class MirrorSink(ManyTables):
     def _context_of(self, value: str) -> SinkContext:
         plan = self._each.plan
         sink = plan.write.sink
-        keyed = replace(sink, mode=replace(sink.mode, keys=self._mirrored.load()[value].keys))
+        assert sink.mode.upsert is not None
+        keyed = replace(sink, mode=replace(sink.mode.upsert, keys=self._mirrored.load()[value].keys))
         return replace(self._each, plan=replace(plan, write=replace(plan.write, sink=keyed)))
 
     # staging

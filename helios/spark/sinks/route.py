@@ -139,9 +139,9 @@ class RoutedSink(ManyTables):
         mode, where = write.mode, write.sink.origin
         if mode.traits.keyed:
             merge.validate_keys(rows, mode, write.table.text, where, also=(ROUTE,))
-        elif mode.filter is not None:
+        elif mode.condition is not None:
             try:
-                modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.filter, write.table.text, where)
+                modes.refuse_outside(rows.drop(ROUTE, POSITION), mode.condition, write.table.text, where)
             except AnalysisException:
                 return  # the filter names a column that only the tables have
 

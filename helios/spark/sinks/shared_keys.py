@@ -132,5 +132,5 @@ class SharedKeys:
         context = self._context
         files, folder = place(context.spark, context.checkpoint, self._name.text, record.keys)
         has_replay = partial(context.has_replay, self._name, (name, *record.formerly))
-        tombstones = (record.upserts or {}).get(TOMBSTONES, context.plan.write.mode.tombstones)
+        tombstones = (record.upserts or {}).get(TOMBSTONES, context.tombstones)
         return UpsertState(files, folder, tombstones, has_replay)

@@ -100,7 +100,7 @@ class TableSink:
         with modes.writer(self._mode_batch(batch, rows)) as write:
             yield Staged(batch, rows, write, rejects=rejects)
 
-    def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch:
+    def _mode_batch(self, batch: Batch, rows: Built) -> modes.ModeBatch[Mode]:
         plan = self.context.plan
         stored = tables.spark_schema(self.context.spark, self.table)
         before = has_written(plan, self.table)
