@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from helios.catalog.catalogs import CATALOGS
@@ -180,7 +180,7 @@ class _Lowering:
         assert pipeline is not None
         schema = self.schema_of(pipeline.stream)
         sink = pipeline.sink
-        write = SINKS[type(sink)](self, sink, schema)
+        write = SINKS[type(sink)].write(self, sink, schema)
         sources = [read.source for read in self.reads]
         if not all(type(source) in SOURCES for source in sources):
             return None
@@ -189,7 +189,7 @@ class _Lowering:
         if write is None:
             return None
         self.problems += endless_loops(pipeline, self.reads, write)
-        given = sink.checkpoint_location if isinstance(sink, (IcebergSink, Output)) else None
+        given = sink.checkpoint_location
         identity = pipeline.name or write.identity
         checkpoint = self.checkpoint(given, sink, write, identity)
         former = default_checkpoint(write.table.catalog, pipeline.was) if pipeline.was and not given else None
@@ -198,7 +198,7 @@ class _Lowering:
         catalogs = dict.fromkeys(table.catalog for table in tables if table is not None)
         jars = [c for catalog in catalogs for c in components(catalog)]
         jars += [c for read in self.reads if read.place for c in object_components(read.place.location)]
-        jars += write.output.jars if write.output is not None else ()
+        jars += sink.jars
         jars += [*checkpoint_components(checkpoint), *(c for s in sources for c in (*row_of(s).jars, *s.jars))]
         plan = Plan(
             pipeline=identity,
@@ -232,22 +232,14 @@ class _Lowering:
                 *distinct_aggregates(pipeline.stream),
                 *dedupe_problems(pipeline.stream),
             ]
-        if isinstance(sink, IcebergSink):
-            self.problems += rebootstrap_problems(sink, self.reads, path)
-            self.problems += unpaired_problems(sink, self.reads)
-            self.problems += change_problems(pipeline, sink)
-            self.problems += pipeline_problems(pipeline, sink, path)
-            self.problems += uncounted_rows(sink, sources)
-            self.problems += broken_demands(pipeline, sink) if sink.demands_exactly_once else []
-        elif isinstance(sink, Output):
-            self.problems += output_problems(pipeline, sink)
+        self.problems += SINKS[type(sink)].problems(self, pipeline, sink, path, sources)
 
     # sources and steps
 
     def schema_of(self, flow: Flow) -> Schema | None:
         try:
             row = row_of(flow.source)
-            mirrored = self.pipeline is not None and isinstance(self.pipeline.sink, MirrorSink)
+            mirrored = self.pipeline is not None and self.pipeline.sink.mirrors
             read, problems = row.describe(flow.source, Surroundings(self.context, self.produced, mirrored))
             read = replace(read, place=row.place(flow.source, self.context))
         except InputError as problem:
@@ -309,6 +301,18 @@ class _Lowering:
         self.problems += problems
         return write
 
+    def iceberg_problems(
+        self, pipeline: Pipeline, sink: IcebergSink, path: ReadPath, sources: Sequence[Source]
+    ) -> list[HeliosError]:
+        return [
+            *rebootstrap_problems(sink, self.reads, path),
+            *unpaired_problems(sink, self.reads),
+            *change_problems(pipeline, sink),
+            *pipeline_problems(pipeline, sink, path),
+            *uncounted_rows(sink, sources),
+            *(broken_demands(pipeline, sink) if sink.demands_exactly_once else ()),
+        ]
+
     def output_sink(self, sink: Output, schema: Schema | None) -> WritePlan | None:
         name = Identifier((sink.kind, sink.name))
         try:
@@ -363,10 +367,24 @@ class _Lowering:
                 self.problems = [problem for problem in self.problems if not isinstance(problem, BEGINNINGS)]
 
 
-SINKS: dict[type[Sink], Callable[[_Lowering, Any, Schema | None], WritePlan | None]] = {
-    IcebergSink: _Lowering.iceberg_sink,
-    MirrorSink: _Lowering.iceberg_sink,
-    MemorySink: _Lowering.output_sink,
-    ConsoleSink: _Lowering.output_sink,
-    KafkaSink: _Lowering.output_sink,
+class SinkRow(NamedTuple):
+    """How a sink is compiled.
+
+    Attributes:
+        write: Gives its plan; None where it has problems.
+        problems: The problems of sources, steps and sink together.
+    """
+
+    write: Callable[[_Lowering, Any, Schema | None], WritePlan | None]
+    problems: Callable[[_Lowering, Pipeline, Any, ReadPath, Sequence[Source]], Iterable[HeliosError]]
+
+
+TABLES = SinkRow(_Lowering.iceberg_sink, _Lowering.iceberg_problems)
+OUTPUTS = SinkRow(_Lowering.output_sink, lambda _, pipeline, sink, *__: output_problems(pipeline, sink))
+SINKS: dict[type[Sink], SinkRow] = {
+    IcebergSink: TABLES,
+    MirrorSink: TABLES,
+    MemorySink: OUTPUTS,
+    ConsoleSink: OUTPUTS,
+    KafkaSink: OUTPUTS,
 }

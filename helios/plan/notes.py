@@ -69,7 +69,7 @@ def with_notes(plan: Plan, plans: Sequence[Plan]) -> tuple[Plan, list[HeliosErro
         plans: All of its script.
     """
     write = plan.write
-    if write.sink.many_tables or write.output is not None:
+    if not write.sink.target.one_table:
         return plan, []
     own, others, held = _recorded(plan) if write.exists else (None, {}, frozenset())
     siblings = {one.pipeline: one for one in plans if one.pipeline not in (plan.pipeline, plan.was)}

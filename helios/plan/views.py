@@ -104,8 +104,8 @@ def _obstacles(pipeline: Pipeline) -> Iterator[tuple[str, Origin, str]]:
         return
     yield from _misplaced(view)
     yield from _beside(pipeline)
-    if isinstance(pipeline.sink, IcebergSink):
-        yield from _wrong_sink(view, pipeline.sink)
+    if (sink := pipeline.sink.iceberg) is not None:
+        yield from _wrong_sink(view, sink)
 
 
 def _misplaced(view: View) -> Iterator[tuple[str, Origin, str]]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from helios.errors import HeliosError, InputError, Origin
 from helios.native.program import NotNative
 from helios.plan.native.engine import Engine
-from helios.plan.nodes import ReadPath
 
 if TYPE_CHECKING:
     from helios.catalog.spec import Catalog
@@ -59,7 +58,7 @@ def _check(plan: Plan) -> None:
     for table in (read.table, plan.write.table):
         if table is not None and table.catalog.storage is not None and table.catalog.storage.type != "local":
             refuse_catalog(table.catalog)
-    if plan.path not in (ReadPath.BATCH, ReadPath.RANGES) or plan.view is not None:
+    if not plan.path.columnar or plan.view is not None:
         raise NotNative(f"its path is {plan.path.value}")
     if read.schema is None:
         raise NotNative("the columns of the source are known only at run")
@@ -96,8 +95,8 @@ def refuse_catalog(catalog: Catalog) -> None:
 
 
 def _check_sink(write: WritePlan) -> None:
-    sink = write.sink
-    if write.output is not None:
+    sink = write.sink.iceberg
+    if sink is None:
         raise NotNative("it writes no Iceberg table")
     if not sink.mode.traits.columnar:
         raise NotNative(f"it writes by {sink.mode.text()}")

@@ -29,8 +29,8 @@ from helios.spark.replay.standing import Standing
 from helios.spark.replay.upsert_state import ReplayedUpsertState
 from helios.spark.run.query import keeps_state
 from helios.spark.sinks.accepted import record_accepted
-from helios.spark.sinks.audit import AuditedSink
 from helios.spark.sinks.context import SinkContext
+from helios.spark.sinks.kinds import TABLES
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.options import Commit, CommitOptions
 from helios.spark.sinks.protocol import Found, Sink
@@ -379,8 +379,7 @@ class Replay:
                 where=plan.declared.sink.origin,
                 fix="run the pipeline first, which creates it.",
             )
-        made = AuditedSink if plan.write.sink.audits else TableSink
-        sink = made(context, plan.write.table, table, plan.write.sink.branch_name)
+        sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
         return self._with_upsert_state(sink, checkpoint)
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:

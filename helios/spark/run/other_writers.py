@@ -107,7 +107,7 @@ def refuse_out_of_step(job: Job, batch: Batch) -> None:
     """
     plan = job.plan
     traits = plan.write.mode.traits
-    if plan.write.output is not None or plan.write.sink.many_tables or not (traits.erases and traits.stores):
+    if not plan.write.sink.target.one_table or not (traits.erases and traits.stores):
         return
     table = load_table(job.spark, plan.write.table)
     others = _others(table, plan) if table is not None else {}

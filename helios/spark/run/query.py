@@ -26,7 +26,6 @@ from helios.spark.jvm.classes import classes
 from helios.spark.jvm.sql import refusal
 from helios.spark.run.batches import SCHEDULERS
 from helios.spark.run.job import Job, Run
-from helios.spark.run.output_startup import OutputStartup
 from helios.spark.run.startup import StartupValidator
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sources.context import SourceContext
@@ -88,7 +87,7 @@ class PipelineQuery:
         # Each table of a mirror has its own keys.
         keys = () if plan.write.sink.mirrors else mode.keys or renamed(source.keys(), plan.stream.steps)
         ordered = replace(mode, keys=keys, order_by=LOG, delete_when=GONE, stores_order=False)
-        return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=ordered)))
+        return replace(plan, write=replace(plan.write, sink=replace(plan.write.iceberg, mode=ordered)))
 
     # before anything is written
 
@@ -226,9 +225,8 @@ class PipelineQuery:
             again=repeat if again else None,
             combines=cache(self._combines),
         )
-        validator = StartupValidator if self.plan.write.output is None else OutputStartup
         how = {"new_checkpoint": new_checkpoint, "full_refresh": full_refresh}
-        started = validator(context, beside=beside, siblings=siblings, **how).start(df)
+        started = StartupValidator(context, beside=beside, siblings=siblings, **how).start(df)
         return Job(
             plan=self.plan,
             spark=self.spark,
@@ -265,7 +263,7 @@ def _with_groups(plan: Plan) -> Plan:
     mode = plan.write.mode
     if plan.view is None or mode.upsert is None:
         return plan
-    return replace(plan, write=replace(plan.write, sink=replace(plan.write.sink, mode=Groups(keys=mode.keys))))
+    return replace(plan, write=replace(plan.write, sink=replace(plan.write.iceberg, mode=Groups(keys=mode.keys))))
 
 
 def keeps_state(df: DataFrame) -> bool:

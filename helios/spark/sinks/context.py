@@ -127,7 +127,7 @@ class SinkContext:
 
     def options(self) -> CommitOptions:
         """How a batch of the pipeline is committed."""
-        plan, sink = self.plan, self.plan.write.sink
+        plan, sink = self.plan, self.plan.write.iceberg
         traits, merge = sink.mode.traits, sink.mode.merge
         return CommitOptions(
             stamps=dict(sink.stamps),

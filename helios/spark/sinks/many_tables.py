@@ -6,12 +6,15 @@ commit. A batch that a driver left between two tables is completed by the next o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Self
 
 from helios.catalog.names import TableName
+from helios.errors import InputError
 from helios.spark.iceberg import tables
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
@@ -40,6 +43,38 @@ class ManyTables:
         self._quarantine = QuarantineSink.of(context)
         write = replace(context.plan.write, quarantine=None)
         self._each = replace(context, plan=replace(context.plan, write=write))
+
+    @classmethod
+    def open(cls, context: SinkContext, planned: int) -> Self:
+        """The sink of a pipeline that has its lease; what it has written is looked at.
+
+        Args:
+            context: What the sinks of the run share.
+            planned: The last batch that an earlier process may have written; -1 for none.
+        """
+        sink = cls(context)
+        sink.verify()
+        return sink
+
+    @classmethod
+    def unresumable(cls, context: SinkContext) -> InputError:
+        """The error for --new-checkpoint and --full-refresh."""
+        return InputError(
+            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: each of its many tables "
+            "has its own last batch.",
+            where=context.plan.origin,
+            fix=f"restore the checkpoint from a backup, or {context.restart_hint} under another .named(...).",
+        )
+
+    @classmethod
+    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+        """The tables that may hold rows of the pipeline."""
+        plan = context.plan
+        quarantine = plan.write.quarantine  # knows of rows where no table has any
+        names = tables.named_after(context.spark, plan.write.table) if plan.checkpoint else []
+        for name in (*names, *([quarantine] if quarantine is not None and plan.checkpoint else [])):
+            if (found := tables.load_table(context.spark, name)) is not None:
+                yield name, found
 
     def _known(self) -> dict[str, TableName]:
         """The tables of the pipeline, by value."""

@@ -71,8 +71,8 @@ class MirrorSink(ManyTables):
 
     @property
     def _declared(self) -> Declared:
-        sink = self.context.plan.write.sink
-        assert isinstance(sink, Declared)
+        sink = self.context.plan.write.sink.mirror
+        assert sink is not None
         return sink
 
     @override
@@ -103,7 +103,7 @@ class MirrorSink(ManyTables):
     @override
     def _context_of(self, value: str) -> SinkContext:
         plan = self._each.plan
-        sink = plan.write.sink
+        sink = plan.write.iceberg
         assert sink.mode.upsert is not None
         keyed = replace(sink, mode=replace(sink.mode.upsert, keys=self._mirrored.load()[value].keys))
         return replace(self._each, plan=replace(plan, write=replace(plan.write, sink=keyed)))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, Generic, Self, TypeVar
 
 from pyspark.sql import DataFrame
+from typing_extensions import override
 
+from helios.catalog.names import TableName
+from helios.errors import InputError
+from helios.model.flow import Sink
 from helios.model.kafka_sink import KafkaSink
 from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
 from helios.model.source import POSITION
+from helios.spark.jvm.types.iceberg import JavaTable
 from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks import kafka_output
 from helios.spark.sinks.context import SinkContext
@@ -20,6 +26,8 @@ from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.ledger import Record, Starts
 from helios.table.positions import Batch, Span
+
+O_co = TypeVar("O_co", bound=Output, covariant=True)
 
 
 class OutputSink:
@@ -36,15 +44,36 @@ class OutputSink:
     transactional = False
 
     def __init__(self, context: SinkContext, *, anew: bool) -> None:
-        output = context.plan.write.output
-        assert output is not None
+        output = context.plan.write.sink
         self.context = context
-        self._output = output
+        self._delivery = DELIVERIES[type(output)](context.plan.pipeline, output)
         self._rows = 0
-        if isinstance(output, KafkaSink):
-            kafka_output.verify(output, begun=not anew)
-        if anew and not output.lasting:
-            forget(context, output)
+        self._delivery.begin(anew=anew)
+
+    @classmethod
+    def open(cls, context: SinkContext, planned: int) -> Self:
+        """The sink of a pipeline that has its lease.
+
+        Args:
+            context: The pipeline.
+            planned: The last batch that an earlier process may have run; -1 for none.
+        """
+        return cls(context, anew=planned < 0)
+
+    @classmethod
+    def unresumable(cls, context: SinkContext) -> InputError:
+        """The error for --new-checkpoint and --full-refresh."""
+        return InputError(
+            f"--new-checkpoint and --full-refresh cannot serve {context.plan.pipeline}: "
+            f"{context.plan.write.sink.label()} keeps no record of what it holds, and cannot be emptied.",
+            where=context.plan.origin,
+            fix="give the pipeline another .named(...): it then begins at the start of its sources.",
+        )
+
+    @classmethod
+    def there(cls, context: SinkContext) -> Iterator[tuple[TableName, JavaTable]]:
+        """No tables: what the sink holds is not known."""
+        yield from ()
 
     def number(self, spans: Sequence[Span]) -> int:
         return 0  # each run of a batch pipeline delivers its only batch
@@ -65,7 +94,7 @@ class OutputSink:
         self.context.verify()
         began = time.monotonic()
         if self._rows:
-            DELIVERIES[type(self._output)](self.context, staged.rows.df, staged.batch.number, self._rows)
+            self._delivery.deliver(staged.rows.df, staged.batch.number, self._rows)
         self.context.observer.rejected(staged.rows.dropped())
         if not self._rows:
             return None
@@ -84,34 +113,76 @@ class OutputSink:
         return []
 
 
-def forget(context: SinkContext, output: Output) -> None:
-    """Lets the rows go that a run before has put into this process's memory."""
-    if isinstance(output, MemorySink):
-        HELD.setdefault(output.name, Held()).batches[context.plan.pipeline] = {}
+class Delivery(Generic[O_co]):
+    """How rows reach the outputs of one kind.
+
+    Args:
+        pipeline: The pipeline.
+        output: The declared sink.
+    """
+
+    def __init__(self, pipeline: str, output: O_co) -> None:
+        self.pipeline = pipeline
+        self.output = output
+
+    def begin(self, *, anew: bool) -> None:
+        """Called as a run starts; does nothing by default.
+
+        Args:
+            anew: Whether no batch was run before with the checkpoint.
+        """
+
+    def deliver(self, df: DataFrame, number: int, count: int) -> None:
+        """Delivers the rows of a batch.
+
+        Args:
+            df: The rows.
+            number: The number of the batch.
+            count: How many rows there are.
+        """
+        raise NotImplementedError
 
 
-def _held(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    name = context.plan.write.table.table
-    HELD[name].batches[context.plan.pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
+class Kept(Delivery[MemorySink]):
+    """Rows in the memory of this process, in place of those that a run before has put there."""
+
+    @override
+    def begin(self, *, anew: bool) -> None:
+        if anew:
+            HELD.setdefault(self.output.name, Held()).batches[self.pipeline] = {}
+
+    @override
+    def deliver(self, df: DataFrame, number: int, count: int) -> None:
+        rows = [row.asDict(recursive=True) for row in df.collect()]
+        HELD[self.output.name].batches[self.pipeline][number] = rows
 
 
-def _printed(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    output = context.plan.write.output
-    assert isinstance(output, ConsoleSink)
-    more = f", of which the first {output.rows:,}" if count > output.rows else ""
-    shown = df._jdf.showString(output.rows, 0, False)
-    print(f"{context.plan.pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
+class Printed(Delivery[ConsoleSink]):
+    """Rows on standard output."""
+
+    @override
+    def deliver(self, df: DataFrame, number: int, count: int) -> None:
+        most = self.output.rows
+        more = f", of which the first {most:,}" if count > most else ""
+        shown = df._jdf.showString(most, 0, False)
+        print(f"{self.pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
 
 
-def _produced(context: SinkContext, df: DataFrame, number: int, count: int) -> None:
-    output = context.plan.write.output
-    assert isinstance(output, KafkaSink)
-    kafka_output.produce(output, df)
+class Produced(Delivery[KafkaSink]):
+    """Records of a topic."""
+
+    @override
+    def begin(self, *, anew: bool) -> None:
+        kafka_output.verify(self.output, begun=not anew)
+
+    @override
+    def deliver(self, df: DataFrame, number: int, count: int) -> None:
+        kafka_output.produce(self.output, df)
 
 
-DELIVERIES: Mapping[type[Output], Callable[[SinkContext, DataFrame, int, int], None]] = {
-    MemorySink: _held,
-    ConsoleSink: _printed,
-    KafkaSink: _produced,
+DELIVERIES: Mapping[type[Sink], type[Delivery[Any]]] = {
+    MemorySink: Kept,
+    ConsoleSink: Printed,
+    KafkaSink: Produced,
 }
-"""By the type of the declared sink, what delivers the rows of a batch: with its number, and how many there are."""
+"""By the type of the declared sink, how rows reach it."""

@@ -51,7 +51,7 @@ class TableSink:
         self.upsert_state = context.upsert_state(name, branch)
         self.shared_keys = SharedKeys(context, name, branch)
         self._quarantine = QuarantineSink.of(context)
-        asked = context.plan.write.sink.maintenance
+        asked = context.plan.write.iceberg.maintenance
         self._maintainer = (
             Maintainer(
                 context.spark,
@@ -111,7 +111,7 @@ class TableSink:
             mode=plan.write.mode,
             table=self.name.text,
             where=plan.declared.sink.origin,
-            left_out=left_out(plan.write.sink, columns_of(rows.schema), columns_of(stored), has_written=before),
+            left_out=left_out(plan.write.iceberg, columns_of(rows.schema), columns_of(stored), has_written=before),
             upsert_state=self.upsert_state,
             shared=self.shared_keys,
             fit=self.fit,
@@ -137,7 +137,7 @@ class TableSink:
     def _tell_growth(self) -> None:
         """Tells once of a run that the history is long, where no snapshot expires."""
         plan = self.context.plan
-        asked = plan.write.sink.maintenance
+        asked = plan.write.iceberg.maintenance
         if self._told or not plan.streaming or (asked is not None and asked.expire is not None):
             return
         advice = growth(self.table).advice()
@@ -189,7 +189,7 @@ def split_invalid(rows: Built, mode: Mode) -> Built:
 
 def create(spark: SparkSession, plan: Plan, name: TableName, df: DataFrame, properties: Mapping[str, str]) -> JavaTable:
     """Creates the target of a pipeline as its sink declares it."""
-    sink = plan.write.sink
+    sink = plan.write.iceberg
     return tables.create_table(
         spark,
         name,
@@ -210,7 +210,7 @@ def ensure_branch(table: JavaTable, branch: str) -> None:
 
 def shape(spark: SparkSession, plan: Plan, table: JavaTable) -> None:
     """Updates a table's partitioning, sort order and branch to what the sink declares."""
-    sink = plan.write.sink
+    sink = plan.write.iceberg
     if sink.partitioning is not None and sink.evolves_partitioning:
         tables.replace_partition_spec(spark, table, sink.partitioning)
     if sink.sort:

@@ -13,7 +13,7 @@ from helios.model.modes import MODES, Append, Delete, Groups, MergeSql, Mode, Ov
 from helios.plan import Plan
 from helios.plan.other_upserts import upsert_terms
 
-pytestmark = pytest.mark.promise("crash")
+pytestmark = pytest.mark.promise("formats")
 
 ROWS = Memory.source([], "id bigint, name string, ts timestamp, gone boolean")
 NEW, OLD = Iceberg.sink("a.new"), Iceberg.sink("a.orders")
