@@ -182,7 +182,7 @@ class Replay:
             record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
         found = self._found(sink, state) if state is not None else None
         payloads = None
-        if state is None or (found is None and isinstance(sink, TableSink)):
+        if state is None or (found is None and sink.transactional):
             # The target has none of its rows: they are chosen again, by the current steps.
             payloads = Payloads(plan, self.spark)
             new = self._new_state(ledger, table, number)

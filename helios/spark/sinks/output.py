@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeAlias
 
 from pyspark.sql import DataFrame
 from typing_extensions import override
@@ -15,22 +15,22 @@ from helios.catalog.names import TableName
 from helios.errors import InputError
 from helios.model.flow import Sink
 from helios.model.kafka_sink import KafkaSink
-from helios.model.output import HELD, ConsoleSink, Held, MemorySink, Output
+from helios.model.output import HELD, ConsoleSink, Held, MemorySink
 from helios.model.source import POSITION
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.upkeep import Upkeep
-from helios.spark.sinks import kafka_output
+from helios.spark.sinks import kafka_output, protocol
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.options import Commit
 from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
-from helios.table.ledger import Record, Starts
-from helios.table.positions import Batch, Span
-
-O_co = TypeVar("O_co", bound=Output, covariant=True)
+from helios.table.positions import Batch
 
 
-class OutputSink:
+OfItsType: TypeAlias = Any
+"""A declared sink, of the type by which a table has its row."""
+
+
+class OutputSink(protocol.Sink):
     """A `Sink` that finds no batch: one that is run again is delivered again.
 
     Rows are computed once, before any of them is delivered: a record that does not parse, or an expectation that does
@@ -38,27 +38,20 @@ class OutputSink:
 
     Args:
         context: The pipeline.
-        anew: Whether no batch was run before with its checkpoint.
+        planned: The last batch that an earlier process may have run; -1 for none.
     """
 
-    transactional = False
-
-    def __init__(self, context: SinkContext, *, anew: bool) -> None:
-        output = context.plan.write.sink
+    def __init__(self, context: SinkContext, planned: int) -> None:
         self.context = context
-        self._delivery = DELIVERIES[type(output)](context.plan.pipeline, output)
+        self._declared = context.plan.write.sink
         self._rows = 0
-        self._delivery.begin(anew=anew)
+        if (begin := BEGINNINGS.get(type(self._declared))) is not None:
+            begin(context.plan.pipeline, self._declared, planned < 0)
 
     @classmethod
     def open(cls, context: SinkContext, planned: int) -> Self:
-        """The sink of a pipeline that has its lease.
-
-        Args:
-            context: The pipeline.
-            planned: The last batch that an earlier process may have run; -1 for none.
-        """
-        return cls(context, anew=planned < 0)
+        """The sink of a pipeline that has its lease."""
+        return cls(context, planned)
 
     @classmethod
     def unresumable(cls, context: SinkContext) -> InputError:
@@ -75,12 +68,11 @@ class OutputSink:
         """No tables: what the sink holds is not known."""
         yield from ()
 
-    def number(self, spans: Sequence[Span]) -> int:
-        return 0  # each run of a batch pipeline delivers its only batch
-
+    @override
     def find(self, batch: Batch) -> Outcome:
         return Absent()
 
+    @override
     @contextmanager
     def stage(self, batch: Batch, rows: Built) -> Iterator[Staged]:
         df = rows.df.drop(POSITION).persist()
@@ -90,99 +82,50 @@ class OutputSink:
         finally:
             df.unpersist()
 
+    @override
     def commit(self, staged: Staged) -> Commit | None:
         self.context.verify()
         began = time.monotonic()
         if self._rows:
-            self._delivery.deliver(staged.rows.df, staged.batch.number, self._rows)
+            deliver = DELIVERIES[type(self._declared)]
+            deliver(self.context.plan.pipeline, self._declared, staged.rows.df, staged.batch.number, self._rows)
         self.context.observer.rejected(staged.rows.dropped())
         if not self._rows:
             return None
         return Commit(snapshot=None, rows=self._rows, write_seconds=time.monotonic() - began)
 
-    def reopen(self, batch: Batch) -> None:
-        """Does nothing: nothing of the batch is kept."""
 
-    def began(self, starts: Starts) -> None:
-        """Does nothing: an output keeps no record."""
-
-    def last(self) -> Record | None:
-        return None
-
-    def maintain(self) -> list[Upkeep]:
-        return []
+def _emptied(pipeline: str, output: MemorySink, anew: bool) -> None:
+    """Lets the rows go that a run before has put into this process's memory."""
+    if anew:
+        HELD.setdefault(output.name, Held()).batches[pipeline] = {}
 
 
-class Delivery(Generic[O_co]):
-    """How rows reach the outputs of one kind.
-
-    Args:
-        pipeline: The pipeline.
-        output: The declared sink.
-    """
-
-    def __init__(self, pipeline: str, output: O_co) -> None:
-        self.pipeline = pipeline
-        self.output = output
-
-    def begin(self, *, anew: bool) -> None:
-        """Called as a run starts; does nothing by default.
-
-        Args:
-            anew: Whether no batch was run before with the checkpoint.
-        """
-
-    def deliver(self, df: DataFrame, number: int, count: int) -> None:
-        """Delivers the rows of a batch.
-
-        Args:
-            df: The rows.
-            number: The number of the batch.
-            count: How many rows there are.
-        """
-        raise NotImplementedError
+def _verified(pipeline: str, output: KafkaSink, anew: bool) -> None:
+    kafka_output.verify(output, begun=not anew)
 
 
-class Kept(Delivery[MemorySink]):
-    """Rows in the memory of this process, in place of those that a run before has put there."""
-
-    @override
-    def begin(self, *, anew: bool) -> None:
-        if anew:
-            HELD.setdefault(self.output.name, Held()).batches[self.pipeline] = {}
-
-    @override
-    def deliver(self, df: DataFrame, number: int, count: int) -> None:
-        rows = [row.asDict(recursive=True) for row in df.collect()]
-        HELD[self.output.name].batches[self.pipeline][number] = rows
+BEGINNINGS: Mapping[type[Sink], Callable[[str, OfItsType, bool], None]] = {MemorySink: _emptied, KafkaSink: _verified}
+"""By the type of the declared sink, what is done as a run starts: for a pipeline, which may begin anew."""
 
 
-class Printed(Delivery[ConsoleSink]):
-    """Rows on standard output."""
-
-    @override
-    def deliver(self, df: DataFrame, number: int, count: int) -> None:
-        most = self.output.rows
-        more = f", of which the first {most:,}" if count > most else ""
-        shown = df._jdf.showString(most, 0, False)
-        print(f"{self.pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
+def _held(pipeline: str, output: MemorySink, df: DataFrame, number: int, count: int) -> None:
+    HELD[output.name].batches[pipeline][number] = [row.asDict(recursive=True) for row in df.collect()]
 
 
-class Produced(Delivery[KafkaSink]):
-    """Records of a topic."""
-
-    @override
-    def begin(self, *, anew: bool) -> None:
-        kafka_output.verify(self.output, begun=not anew)
-
-    @override
-    def deliver(self, df: DataFrame, number: int, count: int) -> None:
-        kafka_output.produce(self.output, df)
+def _printed(pipeline: str, output: ConsoleSink, df: DataFrame, number: int, count: int) -> None:
+    more = f", of which the first {output.rows:,}" if count > output.rows else ""
+    shown = df._jdf.showString(output.rows, 0, False)
+    print(f"{pipeline}, batch {number}: {count:,} rows{more}\n{shown}", file=sys.stdout, flush=True)
 
 
-DELIVERIES: Mapping[type[Sink], type[Delivery[Any]]] = {
-    MemorySink: Kept,
-    ConsoleSink: Printed,
-    KafkaSink: Produced,
+def _produced(pipeline: str, output: KafkaSink, df: DataFrame, number: int, count: int) -> None:
+    kafka_output.produce(output, df)
+
+
+DELIVERIES: Mapping[type[Sink], Callable[[str, OfItsType, DataFrame, int, int], None]] = {
+    MemorySink: _held,
+    ConsoleSink: _printed,
+    KafkaSink: _produced,
 }
-"""By the type of the declared sink, how rows reach it."""
+"""By the type of the declared sink, what delivers the rows of a batch: with its number, and how many there are."""

@@ -21,19 +21,18 @@ from helios.spark.checkpoint.landings import Landings
 from helios.spark.iceberg import tables
 from helios.spark.iceberg.transaction import Transaction
 from helios.spark.jvm.types.iceberg import JavaTable
-from helios.spark.maintenance.upkeep import Upkeep
 from helios.spark.sinks.appended import AppendLedger, keeps_inputs
 from helios.spark.sinks.context import SinkContext
 from helios.spark.sinks.ledger import Ledger
 from helios.spark.sinks.lost_batches import lost_batches
 from helios.spark.sinks.options import Commit, CommitOptions
-from helios.spark.sinks.protocol import Absent, Found, Outcome, Staged
+from helios.spark.sinks.protocol import Absent, Found, Outcome, Sink, Staged
 from helios.spark.sinks.quarantined import ROLLED_BACK, at_any, give_up, literal, of_batch
 from helios.spark.sinks.records import newest_record
 from helios.spark.sinks.rollbacks import forget_replay
 from helios.spark.steps.build import Built
 from helios.table.appended import Verdict
-from helios.table.ledger import Record, Starts
+from helios.table.ledger import Record
 from helios.table.positions import Batch, Position, Span, position_in, same_position
 from helios.table.refs import LEDGER
 
@@ -49,7 +48,7 @@ COEXIST = {f"write.{command}.isolation-level": "snapshot" for command in ("merge
 """Pipelines delete only their own rows, so rows that others add meanwhile are no conflict."""
 
 
-class QuarantineSink:
+class QuarantineSink(Sink):
     """The quarantine table of a pipeline, written exactly once per batch like any target.
 
     Args:
@@ -120,14 +119,8 @@ class QuarantineSink:
         """The number of a batch pipeline's next batch, counted by the record and not by the checkpoint."""
         return self._open().number(spans)
 
-    def began(self, starts: Starts) -> None:
-        """Does nothing: the target keeps it."""
-
     def last(self) -> Record | None:
         return self._open().load()
-
-    def maintain(self) -> list[Upkeep]:
-        return []
 
     def find(self, batch: Batch) -> Outcome:
         commit = self._open().find(batch)
