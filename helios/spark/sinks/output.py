@@ -25,7 +25,6 @@ from helios.spark.sinks.protocol import Absent, Outcome, Staged
 from helios.spark.steps.build import Built
 from helios.table.positions import Batch
 
-
 OfItsType: TypeAlias = Any
 """A declared sink, of the type by which a table has its row."""
 
