@@ -126,7 +126,7 @@ def _targets(plan: Plan) -> Iterator[Table]:
             yield catalog.load(within)
         return
     namespace = within.rpartition(".")[0]
-    begin = f"{namespace}." if plan.write.sink.mirrors else f"{within}_"
+    begin = plan.write.table.prefix.removeprefix(f"{catalog.name}.")
     if namespace in catalog.namespaces():
         yield from (catalog.load(name) for name in catalog.tables(namespace) if name.startswith(begin))
 

@@ -44,7 +44,7 @@ class Produced:
                 self._others.add(quarantine.text)
             if sink.many_tables:
                 self._others.add(target.text)
-                self._prefixes += (target.text + ("." if sink.mirrors else "_"),)
+                self._prefixes += (target.prefix,)
 
     def __contains__(self, table: object) -> bool:
         text = table.text if isinstance(table, TableName) else ""

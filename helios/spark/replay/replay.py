@@ -178,8 +178,6 @@ class Replay:
         if state is not None and state.number != number:
             state = None  # the quarantine has it: it died after its last commit
         sink = self._sink(ledger, lease, checkpoint, notes)
-        if isinstance(sink, TableSink):
-            record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
         found = self._found(sink, state) if state is not None else None
         payloads = None
         if state is None or (found is None and sink.transactional):
@@ -380,7 +378,9 @@ class Replay:
                 fix="run the pipeline first, which creates it.",
             )
         sink = TABLES[plan.write.sink.target](context, plan.write.table, table, plan.write.sink.branch_name)
-        return self._with_upsert_state(sink, checkpoint)
+        sink = self._with_upsert_state(sink, checkpoint)
+        record_accepted(sink.ledger, (ledger.pipeline,))  # one that failed its audit may be in main by hand
+        return sink
 
     def _with_upsert_state(self, sink: TableSink, checkpoint: Checkpoint) -> TableSink:
         """The sink with the upsert state of its pipeline."""

@@ -90,7 +90,7 @@ class MirrorSink(ManyTables):
 
     @override
     def _known(self) -> dict[str, TableName]:
-        begin = f"{self.context.plan.write.table.text}."
+        begin = self.context.plan.write.table.prefix
         names = [text.removeprefix(begin) for text in self.context.checkpoint.tables()]
         return {name: self._name(name) for name in names if not name.startswith(CONTROL)}
 

@@ -92,7 +92,7 @@ class RoutedSink(ManyTables):
     @override
     def _known(self) -> dict[str, TableName]:
         base = self.context.plan.write.table
-        values = (text.removeprefix(f"{base.text}_") for text in self.context.checkpoint.tables())
+        values = (text.removeprefix(base.prefix) for text in self.context.checkpoint.tables())
         return {value: self._name(value) for value in values}
 
     @override
